@@ -1,0 +1,2 @@
+//! The `rcuwalk` command.
+fn main() {}
