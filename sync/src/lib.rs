@@ -1,1 +1,38 @@
-//! (being written)
+//! The lockless building blocks of rcuwalk, and all the unsafe code of its core.
+//!
+//! | read             | to learn                                                |
+//! |------------------|---------------------------------------------------------|
+//! | [`rcu`]          | who may look, and when what they saw is freed           |
+//! | [`Shared`]       | a counted object: count, lock and dead mark in one word |
+//! | [`RcuPtr`]       | a pointer readers follow while writers replace it       |
+//! | [`SeqCount`]     | several words read as of one moment                     |
+//! | [`RcuHash`]      | the hash table: lockless readers, a lock per bucket     |
+//! | [`Lru`]          | who goes first when the budget is full                  |
+//! | [`lock`]         | ranked locks, checked in debug builds                   |
+//! | [`PerThread`]    | counters nobody else writes                             |
+//!
+//! The rule that holds it together: a reference crosses from RCU protection to a
+//! count only through [`Shared::try_get`], and memory is given back only by
+//! [`rcu`], after a grace period. Every `SAFETY:` comment below leans on one of
+//! the invariants that the modules state by id.
+
+pub mod atomic;
+pub mod clock;
+mod hash;
+pub mod lock;
+mod lru;
+mod per_thread;
+pub mod rcu;
+mod rcu_ptr;
+mod seq;
+mod shared;
+mod slab;
+mod wait;
+
+pub use hash::{BucketGuard, HashKey, RcuHash};
+pub use lru::{Lru, Verdict};
+pub use per_thread::PerThread;
+pub use rcu::RcuGuard;
+pub use rcu_ptr::RcuPtr;
+pub use seq::{Seq, SeqCount, SeqLock, SeqWriter};
+pub use shared::{Flag, LockedShared, Ref, Shared};

@@ -1,0 +1,309 @@
+//! The hash table: lockless readers, a parking lock per bucket, growing meanwhile.
+//!
+//! Chains run through the objects themselves ([`Shared`] has the link), so a hit
+//! touches the head and the object, nothing else. The table holds one counted
+//! reference per object on it.
+//!
+//! | read             | to learn                                              |
+//! |------------------|-------------------------------------------------------|
+//! | this file        | lookups, and the lock of a bucket                     |
+//! | `hash/grow.rs`   | how chains move to a larger or smaller array          |
+//!
+//! A head is a pointer with marks in its low bits: LOCKED, WAITERS, MOVED. A chain
+//! ends in a marker that names its bucket. An object that is moved (a rename, a
+//! resize) carries a reader that stands on it over to another chain; the reader
+//! notices by the marker at the end, and looks again. It may still miss an object
+//! that is there, so **a miss proves nothing until it is repeated under the
+//! bucket's lock**; a hit is one, if the object's own sequence count says so.
+
+mod grow;
+
+use std::ptr::{self, NonNull};
+
+use crate::atomic::*;
+use crate::lock::{Held, Rank};
+use crate::shared::Flag;
+use crate::{RcuGuard, RcuPtr, Ref, Shared, wait};
+use grow::Buckets;
+
+/// What the table needs to know of its objects.
+pub trait HashKey {
+    /// The hash it was inserted under. Asked while the object's bucket is locked,
+    /// when the table changes its size.
+    fn hash(&self) -> u64;
+}
+
+const LOCKED: usize = 1;
+const WAITERS: usize = 2;
+/// An end marker instead of an object.
+const END: usize = 4;
+/// In a head: the chain has moved to the next array.
+const MOVED: usize = 8;
+const MARKS: usize = LOCKED | WAITERS;
+
+/// A hash table of [`Shared`] objects.
+#[doc(alias("hlist_bl_head", "rhashtable"))]
+pub struct RcuHash<T> {
+    buckets: RcuPtr<Buckets<T>>,
+    rank: Rank,
+    grow: grow::Growth,
+}
+
+impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
+    /// An empty table; `rank` is the place of its bucket locks in the lock order.
+    pub fn new(rank: Rank) -> RcuHash<T> {
+        RcuHash {
+            buckets: RcuPtr::new(Some(Ref::new(Buckets::new(grow::SMALLEST)))),
+            rank,
+            grow: grow::Growth::new(),
+        }
+    }
+
+    /// The first object on the chain of `hash` that `wanted` accepts.
+    ///
+    /// Takes no lock and stores nothing. `wanted` may see objects that are being
+    /// changed or torn down. A miss proves nothing, see the module.
+    #[inline]
+    #[doc(alias = "hlist_bl_for_each_entry_rcu")]
+    pub fn find<'g>(
+        &self,
+        hash: u64,
+        guard: &'g RcuGuard,
+        wanted: impl FnMut(&'g Shared<T>) -> bool,
+    ) -> Option<&'g Shared<T>> {
+        self.view(guard).find(hash, wanted)
+    }
+
+    /// The array as it is now, for several lookups under one guard.
+    #[inline]
+    pub fn view<'g>(&self, guard: &'g RcuGuard) -> View<'g, T> {
+        let buckets = self.buckets.load(guard).expect("a table always has an array");
+        View { buckets, guard }
+    }
+
+    /// Locks the bucket of `hash`, sleeping if somebody else has it.
+    pub fn lock(&self, hash: u64) -> BucketGuard<'_, T> {
+        self.help_growing();
+        let held = Held::new(self.rank, false);
+        let (buckets, index) = self.lock_head(hash);
+        BucketGuard { table: self, buckets, index, _held: held }
+    }
+
+    /// Finds and locks the head that is in charge of `hash` now.
+    ///
+    /// The array is not counted: it is retired when its last chain has moved, and
+    /// a locked chain has not. That holds it for as long as the lock is held.
+    fn lock_head(&self, hash: u64) -> (NonNull<Shared<Buckets<T>>>, usize) {
+        let guard = crate::rcu::read_lock();
+        let mut buckets = self.buckets.load(&guard).expect("a table always has an array");
+        loop {
+            let index = buckets.index(hash);
+            match buckets.try_lock(index) {
+                grow::TryLock::Locked => return (NonNull::from(buckets), index),
+                grow::TryLock::Moved => {
+                    buckets = buckets.next.load(&guard).expect("a moved chain has gone somewhere");
+                }
+                grow::TryLock::Busy => {
+                    let kept = buckets.try_get();
+                    drop(guard);
+                    if let Some(kept) = kept {
+                        kept.wait_unlocked(index);
+                    }
+                    return self.lock_head(hash);
+                }
+            }
+        }
+    }
+
+    /// How many objects are on the table, give or take what is under way.
+    pub fn len(&self) -> usize {
+        self.grow.len()
+    }
+
+    /// True if the table is empty, give or take what is under way.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The array of a table, held still for several lookups.
+#[derive(Clone, Copy)]
+pub struct View<'g, T> {
+    buckets: &'g Shared<Buckets<T>>,
+    guard: &'g RcuGuard,
+}
+
+impl<'g, T: HashKey> View<'g, T> {
+    /// As [`RcuHash::find`].
+    #[inline]
+    pub fn find(
+        self,
+        hash: u64,
+        mut wanted: impl FnMut(&'g Shared<T>) -> bool,
+    ) -> Option<&'g Shared<T>> {
+        let index = self.buckets.index(hash);
+        // Acquire: pairs with the Release of every store that links an object.
+        let head = self.buckets.head(index).load(Acquire);
+        let mut at = head.map_addr(|address| address & !MARKS);
+        while at.addr() & END == 0 {
+            // SAFETY: what is linked into a chain is an object that the table held a
+            // reference to when we loaded the link, and RCU-1 frees it only after a
+            // grace period, which `guard` holds open for 'g.
+            let object: &'g Shared<T> = unsafe { &*at };
+            if wanted(object) {
+                return Some(object);
+            }
+            // Acquire: as above.
+            at = object.hash_next.load(Acquire);
+        }
+        if at.addr() == end_of(index) {
+            return None;
+        }
+        self.find_again(hash, &mut wanted)
+    }
+
+    /// The chain ended in another bucket's marker: an object we stood on was moved,
+    /// or the whole chain was.
+    #[cold]
+    fn find_again(
+        self,
+        hash: u64,
+        wanted: &mut dyn FnMut(&'g Shared<T>) -> bool,
+    ) -> Option<&'g Shared<T>> {
+        let mut buckets = self.buckets;
+        // A few tries, then a miss: the caller repeats those under the lock anyway.
+        for _ in 0..8 {
+            let index = buckets.index(hash);
+            let head = buckets.head(index).load(Acquire);
+            if head.addr() & MOVED != 0 {
+                buckets = buckets.next.load(self.guard)?;
+                continue;
+            }
+            let mut at = head.map_addr(|address| address & !MARKS);
+            while at.addr() & END == 0 {
+                // SAFETY: as in `find`.
+                let object: &'g Shared<T> = unsafe { &*at };
+                if wanted(object) {
+                    return Some(object);
+                }
+                at = object.hash_next.load(Acquire);
+            }
+            if at.addr() == end_of(index) {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+/// A locked bucket: the only way to change a chain.
+pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
+    table: &'a RcuHash<T>,
+    buckets: NonNull<Shared<Buckets<T>>>,
+    index: usize,
+    _held: Held,
+}
+
+impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
+    /// The first object that `wanted` accepts. Nothing joins or leaves the chain
+    /// while the guard lives, so here a miss is a miss.
+    pub fn find(&self, mut wanted: impl FnMut(&Shared<T>) -> bool) -> Option<&Shared<T>> {
+        let mut at = self.first();
+        while at.addr() & END == 0 {
+            // SAFETY: the chain holds references to its objects, and the lock keeps
+            // it as it is for as long as the guard is borrowed.
+            let object = unsafe { &*at };
+            if wanted(object) {
+                return Some(object);
+            }
+            at = object.hash_next.load(Relaxed);
+        }
+        None
+    }
+
+    /// Puts an object at the head of the chain: what is new is looked up again soon.
+    ///
+    /// # Panics
+    /// If it is on a table already.
+    #[doc(alias = "hlist_bl_add_head_rcu")]
+    pub fn insert(&mut self, object: Ref<T>) {
+        assert!(object.set(Flag::HASHED), "an object is on one chain at a time");
+        debug_assert_eq!(self.buckets().index(object.hash()), self.index, "inserted elsewhere");
+        let object = Ref::into_raw(object);
+        // SAFETY: the table's reference keeps it alive.
+        let next = unsafe { &object.as_ref().hash_next };
+        next.store(self.first(), Relaxed);
+        // Release: pairs with the Acquire in `find`; the object and its link are
+        // there for whoever finds it.
+        self.buckets().set_first(self.index, object.as_ptr(), Release);
+        self.table.grow.count(1);
+    }
+
+    /// Takes an object off the chain. Readers that stand on it go on from there.
+    #[doc(alias = "hlist_bl_del_rcu")]
+    pub fn remove(&mut self, object: &Shared<T>) -> Option<Ref<T>> {
+        let mut before: Option<&AtomicPtr<Shared<T>>> = None;
+        let mut at = self.first();
+        while at.addr() & END == 0 {
+            // SAFETY: as in `find`.
+            let current = unsafe { &*at };
+            if !ptr::eq(current, object) {
+                before = Some(&current.hash_next);
+                at = current.hash_next.load(Relaxed);
+                continue;
+            }
+            let next = current.hash_next.load(Relaxed);
+            // Release: pairs with the Acquire in `find`; the next object was
+            // published by whoever inserted it, and we pass that on.
+            match before {
+                Some(link) => link.store(next, Release),
+                None => self.buckets().set_first(self.index, next, Release),
+            }
+            object.clear(Flag::HASHED);
+            self.table.grow.count(-1);
+            // SAFETY: `insert` made it with `into_raw`; unlinked under the lock, it
+            // is taken back only here.
+            return NonNull::new(at).map(|object| unsafe { Ref::from_raw(object) });
+        }
+        None
+    }
+
+    fn buckets(&self) -> &Buckets<T> {
+        // SAFETY: our locked chain keeps the array from being retired (`lock_head`).
+        unsafe { self.buckets.as_ref() }
+    }
+
+    fn first(&self) -> *mut Shared<T> {
+        self.buckets().head(self.index).load(Relaxed).map_addr(|address| address & !MARKS)
+    }
+}
+
+impl<T: HashKey + Send + Sync + 'static> Drop for BucketGuard<'_, T> {
+    fn drop(&mut self) {
+        // Once unlocked the chain may move and the array be retired, while `unlock`
+        // still looks whom to wake: the guard keeps it until then.
+        let _guard = crate::rcu::read_lock();
+        self.buckets().unlock(self.index);
+    }
+}
+
+/// The marker that ends the chain of bucket `index`.
+#[inline]
+fn end_of(index: usize) -> usize {
+    index << 4 | END
+}
+
+fn end_marker<T>(index: usize) -> *mut Shared<T> {
+    ptr::without_provenance_mut(end_of(index))
+}
+
+impl<T> Drop for RcuHash<T> {
+    fn drop(&mut self) {
+        if let Some(buckets) = self.buckets.swap(None) {
+            buckets.drop_chains();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

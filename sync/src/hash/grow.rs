@@ -1,0 +1,296 @@
+//! Arrays of heads, and how chains move from one to the next.
+//!
+//! A table that is too full (or too empty) gets a second array. Whoever next locks
+//! a bucket moves a few chains over, each under its own head's lock: every object
+//! is relinked into the new array and the old head is marked MOVED. Readers in the
+//! old array follow the mark; readers in mid-chain end in a marker of the new array
+//! and look again. When the last chain has moved, the new array takes over and RCU
+//! retires the old one. Nobody waits for a whole table.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64 as AtomicU64Plain, AtomicUsize};
+
+use super::*;
+use crate::PerThread;
+use crate::lock::Mutex;
+
+/// The size a table starts with and never goes below.
+pub(super) const SMALLEST: usize = 256;
+/// Chains a locker moves while the table is changing its size.
+const STRIDE: usize = 32;
+/// How often a thread compares the number of objects with the size of the array.
+const CHECK_EVERY: u64 = 64;
+
+/// One array of heads.
+pub(super) struct Buckets<T> {
+    heads: Box<[AtomicPtr<Shared<T>>]>,
+    pub(super) shift: u32,
+    /// The array that chains move to, once there is one.
+    pub(super) next: RcuPtr<Buckets<T>>,
+    /// The next chain that nobody has begun to move, and how many have arrived.
+    begun: AtomicUsize,
+    moved: AtomicUsize,
+}
+
+pub(super) enum TryLock {
+    Locked,
+    Busy,
+    Moved,
+}
+
+impl<T> Buckets<T> {
+    /// `size` is a power of two.
+    pub(super) fn new(size: usize) -> Buckets<T> {
+        Buckets {
+            heads: (0..size).map(|index| AtomicPtr::new(end_marker(index))).collect(),
+            shift: u64::BITS - size.trailing_zeros(),
+            next: RcuPtr::new(None),
+            begun: AtomicUsize::new(0),
+            moved: AtomicUsize::new(0),
+        }
+    }
+
+    /// The upper bits: those a multiplicative hash mixes best.
+    #[inline]
+    pub(super) fn index(&self, hash: u64) -> usize {
+        (hash >> self.shift) as usize
+    }
+
+    #[inline]
+    pub(super) fn head(&self, index: usize) -> &AtomicPtr<Shared<T>> {
+        &self.heads[index]
+    }
+
+    pub(super) fn try_lock(&self, index: usize) -> TryLock {
+        let head = self.head(index);
+        for _ in 0..32 {
+            let now = head.load(Relaxed);
+            if now.addr() & MOVED != 0 {
+                // Acquire: pairs with the Release in `set_first`, by which the mover
+                // marked the head after it published the next array.
+                fence(Acquire);
+                return TryLock::Moved;
+            }
+            if now.addr() & LOCKED == 0 {
+                let locked = now.map_addr(|address| address | LOCKED);
+                // Acquire: pairs with the Release in `unlock`.
+                if head.compare_exchange_weak(now, locked, Acquire, Relaxed).is_ok() {
+                    return TryLock::Locked;
+                }
+            }
+            std::hint::spin_loop();
+        }
+        TryLock::Busy
+    }
+
+    /// Sleeps until the head is not locked (or its chain has moved).
+    pub(super) fn wait_unlocked(&self, index: usize) {
+        let head = self.head(index);
+        wait::wait_until(ptr::from_ref(head).addr() << 3, || {
+            loop {
+                let now = head.load(Relaxed);
+                if now.addr() & LOCKED == 0 {
+                    return true;
+                }
+                let marked = now.map_addr(|address| address | WAITERS);
+                if head.compare_exchange_weak(now, marked, Relaxed, Relaxed).is_ok() {
+                    return false;
+                }
+            }
+        });
+    }
+
+    /// Changes the first object of a locked chain, keeping the lock.
+    pub(super) fn set_first(&self, index: usize, object: *mut Shared<T>, order: Ordering) {
+        let head = self.head(index);
+        loop {
+            // Only the WAITERS mark can change under the lock.
+            let now = head.load(Relaxed);
+            let new = object.map_addr(|address| address | now.addr() & MARKS);
+            if head.compare_exchange_weak(now, new, order, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn unlock(&self, index: usize) {
+        let head = self.head(index);
+        let mut now = head.load(Relaxed);
+        loop {
+            let open = now.map_addr(|address| address & !MARKS);
+            // Release: pairs with the Acquire in `try_lock`.
+            match head.compare_exchange_weak(now, open, Release, Relaxed) {
+                Ok(_) => break,
+                Err(changed) => now = changed,
+            }
+        }
+        if now.addr() & WAITERS != 0 {
+            wait::wake_all(ptr::from_ref(head).addr() << 3);
+        }
+    }
+
+    /// Gives up every reference. Only the last owner of the table calls it.
+    pub(super) fn drop_chains(&self) {
+        for index in 0..self.heads.len() {
+            let first = self.head(index).load(Acquire);
+            self.head(index).store(end_marker(index), Relaxed);
+            let mut at = first.map_addr(|address| address & !MARKS);
+            while let Some(object) = NonNull::new(at).filter(|at| at.addr().get() & END == 0) {
+                // SAFETY: nobody else uses the table any more, so each reference on a
+                // chain is taken back once, here.
+                let object = unsafe { Ref::from_raw(object) };
+                at = object.hash_next.load(Relaxed);
+                object.clear(Flag::HASHED);
+            }
+        }
+        if let Some(next) = self.next.swap(None) {
+            next.drop_chains();
+        }
+    }
+}
+
+/// A thread's share in the number of objects.
+#[derive(Default)]
+struct Counts {
+    /// Objects inserted less objects removed.
+    net: AtomicI64,
+    /// How often this thread inserted or removed.
+    changes: AtomicU64Plain,
+}
+
+/// What a table knows about its size.
+pub(super) struct Growth {
+    counts: OnceLock<Box<PerThread<Counts>>>,
+    /// One change of size at a time.
+    resizing: Mutex<()>,
+    /// True while there is a second array, so that lockers know to help.
+    pub(super) moving: AtomicBool,
+}
+
+impl Growth {
+    pub(super) fn new() -> Growth {
+        Growth {
+            counts: OnceLock::new(),
+            resizing: Mutex::new(Rank::Lru, ()),
+            moving: AtomicBool::new(false),
+        }
+    }
+
+    fn counts(&self) -> &PerThread<Counts> {
+        self.counts.get_or_init(Box::default)
+    }
+
+    pub(super) fn count(&self, change: i64) {
+        let mine = self.counts().get();
+        mine.net.store(mine.net.load(Relaxed) + change, Relaxed);
+        mine.changes.store(mine.changes.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.counts().iter().map(|count| count.net.load(Relaxed)).sum::<i64>().max(0) as usize
+    }
+
+    fn time_to_check(&self) -> bool {
+        self.counts().get().changes.load(Relaxed) % CHECK_EVERY == CHECK_EVERY - 1
+    }
+}
+
+impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
+    /// Called before a bucket is locked: moves some chains if the table is changing
+    /// its size, and sees to it that it does when it should.
+    pub(super) fn help_growing(&self) {
+        if self.grow.moving.load(Relaxed) {
+            self.move_some();
+        } else if self.grow.time_to_check() {
+            self.resize_if_due();
+        }
+    }
+
+    #[cold]
+    fn resize_if_due(&self) {
+        let size = self.size();
+        let len = self.len();
+        // Grow at one object per bucket; shrink below a sixteenth, so that a table
+        // that breathes does not resize with every breath.
+        let wanted = if len > size {
+            size * 2
+        } else if len < size / 16 && size > SMALLEST {
+            size / 4
+        } else {
+            return;
+        };
+        self.resize(wanted.max(SMALLEST));
+    }
+
+    fn size(&self) -> usize {
+        let guard = crate::rcu::read_lock();
+        self.view(&guard).buckets.heads.len()
+    }
+
+    pub(super) fn resize(&self, wanted: usize) {
+        let next = Ref::new(Buckets::new(wanted));
+        let _resizing = self.grow.resizing.lock();
+        let guard = crate::rcu::read_lock();
+        let buckets = self.view(&guard).buckets;
+        if buckets.next.is_none() && buckets.heads.len() != wanted {
+            buckets.next.swap(Some(next));
+            // Release: pairs with the Acquire in `move_some` by way of `next`.
+            self.grow.moving.store(true, Release);
+        }
+    }
+
+    /// Moves the next few chains; whoever moves the last one finishes.
+    #[cold]
+    pub(super) fn move_some(&self) {
+        let (from, to) = {
+            let guard = crate::rcu::read_lock();
+            let Some(from) = self.view(&guard).buckets.try_get() else { return };
+            let Some(to) = from.next.get(&guard) else { return };
+            (from, to)
+        };
+        let start = from.begun.fetch_add(STRIDE, Relaxed);
+        let end = from.heads.len().min(start.saturating_add(STRIDE));
+        if start >= end {
+            return;
+        }
+        for index in start..end {
+            self.move_chain(&from, &to, index);
+        }
+        // AcqRel: the last one to count sees all the others' moves.
+        if from.moved.fetch_add(end - start, AcqRel) + (end - start) == from.heads.len() {
+            self.grow.moving.store(false, Relaxed);
+            drop(self.buckets.swap(Some(to)));
+        }
+    }
+
+    fn move_chain(&self, from: &Buckets<T>, to: &Buckets<T>, index: usize) {
+        let _from_held = Held::new(self.rank, false);
+        while !matches!(from.try_lock(index), TryLock::Locked) {
+            from.wait_unlocked(index);
+        }
+        let mut at = from.head(index).load(Relaxed).map_addr(|address| address & !MARKS);
+        while at.addr() & END == 0 {
+            // SAFETY: on a locked chain, hence alive: the table holds a reference,
+            // and it goes with the object to the new chain.
+            let object = unsafe { &*at };
+            let next = object.hash_next.load(Relaxed);
+            let target = to.index(object.hash());
+            // LOCK-1: buckets of an old array are locked before those of the new.
+            let _to_held = Held::new(self.rank, true);
+            while !matches!(to.try_lock(target), TryLock::Locked) {
+                to.wait_unlocked(target);
+            }
+            let first = to.head(target).load(Relaxed).map_addr(|address| address & !MARKS);
+            // Release: pairs with the Acquire in `find`: a reader that is carried
+            // over finds the new chain's objects initialised.
+            object.hash_next.store(first, Release);
+            to.set_first(target, at, Release);
+            to.unlock(target);
+            at = next;
+        }
+        // Release: whoever sees the mark sees the chain in its new place.
+        let marker = end_marker::<T>(index).map_addr(|address| address | MOVED);
+        from.set_first(index, marker, Release);
+        from.unlock(index);
+    }
+}

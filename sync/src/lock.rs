@@ -1,0 +1,275 @@
+//! Ranked locks: the lock order is code, and debug builds hold threads to it.
+//!
+//! LOCK-1: lock ranks only descend; equal ranks are taken ancestor first, else by
+//! address. RCU-2: no sleeping lock while an RCU guard lives.
+//!
+//! Release builds keep one counter per thread: how many locks it holds. Freeing
+//! what RCU retired runs foreign `Drop` code and waits until that is zero.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
+
+use crate::atomic::note_store;
+use crate::rcu;
+
+/// Lock order: a thread locks only further down this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Rank {
+    /// The mount table: one mount or unmount at a time.
+    Namespace,
+    /// `SuperBlock::rename_mutex`: one cross-directory rename at a time.
+    RenameMutex,
+    /// `Inode::rwsem`, held across a directory change. Two of them: ancestor
+    /// first, otherwise by address.
+    DirRwsem,
+    /// A back end's own locks, taken inside its methods.
+    BackEnd,
+    /// One shard of the table of names being looked up.
+    InLookup,
+    /// A bucket of the inode hash.
+    InodeBucket,
+    /// `Inode`'s own lock: life and attributes.
+    Inode,
+    /// The dentry's own lock: parent, name, inode. Two of them: ancestor first.
+    Dentry,
+    /// A bucket of the dentry hash.
+    DentryBucket,
+    /// One shard of an LRU list. Innermost.
+    Lru,
+}
+
+thread_local! {
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// True if this thread holds none of the locks of this module.
+pub(crate) fn none_held() -> bool {
+    HELD.get() == 0
+}
+
+/// RCU-2, checked in debug builds before anything that may sleep.
+#[inline]
+pub(crate) fn assert_may_sleep() {
+    debug_assert!(!rcu::in_read_section(), "RCU-2: sleeping inside an RCU read section");
+}
+
+/// Keeps the books of one held lock, from before it is taken until after it is given back.
+pub(crate) struct Held {
+    #[cfg(debug_assertions)]
+    rank: Rank,
+}
+
+impl Held {
+    /// Checks LOCK-1 in debug builds.
+    #[inline]
+    pub(crate) fn new(rank: Rank, same_rank_is_ordered: bool) -> Held {
+        note_store();
+        #[cfg(debug_assertions)]
+        order::push(rank, same_rank_is_ordered);
+        #[cfg(not(debug_assertions))]
+        let _ = (rank, same_rank_is_ordered);
+        HELD.set(HELD.get() + 1);
+        Held {
+            #[cfg(debug_assertions)]
+            rank,
+        }
+    }
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - 1);
+        #[cfg(debug_assertions)]
+        order::pop(self.rank);
+    }
+}
+
+#[cfg(debug_assertions)]
+mod order {
+    use super::Rank;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static RANKS: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn push(next: Rank, same_rank_is_ordered: bool) {
+        RANKS.with_borrow_mut(|held| {
+            if let Some(last) = held.iter().max() {
+                assert!(
+                    *last < next || (same_rank_is_ordered && *last == next),
+                    "LOCK-1: {next:?} wanted while holding {held:?}"
+                );
+            }
+            held.push(next);
+        });
+    }
+
+    pub(super) fn pop(rank: Rank) {
+        RANKS.with_borrow_mut(|held| {
+            let at = held.iter().rposition(|r| *r == rank).expect("a held lock is in the list");
+            held.remove(at);
+        });
+    }
+}
+
+/// A mutex with a place in the lock order.
+///
+/// A panic while it is held does not poison it: what it guards in this crate is
+/// changed in steps that are each complete.
+pub struct Mutex<T> {
+    rank: Rank,
+    inner: std::sync::Mutex<T>,
+}
+
+/// A locked [`Mutex`].
+pub struct MutexGuard<'a, T> {
+    // The lock is given back before the books are closed: fields drop in order.
+    inner: std::sync::MutexGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> Mutex<T> {
+    /// Unlocked.
+    pub const fn new(rank: Rank, value: T) -> Mutex<T> {
+        Mutex { rank, inner: std::sync::Mutex::new(value) }
+    }
+
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        assert_may_sleep();
+        let held = Held::new(self.rank, false);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { inner, _held: held }
+    }
+
+    /// What it guards, when nobody else can hold it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A reader-writer lock with a place in the lock order.
+#[doc(alias = "rw_semaphore")]
+pub struct RwLock<T> {
+    rank: Rank,
+    inner: std::sync::RwLock<T>,
+}
+
+/// A [`RwLock`] locked shared.
+pub struct ReadGuard<'a, T> {
+    inner: std::sync::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// A [`RwLock`] locked exclusively.
+pub struct WriteGuard<'a, T> {
+    inner: std::sync::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> RwLock<T> {
+    /// Unlocked.
+    pub const fn new(rank: Rank, value: T) -> RwLock<T> {
+        RwLock { rank, inner: std::sync::RwLock::new(value) }
+    }
+
+    /// Waits until no writer holds it.
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        assert_may_sleep();
+        let held = Held::new(self.rank, false);
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        ReadGuard { inner, _held: held }
+    }
+
+    /// Waits until nobody holds it.
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        self.write_ranked(false)
+    }
+
+    /// Like `write`, for the second and later of several locks of one rank.
+    ///
+    /// The caller keeps LOCK-1's tie-break: ancestor first, else by address.
+    #[doc(alias = "down_write_nested")]
+    pub fn write_nested(&self) -> WriteGuard<'_, T> {
+        self.write_ranked(true)
+    }
+
+    fn write_ranked(&self, nested: bool) -> WriteGuard<'_, T> {
+        assert_may_sleep();
+        let held = Held::new(self.rank, nested);
+        let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        WriteGuard { inner, _held: held }
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+#[cfg(all(test, not(loom), debug_assertions))]
+mod tests {
+    use super::*;
+
+    /// LOCK-1: taking a lock further up the list is refused in debug builds.
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn ranks_only_descend() {
+        let inner = Mutex::new(Rank::Lru, ());
+        let outer = Mutex::new(Rank::Namespace, ());
+        let _inner = inner.lock();
+        let _outer = outer.lock();
+    }
+
+    /// LOCK-1: two locks of one rank need the nested form.
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn equal_ranks_are_refused_unless_ordered() {
+        let a = RwLock::new(Rank::DirRwsem, ());
+        let b = RwLock::new(Rank::DirRwsem, ());
+        let _a = a.write();
+        drop(b.write_nested());
+        let _b = b.write();
+    }
+
+    /// RCU-2: a sleeping lock inside a read section is refused in debug builds.
+    #[test]
+    #[should_panic(expected = "RCU-2")]
+    fn no_sleeping_lock_under_a_guard() {
+        let lock = Mutex::new(Rank::Lru, ());
+        let _rcu = rcu::read_lock();
+        let _held = lock.lock();
+    }
+}

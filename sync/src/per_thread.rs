@@ -1,0 +1,89 @@
+//! One value per thread, read by everybody, written by its owner alone.
+
+use std::sync::OnceLock;
+
+use crate::rcu;
+
+/// Threads in the first chunk; each further chunk is twice as large.
+const FIRST: usize = 16;
+const CHUNKS: usize = 20;
+
+/// A `T` per thread, for counters that no two threads write.
+///
+/// A thread's value outlives the thread and passes to the next one that gets its
+/// index, so sums over [`iter`](Self::iter) never lose anything. `T` is padded to
+/// two cache lines, so that neighbours do not share one.
+pub struct PerThread<T> {
+    chunks: [OnceLock<Box<[Padded<T>]>>; CHUNKS],
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Padded<T>(T);
+
+impl<T: Default> PerThread<T> {
+    /// Empty; a chunk is allocated when a thread first asks.
+    pub const fn new() -> Self {
+        PerThread { chunks: [const { OnceLock::new() }; CHUNKS] }
+    }
+
+    /// This thread's value.
+    #[inline]
+    pub fn get(&self) -> &T {
+        self.at(rcu::thread_index())
+    }
+
+    /// The value of the thread that holds `guard`; saves looking up who that is.
+    #[inline]
+    pub fn get_with(&self, guard: &rcu::RcuGuard) -> &T {
+        self.at(guard.thread_index())
+    }
+
+    #[inline]
+    fn at(&self, index: usize) -> &T {
+        if index < FIRST
+            && let Some(chunk) = self.chunks[0].get()
+        {
+            return &chunk[index].0;
+        }
+        self.at_slow(index)
+    }
+
+    #[cold]
+    fn at_slow(&self, index: usize) -> &T {
+        let chunk = (index / FIRST + 1).ilog2() as usize;
+        let start = FIRST * ((1 << chunk) - 1);
+        let values = self.chunks[chunk]
+            .get_or_init(|| (0..FIRST << chunk).map(|_| Padded::default()).collect());
+        &values[index - start].0
+    }
+
+    /// Every thread's value, those of finished threads included.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().filter_map(OnceLock::get).flat_map(|chunk| chunk.iter().map(|p| &p.0))
+    }
+}
+
+impl<T: Default> Default for PerThread<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    #[test]
+    fn every_index_has_a_place_of_its_own() {
+        let values: PerThread<AtomicU64> = PerThread::new();
+        for index in 0..500 {
+            values.at(index).fetch_add(index as u64 + 1, Relaxed);
+        }
+        for index in 0..500 {
+            assert_eq!(values.at(index).load(Relaxed), index as u64 + 1);
+        }
+        assert_eq!(values.iter().map(|v| v.load(Relaxed)).sum::<u64>(), 500 * 501 / 2);
+    }
+}

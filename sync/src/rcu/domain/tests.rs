@@ -1,0 +1,105 @@
+//! One domain at a time, so that the counts are exact.
+
+use super::*;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64 as Plain;
+
+fn count_one(domain: &Domain, reader: Reader, counter: &Arc<Plain>) {
+    let counter = counter.clone();
+    let callback = Box::new(move || {
+        counter.fetch_add(1, Relaxed);
+    });
+    domain.retire(reader, Retired::callback(64, callback));
+}
+
+/// RCU-1: nothing is freed while a reader that may see it is inside.
+#[test]
+fn a_reader_holds_up_freeing_and_nothing_else_does() {
+    let domain = Domain::new();
+    let (reader, writer) = (domain.register(), domain.register());
+    let freed = Arc::new(Plain::new(0));
+
+    reader.enter(&domain);
+    for _ in 0..3 * Domain::BATCH_OBJECTS {
+        count_one(&domain, writer, &freed);
+    }
+    assert_eq!(freed.load(Relaxed), 0, "RCU-1: the reader is still inside");
+    reader.exit();
+    for _ in 0..Domain::BATCH_OBJECTS {
+        count_one(&domain, writer, &freed);
+    }
+    assert_eq!(freed.load(Relaxed), 4 * Domain::BATCH_OBJECTS as u64, "RCU-1: it has left");
+}
+
+/// RCU-1: a barrier leaves nothing behind, whoever retired it.
+#[test]
+fn a_barrier_drains_every_bag() {
+    let domain = Domain::new();
+    let (a, b) = (domain.register(), domain.register());
+    let freed = Arc::new(Plain::new(0));
+    count_one(&domain, a, &freed);
+    count_one(&domain, b, &freed);
+    domain.unregister(b);
+    domain.barrier();
+    assert_eq!(freed.load(Relaxed), 2);
+    let stats = domain.statistics();
+    assert_eq!((stats.retired, stats.freed, stats.pending_bytes, stats.readers), (2, 2, 0, 1));
+}
+
+/// RCU-1: nested sections end with the outermost one.
+#[test]
+fn sections_nest() {
+    let domain = Domain::new();
+    let reader = domain.register();
+    reader.enter(&domain);
+    reader.enter(&domain);
+    reader.exit();
+    assert!(domain.oldest_reader() < u64::MAX, "RCU-1: one level is still open");
+    reader.exit();
+    assert_eq!(domain.oldest_reader(), u64::MAX);
+}
+
+#[test]
+fn a_stalled_reader_is_named_and_a_busy_one_is_not() {
+    let domain = Domain::new();
+    let reader = domain.register();
+    for _ in 0..3 {
+        reader.enter(&domain);
+        let stalled = domain.statistics().stalled;
+        assert!(stalled.is_none(), "it left between two looks: {stalled:?}");
+        reader.exit();
+    }
+    reader.enter(&domain);
+    domain.statistics();
+    thread::sleep(Duration::from_millis(2));
+    let stall = domain.statistics().stalled.expect("it stayed over two looks");
+    assert!(stall.lasting >= Duration::from_millis(1));
+    assert_eq!(stall.thread, thread::current().name().unwrap());
+    reader.exit();
+}
+
+/// RCU-1: past the cap a writer waits for the reader instead of piling up more.
+#[test]
+fn the_cap_makes_writers_wait() {
+    let domain = Arc::new(Domain::new());
+    let (inside, entered) = std::sync::mpsc::channel();
+    let reader = thread::spawn({
+        let domain = domain.clone();
+        move || {
+            let reader = domain.register();
+            reader.enter(&domain);
+            inside.send(()).unwrap();
+            thread::sleep(Duration::from_millis(50));
+            reader.exit();
+        }
+    });
+    entered.recv().unwrap();
+    let writer = domain.register();
+    let mut most = 0;
+    for _ in 0..10 {
+        domain.retire(writer, Retired::callback(Domain::CAP_BYTES as usize / 4, Box::new(|| ())));
+        most = most.max(domain.statistics().pending_bytes);
+    }
+    reader.join().unwrap();
+    assert!(most <= Domain::CAP_BYTES + Domain::CAP_BYTES / 4, "waiting: {most} bytes");
+}

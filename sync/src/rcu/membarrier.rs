@@ -1,0 +1,75 @@
+//! The asymmetric fence: free for readers, a system call for writers.
+//!
+//! `light` and `heavy` pair like two full fences. With membarrier the light one
+//! only keeps the compiler from reordering; at the heavy one the kernel runs a
+//! full barrier on every CPU that executes one of our threads, and a thread that
+//! is not running has been through a context switch, which is one too.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed, compiler_fence};
+
+use crate::atomic::{SeqCst, fence};
+
+const UNKNOWN: u8 = 0;
+const MEMBARRIER: u8 = 1;
+const FENCE: u8 = 2;
+
+/// Decided once, before the first reader registers, and never changed.
+static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Chooses between membarrier and full fences. Every thread calls it before its
+/// first `light`.
+pub(super) fn init() {
+    if MODE.load(Relaxed) == UNKNOWN {
+        // Two threads at once come to the same answer: registering twice is allowed.
+        MODE.store(if register() { MEMBARRIER } else { FENCE }, Relaxed);
+    }
+}
+
+/// The reader's half: before it, the announcement; after it, the reading.
+#[inline]
+pub(super) fn light() {
+    if MODE.load(Relaxed) == MEMBARRIER {
+        compiler_fence(SeqCst);
+    } else {
+        fence(SeqCst);
+    }
+}
+
+/// The writer's half: before it, unpublishing; after it, looking for readers.
+pub(super) fn heavy() {
+    fence(SeqCst);
+    if MODE.load(Relaxed) == MEMBARRIER {
+        expedited();
+    }
+}
+
+#[cfg(any(miri, loom, not(target_os = "linux")))]
+fn register() -> bool {
+    // Neither model knows what membarrier does to other threads.
+    false
+}
+
+#[cfg(any(miri, loom, not(target_os = "linux")))]
+fn expedited() {}
+
+#[cfg(not(any(miri, loom, not(target_os = "linux"))))]
+fn register() -> bool {
+    if std::env::var_os("RCUWALK_NO_MEMBARRIER").is_some() {
+        return false;
+    }
+    membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0
+}
+
+#[cfg(not(any(miri, loom, not(target_os = "linux"))))]
+fn expedited() {
+    let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    // It was registered, so the kernel has no reason left to refuse; and going on
+    // without the barrier would free memory under a reader.
+    assert_eq!(done, 0, "membarrier: {}", std::io::Error::last_os_error());
+}
+
+#[cfg(not(any(miri, loom, not(target_os = "linux"))))]
+fn membarrier(command: libc::c_int) -> libc::c_long {
+    // SAFETY: the call takes three integers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+}

@@ -1,0 +1,187 @@
+//! A reader's slot: the line it announces itself on, and what it retired.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicU32 as PlainU32;
+use std::time::Instant;
+
+#[cfg(loom)]
+use loom::sync::{Mutex, atomic::AtomicU64 as PlainU64};
+#[cfg(not(loom))]
+use std::sync::{Mutex, atomic::AtomicU64 as PlainU64};
+
+use super::domain::{Domain, domain};
+use super::membarrier;
+use crate::atomic::*;
+
+/// Not inside a read section.
+pub(super) const QUIESCENT: u64 = 0;
+
+/// One thread's place in a domain. Never freed, so that whoever scans the slots
+/// needs no lock; a later thread takes over the slot of one that ended.
+#[repr(align(128))]
+pub(super) struct Slot {
+    /// The grace period the outermost read section began in, or [`QUIESCENT`].
+    /// Written by its thread alone: the standard atomic, not the counting one.
+    pub(super) epoch: PlainU64,
+    /// How many guards the thread holds. Its own, an atomic only to be `Sync`.
+    nesting: PlainU32,
+    pub(super) index: usize,
+    /// What the thread retired since it last handed over a full bag.
+    pub(super) bag: Mutex<Bag>,
+    /// Who this is and since when it has been in one section, for the statistics.
+    pub(super) watch: Mutex<Watch>,
+}
+
+/// Retired objects of one thread.
+#[derive(Default)]
+pub(super) struct Bag {
+    pub(super) objects: Vec<Retired>,
+    pub(super) bytes: usize,
+}
+
+/// What the domain has noticed about a reader.
+#[derive(Default)]
+pub(super) struct Watch {
+    pub(super) thread: String,
+    pub(super) inside: Option<(u64, Instant)>,
+}
+
+/// Something to do after a grace period.
+pub(super) struct Retired {
+    what: What,
+    pub(super) bytes: usize,
+}
+
+enum What {
+    Object(*mut (), unsafe fn(*mut ())),
+    Callback(Box<dyn FnOnce() + Send>),
+}
+
+// SAFETY: the object behind the pointer is `Send` (`Shared<T>` asks `T: Send`), and
+// from `retire` on the domain is its only owner.
+unsafe impl Send for Retired {}
+
+impl Retired {
+    pub(super) fn object(object: *mut (), bytes: usize, free: unsafe fn(*mut ())) -> Retired {
+        Retired { what: What::Object(object, free), bytes }
+    }
+
+    pub(super) fn callback(bytes: usize, callback: Box<dyn FnOnce() + Send>) -> Retired {
+        Retired { what: What::Callback(callback), bytes }
+    }
+
+    /// The caller has waited for a grace period since this was retired.
+    pub(super) fn run(self) {
+        match self.what {
+            // SAFETY: RCU-1: `retire`'s caller unpublished the object before, and a
+            // grace period has passed since, so nobody else can reach it.
+            What::Object(object, free) => unsafe { free(object) },
+            What::Callback(callback) => callback(),
+        }
+    }
+}
+
+/// A registered reader of a domain.
+#[derive(Clone, Copy)]
+pub struct Reader(pub(super) &'static Slot);
+
+impl Slot {
+    pub(super) fn new(index: usize) -> Slot {
+        Slot {
+            epoch: PlainU64::new(QUIESCENT),
+            nesting: PlainU32::new(0),
+            index,
+            bag: Mutex::default(),
+            watch: Mutex::default(),
+        }
+    }
+}
+
+impl Reader {
+    /// Opens a read section of `domain`, the one this reader is registered with.
+    #[inline]
+    pub fn enter(self, domain: &Domain) {
+        let nesting = self.0.nesting.load(Relaxed);
+        self.0.nesting.store(nesting + 1, Relaxed);
+        if nesting == 0 {
+            // Acquire: pairs with the AcqRel of `Domain::next_period`; a section
+            // that begins in a period sees everything unpublished before it.
+            let period = domain.period.load(Acquire);
+            self.0.epoch.store(period, Relaxed);
+            // Pairs with `heavy` in `Domain::free_before`: either that one's scan
+            // sees our epoch, or our reads come after what was unpublished before.
+            membarrier::light();
+        }
+    }
+
+    /// Closes the read section.
+    #[inline]
+    pub fn exit(self) {
+        let nesting = self.0.nesting.load(Relaxed);
+        debug_assert!(nesting > 0, "RCU-1: a section ends once");
+        self.0.nesting.store(nesting - 1, Relaxed);
+        if nesting == 1 {
+            // Release: pairs with the Acquire scan in `Domain::oldest_reader`; what
+            // we read happened before what is freed because we are gone.
+            self.0.epoch.store(QUIESCENT, Release);
+        }
+    }
+
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        self.0.index
+    }
+
+    pub(super) fn is_inside(self) -> bool {
+        self.0.nesting.load(Relaxed) > 0
+    }
+}
+
+#[cfg(not(loom))]
+thread_local! {
+    static READER: Cell<Option<Reader>> = const { Cell::new(None) };
+}
+#[cfg(not(loom))]
+thread_local! {
+    static GOODBYE: Goodbye = const { Goodbye };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static READER: Cell<Option<Reader>> = Cell::new(None);
+    static GOODBYE: Goodbye = Goodbye;
+}
+
+/// This thread's reader of the process-wide domain.
+#[inline]
+pub(super) fn this_thread() -> Reader {
+    match READER.with(Cell::get) {
+        Some(reader) => reader,
+        None => register_this_thread(),
+    }
+}
+
+#[cold]
+fn register_this_thread() -> Reader {
+    let reader = domain().register();
+    READER.with(|slot| slot.set(Some(reader)));
+    // Arms the destructor that gives the slot back. A thread that is past it (it
+    // reads from another thread-local's destructor) keeps its slot for good: one
+    // slot leaked, nothing unsafe.
+    let _ = GOODBYE.try_with(|_| ());
+    reader
+}
+
+/// Gives the slot back when the thread ends.
+struct Goodbye;
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        if let Some(reader) = READER.with(Cell::take) {
+            // A guard leaked with `mem::forget` would be inherited by the next
+            // thread; the slot stays with the dead thread instead.
+            if !reader.is_inside() {
+                domain().unregister(reader);
+            }
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Counted objects that RCU readers may look at: a lockref around a value.
+//!
+//! One atomic word holds an object's reference count, its lock and its marks. The
+//! count has one rule that everything else rests on:
+//!
+//! RCU-3: a reference leaves the guard only through [`Shared::try_get`], which
+//! fails once the object is dead or its count is zero. 0 → 1 does not exist.
+//!
+//! The last [`Ref`] to go hands the object to RCU, so whoever still borrows it
+//! under a guard keeps a valid `&Shared<T>` until the guard ends.
+
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use crate::atomic::*;
+use crate::lock::{Held, Rank};
+use crate::{rcu, slab, wait};
+
+/// A value with a count, a lock and marks in one word, freed by RCU.
+///
+/// The hash link and the word lead, so that a value whose first 48 bytes are the
+/// hot ones fills one cache line with them.
+#[doc(alias("lockref", "kref"))]
+#[repr(C, align(64))]
+pub struct Shared<T> {
+    /// The chain of [`RcuHash`](crate::RcuHash) this object is on.
+    pub(crate) hash_next: AtomicPtr<Shared<T>>,
+    word: AtomicU64,
+    value: T,
+    /// The list of [`Lru`](crate::Lru) this object is on.
+    pub(crate) lru: crate::lru::Links<T>,
+}
+
+const COUNT: u64 = u32::MAX as u64;
+const DEAD: u64 = 1 << 32;
+const LOCKED: u64 = 1 << 33;
+const WAITERS: u64 = 1 << 34;
+
+/// A mark in the word of a [`Shared`], for the object's owner to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flag(u64);
+
+impl Flag {
+    /// The flag number `n`, below 8.
+    pub const fn new(n: u32) -> Flag {
+        assert!(n < 8);
+        Flag(1 << (40 + n))
+    }
+
+    /// On the chain of a hash table.
+    pub(crate) const HASHED: Flag = Flag(1 << 35);
+    /// On an LRU list.
+    pub(crate) const LISTED: Flag = Flag(1 << 36);
+    /// Passed over once by the shrinker, and not used since.
+    pub(crate) const AGED: Flag = Flag(1 << 37);
+}
+
+impl<T> Shared<T> {
+    /// Takes a reference, unless the object is dead or unreferenced.
+    #[inline]
+    #[doc(alias("lockref_get_not_dead", "igrab", "legitimize_path"))]
+    pub fn try_get(&self) -> Option<Ref<T>> {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            // A full count fails too: the next one would run into the marks.
+            if word & DEAD != 0 || matches!(word & COUNT, 0 | COUNT) {
+                return None;
+            }
+            // Acquire: pairs with the Release in `kill_if_count_is` and in `Ref`'s
+            // drop; whoever gets a reference sees the object as its last owner left it.
+            match self.word.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
+                Ok(_) => return Some(Ref { object: NonNull::from(self), _owns: PhantomData }),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// How many references there are, at this moment.
+    pub fn count(&self) -> u32 {
+        self.word.load(Relaxed) as u32
+    }
+
+    /// Marks the object dead if exactly `count` references exist. From then on
+    /// [`try_get`](Self::try_get) fails; the existing references stay valid.
+    ///
+    /// True if this call killed it.
+    #[doc(alias = "lockref_mark_dead")]
+    pub fn kill_if_count_is(&self, count: u32) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while word & DEAD == 0 && word & COUNT == u64::from(count) {
+            // Release: pairs with the Acquire in `is_dead`.
+            match self.word.compare_exchange_weak(word, word | DEAD, Release, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// True once it has been killed.
+    #[inline]
+    pub fn is_dead(&self) -> bool {
+        // Acquire: pairs with the Release in `kill_if_count_is`.
+        self.word.load(Acquire) & DEAD != 0
+    }
+
+    /// Whether `flag` is set.
+    #[inline]
+    pub fn has(&self, flag: Flag) -> bool {
+        // Acquire: pairs with the Release in `set` and `clear`.
+        self.word.load(Acquire) & flag.0 != 0
+    }
+
+    /// Sets `flag`; true if it was not set before.
+    pub fn set(&self, flag: Flag) -> bool {
+        self.word.fetch_or(flag.0, AcqRel) & flag.0 == 0
+    }
+
+    /// Clears `flag` and wakes who waits for that; true if it was set before.
+    pub fn clear(&self, flag: Flag) -> bool {
+        let before = self.word.fetch_and(!(flag.0 | WAITERS), AcqRel);
+        if before & WAITERS != 0 {
+            wait::wake_all(self.address());
+        }
+        before & flag.0 != 0
+    }
+
+    /// Sleeps until `flag` is clear.
+    #[doc(alias("wait_on_inode", "d_wait_lookup"))]
+    pub fn wait_until_clear(&self, flag: Flag) {
+        if self.has(flag) {
+            wait::wait_until(self.address(), || self.unset_or_marked(flag.0));
+        }
+    }
+
+    /// Marks the object as used, if the shrinker has marked it as next to go.
+    ///
+    /// A store only in that case: an object that no shrinker has looked at since
+    /// its last use is not written to (WALK-2).
+    #[inline]
+    pub fn mark_used(&self) {
+        if self.word.load(Relaxed) & Flag::AGED.0 != 0 {
+            self.word.fetch_and(!Flag::AGED.0, Relaxed);
+        }
+    }
+
+    /// Marks the object as next to go. True if it was marked before and not used
+    /// since: its second chance is over.
+    pub fn age(&self) -> bool {
+        self.word.fetch_or(Flag::AGED.0, Relaxed) & Flag::AGED.0 != 0
+    }
+
+    /// Takes the object's lock, which sleeps in the same word.
+    #[doc(alias("d_lock", "i_lock"))]
+    pub fn lock(&self, rank: Rank) -> LockedShared<'_, T> {
+        self.lock_ranked(rank, false)
+    }
+
+    /// Like `lock`, for the second and later of several objects of one rank.
+    ///
+    /// The caller keeps LOCK-1's tie-break: ancestor first, else by address.
+    #[doc(alias = "spin_lock_nested")]
+    pub fn lock_nested(&self, rank: Rank) -> LockedShared<'_, T> {
+        self.lock_ranked(rank, true)
+    }
+
+    fn lock_ranked(&self, rank: Rank, nested: bool) -> LockedShared<'_, T> {
+        crate::lock::assert_may_sleep();
+        let held = Held::new(rank, nested);
+        if !self.try_lock_word() {
+            self.lock_slow();
+        }
+        LockedShared { object: self, _held: held }
+    }
+
+    #[cold]
+    fn lock_slow(&self) {
+        for _ in 0..if cfg!(loom) { 0 } else { 64 } {
+            std::hint::spin_loop();
+            if self.try_lock_word() {
+                return;
+            }
+        }
+        wait::wait_until(self.address(), || {
+            loop {
+                if self.try_lock_word() {
+                    return true;
+                }
+                // Only with the mark set may we sleep: a lock that was free for a
+                // moment and taken by somebody else carries no mark of ours.
+                if !self.unset_or_marked(LOCKED) {
+                    return false;
+                }
+            }
+        });
+    }
+
+    fn try_lock_word(&self) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while word & LOCKED == 0 {
+            // Acquire: pairs with the Release in `LockedShared::drop`.
+            match self.word.compare_exchange_weak(word, word | LOCKED, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// True if none of `bits` is set; otherwise marks the word as waited for.
+    fn unset_or_marked(&self, bits: u64) -> bool {
+        let mut word = self.word.load(Acquire);
+        while word & bits != 0 {
+            match self.word.compare_exchange_weak(word, word | WAITERS, Relaxed, Acquire) {
+                Ok(_) => return false,
+                Err(now) => word = now,
+            }
+        }
+        true
+    }
+
+    /// What tells this object from every other live one.
+    #[inline]
+    pub fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// The place of the word, the links and the value: for tests of the layout.
+    #[doc(hidden)]
+    pub const VALUE_OFFSET: usize = std::mem::offset_of!(Shared<T>, value);
+
+    /// Bytes an object takes from the allocator.
+    pub const BYTES: usize = size_of::<Shared<T>>();
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// An object whose lock is held.
+pub struct LockedShared<'a, T> {
+    object: &'a Shared<T>,
+    _held: Held,
+}
+
+impl<T> Deref for LockedShared<'_, T> {
+    type Target = Shared<T>;
+    fn deref(&self) -> &Shared<T> {
+        self.object
+    }
+}
+
+impl<T> Drop for LockedShared<'_, T> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `try_lock_word`.
+        let before = self.object.word.fetch_and(!(LOCKED | WAITERS), Release);
+        if before & WAITERS != 0 {
+            wait::wake_all(self.object.address());
+        }
+    }
+}
+
+/// A counted reference to a [`Shared`] object.
+pub struct Ref<T> {
+    object: NonNull<Shared<T>>,
+    /// For drop check: dropping the last one drops a `T`.
+    _owns: PhantomData<T>,
+}
+
+// SAFETY: a `Ref` gives `&T` to any thread and may drop the `T` on any thread.
+unsafe impl<T: Send + Sync> Send for Ref<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Ref<T> {}
+
+impl<T: Send + Sync + 'static> Ref<T> {
+    /// Allocates an object with one reference: the one returned.
+    pub fn new(value: T) -> Ref<T> {
+        Self::with_flags(value, &[])
+    }
+
+    /// Like `new`, with `flags` set from the start.
+    pub fn with_flags(value: T, flags: &[Flag]) -> Ref<T> {
+        let word = flags.iter().fold(1, |word, flag| word | flag.0);
+        let object = slab::allocate(Layout::new::<Shared<T>>()).cast::<Shared<T>>();
+        // SAFETY: freshly allocated with the layout of `Shared<T>`.
+        unsafe {
+            object.write(Shared {
+                hash_next: AtomicPtr::new(std::ptr::null_mut()),
+                word: AtomicU64::new(word),
+                value,
+                lru: crate::lru::Links::default(),
+            });
+        }
+        Ref { object, _owns: PhantomData }
+    }
+}
+
+impl<T> Ref<T> {
+    /// Gives up the reference without counting it down: a container keeps it.
+    pub(crate) fn into_raw(this: Ref<T>) -> NonNull<Shared<T>> {
+        let object = this.object;
+        std::mem::forget(this);
+        object
+    }
+
+    /// The other way round.
+    ///
+    /// # Safety
+    /// `object` came from `into_raw`, and each such pointer is taken back once.
+    pub(crate) unsafe fn from_raw(object: NonNull<Shared<T>>) -> Ref<T> {
+        Ref { object, _owns: PhantomData }
+    }
+
+    /// True if both refer to the same object.
+    pub fn ptr_eq(a: &Ref<T>, b: &Ref<T>) -> bool {
+        a.object == b.object
+    }
+}
+
+impl<T> Deref for Ref<T> {
+    type Target = Shared<T>;
+    #[inline]
+    fn deref(&self) -> &Shared<T> {
+        // SAFETY: we hold a reference, and the object lives as long as one is held.
+        unsafe { self.object.as_ref() }
+    }
+}
+
+impl<T> Clone for Ref<T> {
+    #[doc(alias("ihold", "dget"))]
+    fn clone(&self) -> Ref<T> {
+        // Relaxed: we hold a reference, so the object is there, and making one more
+        // orders nothing.
+        let before = self.word.fetch_add(1, Relaxed);
+        // Half of the range as a margin: between this check and another thread's
+        // lie at most as many additions as there are threads.
+        assert!(before & COUNT < COUNT / 2, "RCU-3: over 2^31 references to one object");
+        Ref { object: self.object, _owns: PhantomData }
+    }
+}
+
+impl<T> Drop for Ref<T> {
+    #[doc(alias("iput", "dput"))]
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire fence below; what we did with the object
+        // happened before it is freed.
+        if self.word.fetch_sub(1, Release) & COUNT == 1 {
+            self.drop_slow();
+        }
+    }
+}
+
+impl<T> Ref<T> {
+    #[cold]
+    fn drop_slow(&mut self) {
+        // Acquire: pairs with the Release of every other reference's drop.
+        fence(Acquire);
+        debug_assert!(!self.has(Flag::HASHED) && !self.has(Flag::LISTED), "containers hold a Ref");
+        // SAFETY: RCU-3: the count is zero and stays zero, containers hold counted
+        // references, so nobody can reach the object but readers whose guard is
+        // older than this call; `free` runs after they have ended.
+        unsafe { rcu::retire(self.object.as_ptr().cast(), size_of::<Shared<T>>(), free::<T>) }
+    }
+}
+
+/// Drops the value and gives back the memory.
+///
+/// # Safety
+/// `object` is a `Shared<T>` from `Ref::new`, and nobody can reach it any more.
+unsafe fn free<T>(object: *mut ()) {
+    let object = object.cast::<Shared<T>>();
+    // SAFETY: the caller's promise.
+    unsafe {
+        object.drop_in_place();
+        let memory = NonNull::new_unchecked(object.cast());
+        slab::free(memory, Layout::new::<Shared<T>>());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const BUSY: Flag = Flag::new(0);
+
+    /// RCU-3: a dead object gives no references, and existing ones stay good.
+    #[test]
+    fn the_dead_stay_dead() {
+        let object = Ref::new(7);
+        let other = object.clone();
+        assert!(!object.kill_if_count_is(1), "RCU-3: two references exist");
+        drop(other);
+        assert!(object.kill_if_count_is(1));
+        assert!(object.try_get().is_none(), "RCU-3: it is dead");
+        assert!(!object.kill_if_count_is(1), "RCU-3: only one call kills");
+        assert_eq!(**object, 7);
+    }
+
+    /// RCU-1: the value is dropped after a grace period, not with the last reference.
+    #[test]
+    fn a_guard_outlives_the_last_reference() {
+        struct Tell(Arc<std::sync::atomic::AtomicU64>);
+        impl Drop for Tell {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Relaxed);
+            }
+        }
+        let drops = Arc::default();
+        let object = Ref::new(Tell(Arc::clone(&drops)));
+        let guard = rcu::read_lock();
+        drop(object);
+        assert_eq!(drops.load(Relaxed), 0, "RCU-1: a guard is open");
+        drop(guard);
+        rcu::barrier();
+        assert_eq!(drops.load(Relaxed), 1, "RCU-1: the guard has ended");
+    }
+
+    #[test]
+    fn waiters_wake_when_the_flag_clears() {
+        let object = Ref::with_flags((), &[BUSY]);
+        let waiter = std::thread::spawn({
+            let object = object.clone();
+            move || {
+                object.wait_until_clear(BUSY);
+                object.has(BUSY)
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        assert!(object.clear(BUSY));
+        assert!(!waiter.join().unwrap());
+    }
+
+    #[test]
+    fn the_lock_excludes() {
+        let object = Ref::new(std::cell::UnsafeCell::new(0u64).into_inner());
+        let total = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (object, total) = (object.clone(), total.clone());
+                std::thread::spawn(move || {
+                    for _ in 0..2000 {
+                        let _locked = object.lock(Rank::Dentry);
+                        // A lost update would show that two were inside at once.
+                        let seen = total.load(Relaxed);
+                        std::hint::black_box(&seen);
+                        total.store(seen + 1, Relaxed);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(total.load(Relaxed), 8000);
+    }
+}

@@ -1,0 +1,292 @@
+//! Memory for [`Shared`](crate::Shared) objects: whole cache lines, given back.
+//!
+//! Objects are a few cache lines each, by the million, allocated and freed by
+//! different threads. The system allocator spends a header per object and a slow
+//! path on every aligned request; this one cuts 64 KiB pages into slots of one
+//! size, keeps a small stack of free slots per thread, and returns a page when its
+//! last slot comes back. Memory follows what is in use, not what was once seen.
+//!
+//! Miri, loom and builds with `--cfg rcuwalk_system_alloc` (for the address
+//! sanitizer) use the system allocator, which lets the tools see every object.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// The unit of sizes, and the alignment of every object.
+pub(crate) const LINE: usize = 64;
+
+/// Allocates memory for `layout`, aligned to a cache line.
+pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
+    debug_assert!(layout.align() <= LINE);
+    #[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
+    if let Some(class) = pages::class_of(layout) {
+        return pages::allocate(class);
+    }
+    allocate_system(layout)
+}
+
+/// Frees what [`allocate`] gave for the same `layout`.
+///
+/// # Safety
+/// `object` came from `allocate(layout)` and nobody uses it any more.
+pub(crate) unsafe fn free(object: NonNull<u8>, layout: Layout) {
+    #[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
+    if let Some(class) = pages::class_of(layout) {
+        // SAFETY: passed on; the layout names the same class as at allocation.
+        return unsafe { pages::free(class, object) };
+    }
+    // SAFETY: passed on; objects without a class came from `allocate_system`.
+    unsafe { dealloc(object.as_ptr(), lines(layout)) }
+}
+
+fn allocate_system(layout: Layout) -> NonNull<u8> {
+    let layout = lines(layout);
+    // SAFETY: an object has at least its header, so the size is not zero.
+    let memory = unsafe { alloc(layout) };
+    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+fn lines(layout: Layout) -> Layout {
+    layout.align_to(LINE).expect("object sizes are far below isize::MAX").pad_to_align()
+}
+
+#[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
+mod pages {
+    use std::cell::RefCell;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::*;
+
+    const PAGE: usize = 64 << 10;
+    /// Slots of 1 to 8 cache lines.
+    const CLASSES: usize = 8;
+    /// Free slots a thread keeps per class; half of them move at a time.
+    const MAGAZINE: usize = 64;
+    /// Empty pages a class keeps, against a page going back and forth.
+    const SPARE: usize = 1;
+
+    /// The first line of a page. Guarded by its class's lock.
+    #[repr(C, align(64))]
+    struct Page {
+        /// Free slots, linked through their first word.
+        free: *mut FreeSlot,
+        /// Slots that are not in `free`: with users or in magazines.
+        out: usize,
+        /// Where this page stands in `Class::partial`, if it does.
+        partial_at: usize,
+    }
+
+    const NOT_PARTIAL: usize = usize::MAX;
+
+    struct FreeSlot {
+        next: *mut FreeSlot,
+    }
+
+    /// The pages of one size that have free slots. Full pages are on no list:
+    /// a slot that comes back finds its page by address.
+    struct Class {
+        partial: Vec<NonNull<Page>>,
+        empty: usize,
+    }
+
+    // SAFETY: the pages are reached only under the lock around their class.
+    unsafe impl Send for Class {}
+
+    static CLASS: [Mutex<Class>; CLASSES] =
+        [const { Mutex::new(Class { partial: Vec::new(), empty: 0 }) }; CLASSES];
+
+    #[derive(Default)]
+    struct Magazines([Vec<NonNull<u8>>; CLASSES]);
+
+    thread_local! {
+        static MAGAZINES: RefCell<Magazines> = RefCell::default();
+    }
+
+    impl Drop for Magazines {
+        fn drop(&mut self) {
+            for (class, slots) in self.0.iter_mut().enumerate() {
+                give_back(class, slots, 0);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn class_of(layout: Layout) -> Option<usize> {
+        let class = layout.size().div_ceil(LINE) - 1;
+        (class < CLASSES).then_some(class)
+    }
+
+    pub(super) fn allocate(class: usize) -> NonNull<u8> {
+        let from_magazine = MAGAZINES.try_with(|magazines| {
+            let slots = &mut magazines.borrow_mut().0[class];
+            if slots.is_empty() {
+                refill(class, slots, MAGAZINE / 2);
+            }
+            slots.pop()
+        });
+        match from_magazine {
+            Ok(Some(slot)) => slot,
+            // The thread is being torn down, its magazines are gone.
+            _ => {
+                let mut one = Vec::with_capacity(1);
+                refill(class, &mut one, 1);
+                one.pop().expect("refill hands out what it is asked for")
+            }
+        }
+    }
+
+    /// # Safety
+    /// `slot` came from `allocate(class)` and nobody uses it any more.
+    pub(super) unsafe fn free(class: usize, slot: NonNull<u8>) {
+        let kept = MAGAZINES.try_with(|magazines| {
+            let slots = &mut magazines.borrow_mut().0[class];
+            slots.push(slot);
+            if slots.len() >= MAGAZINE {
+                give_back(class, slots, MAGAZINE / 2);
+            }
+        });
+        if kept.is_err() {
+            give_back(class, &mut vec![slot], 0);
+        }
+    }
+
+    fn lock(class: usize) -> MutexGuard<'static, Class> {
+        CLASS[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn page_layout() -> Layout {
+        Layout::from_size_align(PAGE, PAGE).expect("a power of two")
+    }
+
+    fn refill(class: usize, slots: &mut Vec<NonNull<u8>>, wanted: usize) {
+        let mut state = lock(class);
+        while slots.len() < wanted {
+            let page = match state.partial.last() {
+                Some(page) => *page,
+                None => new_page(class, &mut state),
+            };
+            // SAFETY: a page on the list is allocated, and the class lock is held.
+            let head = unsafe { &mut *page.as_ptr() };
+            if head.out == 0 {
+                state.empty -= 1;
+            }
+            while slots.len() < wanted && !head.free.is_null() {
+                let slot = head.free;
+                // SAFETY: a slot on the free list is ours and holds a `FreeSlot`.
+                head.free = unsafe { (*slot).next };
+                head.out += 1;
+                slots.extend(NonNull::new(slot.cast()));
+            }
+            if head.free.is_null() {
+                head.partial_at = NOT_PARTIAL;
+                state.partial.pop();
+            }
+        }
+    }
+
+    fn new_page(class: usize, state: &mut Class) -> NonNull<Page> {
+        // SAFETY: the layout's size is not zero.
+        let memory = unsafe { alloc(page_layout()) };
+        let Some(page) = NonNull::new(memory.cast::<Page>()) else {
+            handle_alloc_error(page_layout())
+        };
+        let size = (class + 1) * LINE;
+        let mut free: *mut FreeSlot = std::ptr::null_mut();
+        // From the last to the first, so that slots are handed out upwards.
+        for at in (LINE..PAGE - size + 1).step_by(size).rev() {
+            // SAFETY: `at + size` is within the page, and `at` a multiple of LINE.
+            unsafe {
+                let slot = memory.add(at).cast::<FreeSlot>();
+                slot.write(FreeSlot { next: free });
+                free = slot;
+            }
+        }
+        let partial_at = state.partial.len();
+        // SAFETY: the first line of the page is its head; no slot overlaps it.
+        unsafe { page.write(Page { free, out: 0, partial_at }) };
+        state.partial.push(page);
+        state.empty += 1;
+        page
+    }
+
+    /// Returns slots to their pages until `keep` are left.
+    fn give_back(class: usize, slots: &mut Vec<NonNull<u8>>, keep: usize) {
+        if slots.len() <= keep {
+            return;
+        }
+        let mut state = lock(class);
+        for slot in slots.drain(keep..) {
+            let page = slot.as_ptr().map_addr(|address| address & !(PAGE - 1)).cast::<Page>();
+            // SAFETY: pages are aligned to their size, so the slot's page begins at
+            // the address rounded down; the class lock is held.
+            let head = unsafe { &mut *page };
+            let free = slot.as_ptr().cast::<FreeSlot>();
+            // SAFETY: the slot is back with us and large enough for a link.
+            unsafe { free.write(FreeSlot { next: head.free }) };
+            head.free = free;
+            head.out -= 1;
+            if head.partial_at == NOT_PARTIAL {
+                head.partial_at = state.partial.len();
+                state.partial.extend(NonNull::new(page));
+            }
+            if head.out == 0 {
+                if state.empty < SPARE {
+                    state.empty += 1;
+                } else {
+                    let at = head.partial_at;
+                    state.partial.swap_remove(at);
+                    if let Some(moved) = state.partial.get(at) {
+                        // SAFETY: as above: on the list, under the lock.
+                        unsafe { (*moved.as_ptr()).partial_at = at };
+                    }
+                    // SAFETY: no slot of it is out, and it is on no list any more.
+                    unsafe { dealloc(page.cast(), page_layout()) };
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn pages_come_back_when_their_slots_do() {
+            let layout = Layout::from_size_align(8 * LINE, LINE).unwrap();
+            let class = class_of(layout).unwrap();
+            let objects: Vec<_> = (0..10_000).map(|_| super::super::allocate(layout)).collect();
+            let mut addresses: Vec<_> = objects.iter().map(|o| o.as_ptr().addr()).collect();
+            addresses.sort_unstable();
+            addresses.dedup();
+            assert_eq!(addresses.len(), objects.len(), "every object has a place of its own");
+            assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= 8 * LINE));
+            for object in objects {
+                // SAFETY: allocated above with this layout, used by nobody.
+                unsafe { super::super::free(object, layout) };
+            }
+            let state = lock(class);
+            assert!(state.partial.len() <= 3, "{} pages kept", state.partial.len());
+        }
+
+        #[test]
+        fn slots_travel_between_threads() {
+            let layout = Layout::from_size_align(3 * LINE, LINE).unwrap();
+            struct Objects(Vec<NonNull<u8>>);
+            // SAFETY: plain memory.
+            unsafe impl Send for Objects {}
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    let objects =
+                        Objects((0..1000).map(|_| super::super::allocate(layout)).collect());
+                    scope.spawn(move || {
+                        let objects = objects;
+                        for object in objects.0 {
+                            // SAFETY: allocated above with this layout.
+                            unsafe { super::super::free(object, layout) };
+                        }
+                    });
+                }
+            });
+        }
+    }
+}

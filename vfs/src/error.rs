@@ -1,0 +1,158 @@
+//! What can go wrong, by name; the number POSIX asks for comes out at the edge.
+//!
+//! Back ends and the walk speak [`Error`]. A front end that must answer with an
+//! errno calls [`Error::errno`], and nothing else in the crate knows numbers.
+
+use std::fmt;
+
+/// The result of everything that may fail here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation did not happen.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such name (`ENOENT`).
+    NotFound,
+    /// A component used as a directory is something else (`ENOTDIR`).
+    NotADirectory,
+    /// The operation does not apply to a directory (`EISDIR`).
+    IsADirectory,
+    /// The name is taken already (`EEXIST`).
+    Exists,
+    /// The directory still has entries (`ENOTEMPTY`).
+    NotEmpty,
+    /// More than 40 symbolic links, or a link where none may be (`ELOOP`).
+    TooManySymlinks,
+    /// A component is longer than [`NAME_MAX`](crate::NAME_MAX) or the path longer
+    /// than [`PATH_MAX`](crate::PATH_MAX) allows (`ENAMETOOLONG`).
+    NameTooLong,
+    /// The caller's credentials do not allow it (`EACCES`).
+    PermissionDenied,
+    /// Nobody with these credentials may do this to this object (`EPERM`).
+    NotPermitted,
+    /// The request makes no sense: a NUL in a path, a rename below itself (`EINVAL`).
+    Invalid,
+    /// The object is gone from the back end; a retry with revalidation may help (`ESTALE`).
+    Stale,
+    /// In use: a mount point, or a mount with open files (`EBUSY`).
+    Busy,
+    /// The two names live in different mounts, or the walk left its mount or its
+    /// contained root (`EXDEV`).
+    CrossDevice,
+    /// The mount or the back end takes no changes (`EROFS`).
+    ReadOnly,
+    /// The back end has no such operation (`EOPNOTSUPP`).
+    NotSupported,
+    /// The answer is not cached and the caller asked not to block (`EAGAIN`).
+    WouldBlock,
+    /// The back end is full (`ENOSPC`).
+    NoSpace,
+    /// Too many links to one inode (`EMLINK`).
+    TooManyLinks,
+    /// Out of descriptors, even after the caches gave theirs back (`EMFILE`).
+    TooManyOpenFiles,
+    /// Not something this object can do: reading a socket, say (`ENXIO`).
+    NoSuchDevice,
+    /// What the back end's own I/O reported.
+    Io(std::io::Error),
+}
+
+impl Error {
+    /// The number Linux gives this error.
+    ///
+    /// ```
+    /// assert_eq!(rcuwalk::Error::Stale.errno(), libc::ESTALE);
+    /// ```
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::NotFound => libc::ENOENT,
+            Error::NotADirectory => libc::ENOTDIR,
+            Error::IsADirectory => libc::EISDIR,
+            Error::Exists => libc::EEXIST,
+            Error::NotEmpty => libc::ENOTEMPTY,
+            Error::TooManySymlinks => libc::ELOOP,
+            Error::NameTooLong => libc::ENAMETOOLONG,
+            Error::PermissionDenied => libc::EACCES,
+            Error::NotPermitted => libc::EPERM,
+            Error::Invalid => libc::EINVAL,
+            Error::Stale => libc::ESTALE,
+            Error::Busy => libc::EBUSY,
+            Error::CrossDevice => libc::EXDEV,
+            Error::ReadOnly => libc::EROFS,
+            Error::NotSupported => libc::EOPNOTSUPP,
+            Error::WouldBlock => libc::EAGAIN,
+            Error::NoSpace => libc::ENOSPC,
+            Error::TooManyLinks => libc::EMLINK,
+            Error::TooManyOpenFiles => libc::EMFILE,
+            Error::NoSuchDevice => libc::ENXIO,
+            Error::Io(err) => err.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}
+
+/// The other direction, for back ends: the errno of a system call, by name.
+impl From<std::io::Error> for Error {
+    fn from(err: std::io::Error) -> Self {
+        match err.raw_os_error() {
+            Some(libc::ENOENT) => Error::NotFound,
+            Some(libc::ENOTDIR) => Error::NotADirectory,
+            Some(libc::EISDIR) => Error::IsADirectory,
+            Some(libc::EEXIST) => Error::Exists,
+            Some(libc::ENOTEMPTY) => Error::NotEmpty,
+            Some(libc::ELOOP) => Error::TooManySymlinks,
+            Some(libc::ENAMETOOLONG) => Error::NameTooLong,
+            Some(libc::EACCES) => Error::PermissionDenied,
+            Some(libc::EPERM) => Error::NotPermitted,
+            Some(libc::EINVAL) => Error::Invalid,
+            Some(libc::ESTALE) => Error::Stale,
+            Some(libc::EBUSY) => Error::Busy,
+            Some(libc::EXDEV) => Error::CrossDevice,
+            Some(libc::EROFS) => Error::ReadOnly,
+            Some(libc::EOPNOTSUPP) => Error::NotSupported,
+            Some(libc::EAGAIN) => Error::WouldBlock,
+            Some(libc::ENOSPC) => Error::NoSpace,
+            Some(libc::EMLINK) => Error::TooManyLinks,
+            Some(libc::EMFILE | libc::ENFILE) => Error::TooManyOpenFiles,
+            Some(libc::ENXIO) => Error::NoSuchDevice,
+            _ => Error::Io(err),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::NotFound => "no such file or directory",
+            Error::NotADirectory => "not a directory",
+            Error::IsADirectory => "is a directory",
+            Error::Exists => "file exists",
+            Error::NotEmpty => "directory not empty",
+            Error::TooManySymlinks => "too many levels of symbolic links",
+            Error::NameTooLong => "file name too long",
+            Error::PermissionDenied => "permission denied",
+            Error::NotPermitted => "operation not permitted",
+            Error::Invalid => "invalid argument",
+            Error::Stale => "stale file handle",
+            Error::Busy => "device or resource busy",
+            Error::CrossDevice => "invalid cross-device link",
+            Error::ReadOnly => "read-only file system",
+            Error::NotSupported => "operation not supported",
+            Error::WouldBlock => "would block",
+            Error::NoSpace => "no space left on device",
+            Error::TooManyLinks => "too many links",
+            Error::TooManyOpenFiles => "too many open files",
+            Error::NoSuchDevice => "no such device or address",
+            Error::Io(err) => return err.fmt(f),
+        })
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io(err) => Some(err),
+            _ => None,
+        }
+    }
+}
