@@ -55,7 +55,7 @@ impl Cmd {
     {
         for arg in args {
             self.shown.push(' ');
-            self.shown.push_str(&arg.as_ref().to_string_lossy());
+            self.shown.push_str(&quoted(arg.as_ref()));
             self.command.arg(arg);
         }
         self
@@ -67,11 +67,7 @@ impl Cmd {
     }
 
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Cmd {
-        self.shown = format!(
-            "{name}='{}' {}",
-            value.as_ref().to_string_lossy(),
-            self.shown
-        );
+        self.shown = format!("{name}={} {}", quoted(value.as_ref()), self.shown);
         self.command.env(name, value);
         self
     }
@@ -100,6 +96,17 @@ impl Cmd {
     }
 }
 
+/// As a shell wants it: in quotes if it holds more than plain characters.
+fn quoted(text: &OsStr) -> String {
+    let text = text.to_string_lossy();
+    let is_plain = |c: char| c.is_alphanumeric() || "-_=./:".contains(c);
+    if text.chars().all(is_plain) {
+        text.into_owned()
+    } else {
+        format!("'{text}'")
+    }
+}
+
 /// `4.2 s`, or `3 min 4 s` when tenths no longer matter.
 pub(crate) fn elapsed(time: Duration) -> String {
     match time.as_secs() {
@@ -115,12 +122,12 @@ mod tests {
     #[test]
     fn a_failure_names_the_command() {
         let failed = Cmd::new(Path::new("/"), "false")
-            .args(["--really"])
+            .args(["--test", "loom*"])
             .env("A", "1")
             .run();
         assert_eq!(
             failed,
-            Err("`A='1' false --really` failed: exit status: 1".into())
+            Err("`A=1 false --test 'loom*'` failed: exit status: 1".into())
         );
         let missing = Cmd::new(Path::new("/"), "no-such-program")
             .run()

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::{env, process};
 
 use crate::run::Result;
@@ -23,7 +24,14 @@ pub(crate) struct Skips {
 
 impl Skips {
     pub(crate) fn new() -> Skips {
-        let file = env::temp_dir().join(format!("rcuwalk-skips-{}", process::id()));
+        // One for each run, of which this program's own tests have several.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!(
+            "rcuwalk-skips-{}-{}",
+            process::id(),
+            COUNT.fetch_add(1, Relaxed)
+        );
+        let file = env::temp_dir().join(name);
         // Left over from a killed run that had the same process id.
         let _ = fs::remove_file(&file);
         Skips { file }
@@ -77,9 +85,7 @@ mod tests {
 
     #[test]
     fn each_reason_is_reported_once() {
-        let skips = Skips {
-            file: env::temp_dir().join(format!("skips-test-{}", process::id())),
-        };
+        let skips = Skips::new();
         assert_eq!(skips.take(), Ok(vec![]), "nobody reported");
 
         fs::write(
