@@ -1,5 +1,5 @@
 //! The checks that take a machine's time: loom, AddressSanitizer, Miri, and the
-//! deep run that is all of them with larger numbers.
+//! deep run that is all of them, and the ordinary tests, with larger numbers.
 //!
 //! Each has a target directory of its own. They build everything with other
 //! flags, and in a shared directory each would throw the others' work away.
@@ -8,8 +8,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Cmd, Done, Result};
-use crate::skips::{SKIPS_VAR, Skips};
+use crate::skips::{self, SKIPS_VAR, Skips};
 use crate::source::names_in;
+use crate::steps::{Step, Steps};
 
 /// How far a check goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,24 @@ const ASAN_CRATES: [(&str, &str); 3] = [
     ("vfs", "rcuwalk"),
     ("backends/memfs", "rcuwalk-memfs"),
 ];
+
+/// All of it at [`Depth::Deep`]. What is missing here is skipped and reported.
+pub(crate) fn deep(root: &Path) -> Result<Done> {
+    let steps: [(&str, Step); 5] = [
+        ("loom", |root, _| loom(root, Depth::Deep)),
+        ("miri", |root, _| miri(root)),
+        ("asan", |root, skips| asan(root, Depth::Deep, skips)),
+        ("conformance", conformance),
+        ("stress", stress),
+    ];
+    let no_skips = skips::are_failures();
+    Steps {
+        name: "deep",
+        steps: &steps,
+        no_skips,
+    }
+    .run(root)
+}
 
 /// Model-checks `sync/tests/loom*`.
 pub(crate) fn loom(root: &Path, depth: Depth) -> Result<Done> {
@@ -49,22 +68,11 @@ pub(crate) fn loom(root: &Path, depth: Depth) -> Result<Done> {
             "loom*",
         ])
         .arg("--target-dir", target_dir(root, "loom"))
-        .run()?;
-    Ok(Done::Passed)
+        .run()
 }
 
 /// Unit and integration tests under AddressSanitizer, leaks included.
-pub(crate) fn asan(root: &Path, depth: Depth) -> Result<Done> {
-    let skips = Skips::new();
-    let done = asan_reporting_to(root, depth, &skips)?;
-    for reason in skips.take()? {
-        println!("skipped: {reason}");
-    }
-    Ok(done)
-}
-
-/// [`asan`] with its tests' skips left for the caller to take.
-pub(crate) fn asan_reporting_to(root: &Path, depth: Depth, skips: &Skips) -> Result<Done> {
+pub(crate) fn asan(root: &Path, depth: Depth, skips: &Skips) -> Result<Done> {
     let Some(host) = nightly_host(root) else {
         return Ok(Done::Skipped("needs nightly".into()));
     };
@@ -84,50 +92,49 @@ pub(crate) fn asan_reporting_to(root: &Path, depth: Depth, skips: &Skips) -> Res
             cmd = cmd.args(["--test", &test]);
         }
     }
-    cmd.arg("--target-dir", target_dir(root, "asan")).run()?;
-    Ok(Done::Passed)
+    cmd.arg("--target-dir", target_dir(root, "asan")).run()
 }
 
 /// `sync`'s unit tests under Miri.
 pub(crate) fn miri(root: &Path) -> Result<Done> {
     if nightly_host(root).is_none() {
-        return Err("miri needs nightly: rustup toolchain install nightly".into());
+        return Ok(Done::Skipped("needs nightly".into()));
     }
     if Cmd::nightly_cargo(root)
         .args(["miri", "--version"])
         .probe()
         .is_none()
     {
-        return Err("miri is missing: rustup +nightly component add miri rust-src".into());
+        let reason = "needs Miri: rustup +nightly component add miri rust-src";
+        return Ok(Done::Skipped(reason.into()));
     }
     Cmd::nightly_cargo(root)
         .env("MIRIFLAGS", set_or("MIRIFLAGS", "-Zmiri-strict-provenance"))
         .args(["miri", "test", "--package", "rcuwalk-sync", "--lib"])
         .arg("--target-dir", target_dir(root, "miri"))
-        .run()?;
-    Ok(Done::Passed)
+        .run()
 }
 
-/// Everything above, longer, then the differential and the stress tests.
-pub(crate) fn deep(root: &Path) -> Result<Done> {
-    loom(root, Depth::Deep)?;
-    miri(root)?;
-    if let Done::Skipped(reason) = asan(root, Depth::Deep)? {
-        return Ok(Done::Skipped(reason));
-    }
+/// The differential tests with more cases than by default.
+fn conformance(root: &Path, skips: &Skips) -> Result<Done> {
     Cmd::cargo(root)
         .env("RCUWALK_CASES", set_or("RCUWALK_CASES", "20000"))
+        .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--package", "rcuwalk-conformance"])
-        .run()?;
+        .run()
+}
+
+/// Every other test, optimised, with more operations than by default.
+fn stress(root: &Path, skips: &Skips) -> Result<Done> {
     Cmd::cargo(root)
         .env(
             "RCUWALK_STRESS_OPS",
             set_or("RCUWALK_STRESS_OPS", "10000000"),
         )
+        .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--workspace"])
         .args(["--exclude", "rcuwalk-conformance", "--exclude", "xtask"])
-        .run()?;
-    Ok(Done::Passed)
+        .run()
 }
 
 /// The triple nightly runs on, if rustup has a nightly here.

@@ -9,6 +9,7 @@
 //! | `layers.rs`    | which crate may use which                            |
 //! | `ids.rs`       | how invariants, their homes and their tests are tied |
 //! | `heavy.rs`     | loom, ASan, Miri and the deep runs                   |
+//! | `steps.rs`     | how a list of steps is run and reported              |
 //! | `skips.rs`     | how a skipped test is noticed                        |
 //! | `workspace.rs` | the workspace's manifests, read                      |
 //! | `source.rs`    | the workspace's sources, read                        |
@@ -21,6 +22,7 @@ mod layers;
 mod run;
 mod skips;
 mod source;
+mod steps;
 mod workspace;
 
 use std::env;
@@ -29,6 +31,7 @@ use std::process::ExitCode;
 
 use heavy::Depth;
 use run::{Done, Result};
+use skips::Skips;
 
 const USAGE: &str = "\
 usage: cargo xtask <command>
@@ -68,7 +71,7 @@ fn dispatch(args: &[&str], root: &Path) -> Result<Done> {
         ["ids"] => ids::run(root),
         ["loom"] => heavy::loom(root, Depth::Short),
         ["loom", "--deep"] => heavy::loom(root, Depth::Deep),
-        ["asan"] => heavy::asan(root, Depth::Short),
+        ["asan"] => heavy::asan(root, Depth::Short, &Skips::new()),
         ["miri"] => heavy::miri(root),
         ["deep"] => heavy::deep(root),
         ["help" | "--help" | "-h"] => {

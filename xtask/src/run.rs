@@ -79,10 +79,10 @@ impl Cmd {
     }
 
     /// Runs it with its output shown.
-    pub(crate) fn run(mut self) -> Result<()> {
+    pub(crate) fn run(mut self) -> Result<Done> {
         println!("$ {}", self.shown);
         match self.command.status() {
-            Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.success() => Ok(Done::Passed),
             Ok(status) => Err(format!("`{}` failed: {status}", self.shown)),
             Err(err) => Err(format!("`{}` did not start: {err}", self.shown)),
         }
