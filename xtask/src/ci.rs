@@ -1,0 +1,80 @@
+//! `cargo xtask ci`: what every change must pass, cheapest first.
+//!
+//! [`STEPS`] is the list. Skips are reported; in CI as root, where everything can
+//! run, they are failures.
+
+use std::path::Path;
+
+use crate::heavy::{self, Depth};
+use crate::run::{Cmd, Done, Result};
+use crate::skips::{self, SKIPS_VAR};
+use crate::source::names_in;
+use crate::steps::{Step, Steps};
+use crate::workspace::Workspace;
+use crate::{ids, layers};
+
+const STEPS: [(&str, Step); 10] = [
+    ("fmt", |root, _| cargo(root, "fmt --all --check")),
+    ("clippy", |root, _| {
+        cargo(root, "clippy --workspace --all-targets -- -D warnings")
+    }),
+    ("doc", |root, _| {
+        let doc = Cmd::cargo(root).env("RUSTDOCFLAGS", "-D warnings");
+        doc.args(["doc", "--workspace", "--no-deps"]).run()
+    }),
+    ("layers", |root, _| layers::run(root)),
+    ("ids", |root, _| ids::run(root)),
+    ("deny", |root, _| deny(root)),
+    ("test", |root, skips| {
+        let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
+        test.args(["test", "--workspace"]).run()
+    }),
+    ("examples", |root, _| examples(root)),
+    ("loom", |root, _| heavy::loom(root, Depth::Short)),
+    ("asan", |root, skips| heavy::asan(root, Depth::Short, skips)),
+];
+
+pub(crate) fn run(root: &Path) -> Result<Done> {
+    let no_skips = skips::are_failures();
+    Steps {
+        name: "ci",
+        steps: &STEPS,
+        no_skips,
+    }
+    .run(root)
+}
+
+/// Runs cargo with arguments that hold no spaces.
+fn cargo(root: &Path, args: &str) -> Result<Done> {
+    Cmd::cargo(root).args(args.split(' ')).run()
+}
+
+/// Licences, advisories and sources, for those who have cargo-deny. Its absence
+/// is no skip: no test of ours hangs on it.
+fn deny(root: &Path) -> Result<Done> {
+    let version = Cmd::cargo(root).args(["deny", "--version"]).probe();
+    if version.is_none() {
+        println!("cargo-deny is not installed");
+        return Ok(Done::Passed);
+    }
+    cargo(root, "deny check")
+}
+
+/// Builds every example; runs those of the core, which need no arguments.
+fn examples(root: &Path) -> Result<Done> {
+    cargo(root, "build --workspace --examples")?;
+    for krate in Workspace::read(root)?.crates {
+        let is_core = ["sync", "vfs"].contains(&&*krate.dir) || krate.dir.starts_with("backends/");
+        if !is_core {
+            continue;
+        }
+        for name in names_in(&root.join(&krate.dir).join("examples"))? {
+            if let Some(example) = name.strip_suffix(".rs") {
+                let package = &krate.name;
+                let run = format!("run --quiet --package {package} --example {example}");
+                cargo(root, &run)?;
+            }
+        }
+    }
+    Ok(Done::Passed)
+}

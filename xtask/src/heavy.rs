@@ -1,0 +1,199 @@
+//! The checks that take a machine's time: loom, AddressSanitizer, Miri, and the
+//! deep run that is all of them, and the ordinary tests, with larger numbers.
+//!
+//! Each has a target directory of its own. They build everything with other
+//! flags, and in a shared directory each would throw the others' work away.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::run::{Cmd, Done, Result};
+use crate::skips::{self, SKIPS_VAR, Skips};
+use crate::source::names_in;
+use crate::steps::{Step, Steps};
+
+/// How far a check goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Minutes: for every change.
+    Short,
+    /// As long as it takes: once in a while.
+    Deep,
+}
+
+/// The crates that run under ASan: those with `unsafe`, and what leans on them.
+const ASAN_CRATES: [(&str, &str); 3] = [
+    ("sync", "rcuwalk-sync"),
+    ("vfs", "rcuwalk"),
+    ("backends/memfs", "rcuwalk-memfs"),
+];
+
+/// All of it at [`Depth::Deep`]. What is missing here is skipped and reported.
+pub(crate) fn deep(root: &Path) -> Result<Done> {
+    let steps: [(&str, Step); 5] = [
+        ("loom", |root, _| loom(root, Depth::Deep)),
+        ("miri", |root, _| miri(root)),
+        ("asan", |root, skips| asan(root, Depth::Deep, skips)),
+        ("conformance", conformance),
+        ("stress", stress),
+    ];
+    let no_skips = skips::are_failures();
+    Steps {
+        name: "deep",
+        steps: &steps,
+        no_skips,
+    }
+    .run(root)
+}
+
+/// Model-checks `sync/tests/loom*`.
+pub(crate) fn loom(root: &Path, depth: Depth) -> Result<Done> {
+    // Two preemptions find most known bugs of such code, three nearly all; each
+    // more multiplies the time.
+    let preemptions = match depth {
+        Depth::Short => "2",
+        Depth::Deep => "3",
+    };
+    Cmd::cargo(root)
+        .rustflags("--cfg loom")
+        .env("LOOM_MAX_PREEMPTIONS", preemptions)
+        // Optimised for the millions of executions, but not for twice as long.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .args([
+            "test",
+            "--release",
+            "--package",
+            "rcuwalk-sync",
+            "--test",
+            "loom*",
+        ])
+        .arg("--target-dir", target_dir(root, "loom"))
+        .run()
+}
+
+/// Unit and integration tests under AddressSanitizer, leaks included.
+pub(crate) fn asan(root: &Path, depth: Depth, skips: &Skips) -> Result<Done> {
+    let Some(host) = nightly_host(root) else {
+        return Ok(Done::Skipped("needs nightly".into()));
+    };
+    let ops = match depth {
+        Depth::Short => "20000",
+        Depth::Deep => "1000000",
+    };
+    let mut cmd = Cmd::nightly_cargo(root)
+        .rustflags("-Zsanitizer=address")
+        .env("RCUWALK_STRESS_OPS", set_or("RCUWALK_STRESS_OPS", ops))
+        .env(SKIPS_VAR, skips.file())
+        // With a target named, build scripts and macros are built without ASan.
+        .args(["test", "--target", &host, "--lib"]);
+    for (dir, package) in ASAN_CRATES {
+        cmd = cmd.args(["--package", package]);
+        for test in integration_tests(&root.join(dir).join("tests"))? {
+            cmd = cmd.args(["--test", &test]);
+        }
+    }
+    cmd.arg("--target-dir", target_dir(root, "asan")).run()
+}
+
+/// `sync`'s unit tests under Miri.
+pub(crate) fn miri(root: &Path) -> Result<Done> {
+    if nightly_host(root).is_none() {
+        return Ok(Done::Skipped("needs nightly".into()));
+    }
+    if Cmd::nightly_cargo(root)
+        .args(["miri", "--version"])
+        .probe()
+        .is_none()
+    {
+        let reason = "needs Miri: rustup +nightly component add miri rust-src";
+        return Ok(Done::Skipped(reason.into()));
+    }
+    Cmd::nightly_cargo(root)
+        .env("MIRIFLAGS", set_or("MIRIFLAGS", "-Zmiri-strict-provenance"))
+        .args(["miri", "test", "--package", "rcuwalk-sync", "--lib"])
+        .arg("--target-dir", target_dir(root, "miri"))
+        .run()
+}
+
+/// The differential tests with more cases than by default.
+fn conformance(root: &Path, skips: &Skips) -> Result<Done> {
+    Cmd::cargo(root)
+        .env("RCUWALK_CASES", set_or("RCUWALK_CASES", "20000"))
+        .env(SKIPS_VAR, skips.file())
+        .args(["test", "--release", "--package", "rcuwalk-conformance"])
+        .run()
+}
+
+/// Every other test, optimised, with more operations than by default.
+fn stress(root: &Path, skips: &Skips) -> Result<Done> {
+    Cmd::cargo(root)
+        .env(
+            "RCUWALK_STRESS_OPS",
+            set_or("RCUWALK_STRESS_OPS", "10000000"),
+        )
+        .env(SKIPS_VAR, skips.file())
+        .args(["test", "--release", "--workspace"])
+        .args(["--exclude", "rcuwalk-conformance", "--exclude", "xtask"])
+        .run()
+}
+
+/// The triple nightly runs on, if rustup has a nightly here.
+fn nightly_host(root: &Path) -> Option<String> {
+    // The list first: asked to run a toolchain it lacks, rustup may fetch it.
+    let toolchains = Cmd::new(root, "rustup")
+        .args(["toolchain", "list"])
+        .probe()?;
+    let host = toolchains.lines().find_map(undated_nightly)?;
+    Some(host.into())
+}
+
+/// `nightly` means this one, and not one that is pinned to a date.
+fn undated_nightly(listed: &str) -> Option<&str> {
+    let host = listed.split_whitespace().next()?.strip_prefix("nightly-")?;
+    (!host.starts_with(|c: char| c.is_ascii_digit())).then_some(host)
+}
+
+/// The names of the test targets in `dir`, but not loom's: without loom they
+/// are empty.
+fn integration_tests(dir: &Path) -> Result<Vec<String>> {
+    let mut tests = Vec::new();
+    for name in names_in(dir)? {
+        let target = if dir.join(&name).join("main.rs").exists() {
+            Some(name.as_str())
+        } else {
+            name.strip_suffix(".rs")
+        };
+        tests.extend(
+            target
+                .filter(|target| !target.starts_with("loom"))
+                .map(String::from),
+        );
+    }
+    Ok(tests)
+}
+
+fn target_dir(root: &Path, name: &str) -> PathBuf {
+    let shared = env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    shared.join(name)
+}
+
+/// The caller's own value goes before ours.
+fn set_or(name: &str, default: &str) -> String {
+    env::var(name).unwrap_or(default.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_undated_nightly_counts() {
+        let host = "x86_64-unknown-linux-gnu";
+        assert_eq!(
+            undated_nightly(&format!("nightly-{host} (active)")),
+            Some(host)
+        );
+        assert_eq!(undated_nightly(&format!("nightly-2026-05-20-{host}")), None);
+        assert_eq!(undated_nightly(&format!("stable-{host} (default)")), None);
+    }
+}
