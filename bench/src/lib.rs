@@ -14,5 +14,7 @@
 //! The rule of this crate: nothing is prepared inside the measured time that a
 //! user of the measured call would have prepared before it.
 
+pub mod kernel;
+pub mod measure;
 pub mod paths;
 pub mod tree;
