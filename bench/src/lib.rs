@@ -1,1 +1,20 @@
-//! (being written)
+//! The workloads of `rcuwalk bench`, and the machinery to measure them fairly.
+//!
+//! A workload is a list of paths and the tree they are asked of. The kernel and
+//! rcuwalk get the same tree and the same bytes, take turns in one run, and are
+//! compared by the ratio of their medians.
+//!
+//! | read         | to learn                                                        |
+//! |--------------|-----------------------------------------------------------------|
+//! | `paths.rs`   | which paths: built in, from a file, or traced from a command    |
+//! | `tree.rs`    | which tree: its text form, taking it from a host, building it   |
+//! | `kernel.rs`  | the kernel as a contender: access(2) on a materialised tree     |
+//! | `measure.rs` | contenders in turn, round by round; and many threads at once    |
+//!
+//! The rule of this crate: nothing is prepared inside the measured time that a
+//! user of the measured call would have prepared before it.
+
+pub mod kernel;
+pub mod measure;
+pub mod paths;
+pub mod tree;
