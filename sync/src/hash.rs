@@ -127,11 +127,18 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
 }
 
 /// The array of a table, held still for several lookups.
-#[derive(Clone, Copy)]
 pub struct View<'g, T> {
     buckets: &'g Shared<Buckets<T>>,
     guard: &'g RcuGuard,
 }
+
+impl<T> Clone for View<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for View<'_, T> {}
 
 impl<'g, T: HashKey> View<'g, T> {
     /// As [`RcuHash::find`].
@@ -242,12 +249,17 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
     /// Takes an object off the chain. Readers that stand on it go on from there.
     #[doc(alias = "hlist_bl_del_rcu")]
     pub fn remove(&mut self, object: &Shared<T>) -> Option<Ref<T>> {
+        self.remove_where(|current| ptr::eq(current, object))
+    }
+
+    /// Takes the first object that `wanted` accepts off the chain.
+    pub fn remove_where(&mut self, mut wanted: impl FnMut(&Shared<T>) -> bool) -> Option<Ref<T>> {
         let mut before: Option<&AtomicPtr<Shared<T>>> = None;
         let mut at = self.first();
         while at.addr() & END == 0 {
             // SAFETY: as in `find`.
             let current = unsafe { &*at };
-            if !ptr::eq(current, object) {
+            if !wanted(current) {
                 before = Some(&current.hash_next);
                 at = current.hash_next.load(Relaxed);
                 continue;
@@ -259,7 +271,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
                 Some(link) => link.store(next, Release),
                 None => self.buckets().set_first(self.index, next, Release),
             }
-            object.clear(Flag::HASHED);
+            current.clear(Flag::HASHED);
             self.table.grow.count(-1);
             // SAFETY: `insert` made it with `into_raw`; unlinked under the lock, it
             // is taken back only here.

@@ -17,6 +17,7 @@
 //! the invariants that the modules state by id.
 
 pub mod atomic;
+pub mod bytes;
 pub mod clock;
 mod hash;
 pub mod lock;
@@ -29,7 +30,7 @@ mod shared;
 mod slab;
 mod wait;
 
-pub use hash::{BucketGuard, HashKey, RcuHash};
+pub use hash::{BucketGuard, HashKey, RcuHash, View};
 pub use lru::{Lru, Verdict};
 pub use per_thread::PerThread;
 pub use rcu::RcuGuard;

@@ -32,6 +32,12 @@ impl Seq {
         self.0 as u32
     }
 
+    /// True if no write section was open and the payload under `mask` is `value`.
+    #[inline]
+    pub fn has(self, mask: u32, value: u32) -> bool {
+        self.0 & (ONE | u64::from(mask)) == u64::from(value)
+    }
+
     /// True if no write section was open.
     #[inline]
     pub fn is_even(self) -> bool {

@@ -221,6 +221,12 @@ impl<T> Shared<T> {
         true
     }
 
+    /// True while it is on a hash table.
+    #[doc(alias("inode_unhashed", "d_unhashed"))]
+    pub fn is_hashed(&self) -> bool {
+        self.has(Flag::HASHED)
+    }
+
     /// What tells this object from every other live one.
     #[inline]
     pub fn address(&self) -> usize {

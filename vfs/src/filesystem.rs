@@ -3,7 +3,9 @@
 //! The VFS calls these methods with no cache lock and no RCU guard held (RCU-2),
 //! so all of them may block. `lookup`, `read_dir` and `revalidate` run with the
 //! directory's lock shared, the changes with it exclusive; two lookups of the
-//! same missing name never run at once.
+//! same missing name never run at once. Attributes that a change gives an inode
+//! (a link count, a size, times) are the back end's to publish, by
+//! [`Inode::set_attr`].
 //!
 //! A back end never caches inodes itself: it asks [`SuperBlock::iget`] and either
 //! gets the cached inode or a [`NewInode`](crate::NewInode) to fill in.
@@ -39,19 +41,30 @@ pub trait FileSystem: Send + Sync + 'static {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef>;
 
     /// The inode that `name` in `dir` stands for, or `None` if there is no such name.
-    fn lookup(&self, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>>;
+    fn lookup(
+        &self,
+        sb: &SuperBlock,
+        dir: &Inode,
+        name: Name<'_>,
+    ) -> Result<Option<InodeRef>>;
 
     /// The target of a symbolic link. It is cached with the inode.
     #[doc(alias = "get_link")]
-    fn read_link(&self, inode: &Inode) -> Result<Box<[u8]>>;
+    fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>>;
 
     /// Hands the entries after the position `from` (0: from the start) to `emit`
     /// until it breaks or they end. `.` and `..` are not among them.
     #[doc(alias = "iterate_shared")]
-    fn read_dir(&self, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()>;
+    fn read_dir(
+        &self,
+        sb: &SuperBlock,
+        dir: &Inode,
+        from: u64,
+        emit: &mut dyn Emit,
+    ) -> Result<()>;
 
     /// Opens a regular file for reading.
-    fn open(&self, at: &At<'_>) -> Result<Box<dyn FileHandle>>;
+    fn open(&self, sb: &SuperBlock, at: &At<'_>) -> Result<Box<dyn FileHandle>>;
 
     /// How long cached names and attributes of this file system are believed.
     fn freshness(&self) -> Freshness {
@@ -61,28 +74,46 @@ pub trait FileSystem: Send + Sync + 'static {
     /// True if `name` in `dir` still stands for `inode` (or still for nothing);
     /// brings the inode's attributes up to date where it does.
     #[doc(alias = "d_revalidate")]
-    fn revalidate(&self, dir: &Inode, name: Name<'_>, inode: Option<&Inode>) -> Result<bool> {
-        let _ = (dir, name, inode);
+    fn revalidate(
+        &self,
+        sb: &SuperBlock,
+        dir: &Inode,
+        name: Name<'_>,
+        inode: Option<&Inode>,
+    ) -> Result<bool> {
+        let _ = (sb, dir, name, inode);
         Ok(true)
     }
 
     /// Asks the back end for the attributes of an inode that was not reached by a
     /// name (a root). The default believes the cache.
-    fn refresh(&self, inode: &Inode) -> Result<()> {
-        let _ = inode;
+    fn refresh(&self, sb: &SuperBlock, inode: &Inode) -> Result<()> {
+        let _ = (sb, inode);
         Ok(())
     }
 
     /// Makes a new file, directory, link or node. The VFS has checked that the
     /// caller may and that the name is free.
-    fn create(&self, dir: &Inode, name: Name<'_>, new: &NewFile<'_>) -> Result<InodeRef> {
-        let _ = (dir, name, new);
+    fn create(
+        &self,
+        sb: &SuperBlock,
+        dir: &Inode,
+        name: Name<'_>,
+        new: &NewFile<'_>,
+    ) -> Result<InodeRef> {
+        let _ = (sb, dir, name, new);
         Err(Error::ReadOnly)
     }
 
     /// Gives `inode` one more name.
     fn link(&self, inode: &Inode, dir: &Inode, name: Name<'_>) -> Result<()> {
         let _ = (inode, dir, name);
+        Err(Error::ReadOnly)
+    }
+
+    /// Changes the permission bits of `inode`.
+    fn set_mode(&self, inode: &Inode, mode: u16) -> Result<()> {
+        let _ = (inode, mode);
         Err(Error::ReadOnly)
     }
 
@@ -98,7 +129,7 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::ReadOnly)
     }
 
-    /// Moves a name, replacing `to` if it exists.
+    /// Moves a name, replacing what has the new one.
     fn rename(&self, from: (&Inode, Name<'_>), to: (&Inode, Name<'_>)) -> Result<()> {
         let _ = (from, to);
         Err(Error::ReadOnly)

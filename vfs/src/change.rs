@@ -1,0 +1,440 @@
+//! Changes of the namespace: making, linking, removing and renaming.
+//!
+//! Every change resolves the directory, takes its lock exclusively, finds the last
+//! name under it, lets the back end do the work, and then brings the cache in line.
+//! Walks go on meanwhile: none of their hits takes that lock.
+//!
+//! LOCK-1, for two directories: under the super block's rename mutex the ancestor
+//! is locked first, else by address; a directory that is to go is locked last.
+
+use rcuwalk_sync::lock::WriteGuard;
+
+use crate::attr::FileType;
+use crate::context::{Context, VfsPath};
+use crate::dentry::{DentryRef, Flags};
+use crate::error::{Error, Result};
+use crate::filesystem::NewFile;
+use crate::inode::{DEAD_DIR, InodeRef};
+use crate::name::Name;
+use crate::permission::{Access, Caps};
+use crate::super_block::SuperBlock;
+use crate::vfs::Vfs;
+use crate::walk::{LookupFlags, Parent, filename_parentat};
+
+impl Vfs {
+    /// Makes an empty regular file; `mode` has the umask applied already.
+    ///
+    /// # Errors
+    /// As [`Vfs`]; [`Error::Exists`], [`Error::ReadOnly`], and [`Error::IsADirectory`]
+    /// for a path that ends in a slash.
+    #[doc(alias("vfs_create", "O_CREAT|O_EXCL"))]
+    pub fn create(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
+        self.make(ctx, path.as_ref(), FileType::Regular, mode, 0, b"")
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    #[doc(alias("vfs_mkdir", "mkdir(2)"))]
+    pub fn mkdir(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
+        self.make(ctx, path.as_ref(), FileType::Directory, mode, 0, b"")
+    }
+
+    /// Makes a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`Error::NotFound`] for an empty target,
+    /// [`Error::NameTooLong`] for one of 4096 bytes or more.
+    #[doc(alias("vfs_symlink", "symlink(2)"))]
+    pub fn symlink(
+        &self,
+        ctx: &Context,
+        target: impl AsRef<[u8]>,
+        path: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let target = target.as_ref();
+        match target.len() {
+            0 => Err(Error::NotFound),
+            crate::PATH_MAX.. => Err(Error::NameTooLong),
+            _ if target.contains(&0) => Err(Error::Invalid),
+            _ => self.make(ctx, path.as_ref(), FileType::Symlink, 0o777, 0, target),
+        }
+    }
+
+    /// Makes a device node, pipe or socket.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    #[doc(alias("vfs_mknod", "mknod(2)"))]
+    pub fn mknod(
+        &self,
+        ctx: &Context,
+        path: impl AsRef<[u8]>,
+        kind: FileType,
+        mode: u16,
+        rdev: u64,
+    ) -> Result<()> {
+        self.make(ctx, path.as_ref(), kind, mode, rdev, b"")
+    }
+
+    fn make(
+        &self,
+        ctx: &Context,
+        path: &[u8],
+        kind: FileType,
+        mode: u16,
+        rdev: u64,
+        target: &[u8],
+    ) -> Result<()> {
+        let parent = self.parent(ctx, path)?;
+        let name = parent.name().map_err(|_| Error::Exists)?;
+        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let old = dir.lookup(name)?;
+        if old.inode_ref().is_some() {
+            return Err(Error::Exists);
+        }
+        if parent.must_be_dir && kind != FileType::Directory {
+            return Err(match kind {
+                FileType::Regular => Error::IsADirectory,
+                _ => Error::NotFound,
+            });
+        }
+        dir.may_write()?;
+        let credentials = ctx.credentials();
+        // A set-gid directory hands its group down, and the bit to directories.
+        let parent_attr = dir.inode.attr();
+        let set_gid = parent_attr.mode & 0o2000 != 0;
+        let gid = if set_gid { parent_attr.gid } else { credentials.gid };
+        let mode = if set_gid && kind == FileType::Directory { mode | 0o2000 } else { mode };
+        let new = NewFile { kind, mode, uid: credentials.uid, gid, rdev, target };
+        let inode = dir.sb().fs().create(dir.sb(), &dir.inode, name, &new)?;
+        dir.replace(&old, name, Some(inode));
+        Ok(())
+    }
+
+    /// Gives the file at `old` the further name `new`. Links are not followed.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`Error::NotPermitted`] for a directory,
+    /// [`Error::CrossDevice`] for another mount.
+    #[doc(alias("vfs_link", "link(2)"))]
+    pub fn link(
+        &self,
+        ctx: &Context,
+        old: impl AsRef<[u8]>,
+        new: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let target = self.lookup(ctx, old, LookupFlags::default())?;
+        let parent = self.parent(ctx, new.as_ref())?;
+        if !target.mnt().is(parent.dir.mnt()) {
+            return Err(Error::CrossDevice);
+        }
+        let name = parent.name().map_err(|_| Error::Exists)?;
+        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let old = dir.lookup(name)?;
+        if old.inode_ref().is_some() {
+            return Err(Error::Exists);
+        }
+        if parent.must_be_dir {
+            return Err(Error::NotFound);
+        }
+        dir.may_write()?;
+        if target.inode().kind() == FileType::Directory {
+            return Err(Error::NotPermitted);
+        }
+        dir.sb().fs().link(target.inode(), &dir.inode, name)?;
+        dir.replace(&old, name, Some(target.inode_ref()));
+        Ok(())
+    }
+
+    /// Removes the name of something that is no directory.
+    ///
+    /// # Errors
+    /// As [`Vfs`]; [`Error::IsADirectory`], [`Error::Busy`], [`Error::ReadOnly`].
+    #[doc(alias("vfs_unlink", "unlink(2)"))]
+    pub fn unlink(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
+        let parent = self.parent(ctx, path.as_ref())?;
+        let name = parent.name().map_err(|_| Error::IsADirectory)?;
+        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let victim = dir.lookup(name)?;
+        let inode = victim.inode_ref().ok_or(Error::NotFound)?;
+        let is_dir = inode.kind() == FileType::Directory;
+        if parent.must_be_dir {
+            return Err(if is_dir { Error::IsADirectory } else { Error::NotADirectory });
+        }
+        dir.may_delete(&victim, &inode)?;
+        if is_dir {
+            return Err(Error::IsADirectory);
+        }
+        dir.sb().fs().unlink(&dir.inode, name, &inode)?;
+        dir.remove(&victim, &inode);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`Vfs`]; [`Error::NotADirectory`], [`Error::NotEmpty`], [`Error::Busy`],
+    /// [`Error::Invalid`] for a path that ends in `.`.
+    #[doc(alias("vfs_rmdir", "rmdir(2)"))]
+    pub fn rmdir(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
+        let parent = self.parent(ctx, path.as_ref())?;
+        let name = parent.name().map_err(|_| match (&*parent.last, path.as_ref().first()) {
+            (b"..", _) => Error::NotEmpty,
+            // A path of slashes: the root.
+            (_, Some(b'/')) if path.as_ref().iter().all(|byte| *byte == b'/') => Error::Busy,
+            _ => Error::Invalid,
+        })?;
+        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let victim = dir.lookup(name)?;
+        let inode = victim.inode_ref().ok_or(Error::NotFound)?;
+        dir.may_delete(&victim, &inode)?;
+        if inode.kind() != FileType::Directory {
+            return Err(Error::NotADirectory);
+        }
+        // Nobody makes a name in it between the check and the end.
+        let _victim = inode.rwsem.write_nested();
+        dir.sb().fs().rmdir(&dir.inode, name, &inode)?;
+        inode.shared().set(DEAD_DIR);
+        dir.remove(&victim, &inode);
+        Ok(())
+    }
+
+    /// Renames `old` to `new`, replacing what has that name. Links are not followed.
+    ///
+    /// # Errors
+    /// As [`Vfs`]; [`Error::CrossDevice`], [`Error::Busy`], [`Error::NotEmpty`],
+    /// [`Error::IsADirectory`], [`Error::NotADirectory`], and [`Error::Invalid`] for
+    /// moving a directory below itself.
+    #[doc(alias("vfs_rename", "rename(2)"))]
+    pub fn rename(
+        &self,
+        ctx: &Context,
+        old: impl AsRef<[u8]>,
+        new: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let from = self.parent(ctx, old.as_ref())?;
+        let to = self.parent(ctx, new.as_ref())?;
+        if !from.dir.mnt().is(to.dir.mnt()) {
+            return Err(Error::CrossDevice);
+        }
+        let (from_name, to_name) = match (from.name(), to.name()) {
+            (Ok(from), Ok(to)) => (from, to),
+            _ => return Err(Error::Busy),
+        };
+        let sb = &from.dir.mnt().sb;
+        let across = !DentryRef::ptr_eq(from.dir.dentry(), to.dir.dentry());
+        let _one_at_a_time = across.then(|| sb.rename_mutex.lock());
+        let (from_dir, to_dir) = Locked::pair(self, ctx, &from.dir, &to.dir)?;
+        let to_dir = to_dir.as_ref().unwrap_or(&from_dir);
+
+        let source = from_dir.lookup(from_name)?;
+        let moved = source.inode_ref().ok_or(Error::NotFound)?;
+        let moves_dir = moved.kind() == FileType::Directory;
+        if !moves_dir && (from.must_be_dir || to.must_be_dir) {
+            return Err(Error::NotADirectory);
+        }
+        // The source is not above its new place, nor the target above its old one.
+        if is_ancestor(&source, to.dir.dentry()) {
+            return Err(Error::Invalid);
+        }
+        let target = to_dir.lookup(to_name)?;
+        if is_ancestor(&target, from.dir.dentry()) {
+            return Err(Error::NotEmpty);
+        }
+        let replaced = target.inode_ref();
+        from_dir.may_delete(&source, &moved)?;
+        match &replaced {
+            None => to_dir.may_write()?,
+            Some(inode) if InodeRef::ptr_eq(inode, &moved) => return Ok(()),
+            Some(inode) => {
+                to_dir.may_delete(&target, inode)?;
+                match (moves_dir, inode.kind() == FileType::Directory) {
+                    (true, false) => return Err(Error::NotADirectory),
+                    (false, true) => return Err(Error::IsADirectory),
+                    _ => {}
+                }
+            }
+        }
+        // A directory whose parent changes gets a new `..`.
+        if across && moves_dir {
+            ctx.credentials().may(&moved, Access::WRITE)?;
+        }
+        let victim = replaced.as_ref().filter(|inode| inode.kind() == FileType::Directory);
+        let _victim = victim.map(|inode| inode.rwsem.write_nested());
+        sb.fs().rename((&from_dir.inode, from_name), (&to_dir.inode, to_name))?;
+        if let Some(inode) = victim {
+            inode.shared().set(DEAD_DIR);
+        }
+        match &replaced {
+            Some(inode) => to_dir.remove(&target, inode),
+            None => self.ns().caches.dcache.d_drop(&target),
+        }
+        let dcache = &self.ns().caches.dcache;
+        dcache.d_move(&source, to.dir.dentry(), &dcache.name(to_name));
+        Ok(())
+    }
+
+    /// Changes the permission bits of what `path` leads to.
+    ///
+    /// # Errors
+    /// As [`Vfs`]; [`Error::NotPermitted`] for who is neither its owner nor
+    /// privileged, [`Error::ReadOnly`].
+    #[doc(alias("notify_change", "chmod(2)"))]
+    pub fn set_mode(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
+        let at = self.lookup(ctx, path, LookupFlags::FOLLOW)?;
+        let inode = at.inode_ref();
+        let _exclusive = inode.rwsem.write();
+        let attr = inode.attr();
+        let credentials = ctx.credentials();
+        if credentials.uid != attr.uid && !credentials.caps.contains(Caps::FOWNER) {
+            return Err(Error::NotPermitted);
+        }
+        at.mnt().sb.fs().set_mode(&inode, mode & 0o7777)?;
+        // The mark is cleared before the change counts as done: no walk passes a
+        // directory on the strength of permissions it no longer has.
+        if inode.kind() == FileType::Directory {
+            self.ns().caches.dcache.update_search_mark(at.dentry());
+        }
+        Ok(())
+    }
+
+    fn parent(&self, ctx: &Context, path: &[u8]) -> Result<Parent> {
+        filename_parentat(self.request(ctx, path, LookupFlags::default()))
+    }
+}
+
+impl Parent {
+    /// The last component, unless it is `.` or `..`.
+    fn name(&self) -> Result<Name<'_>> {
+        Name::new(&self.last)
+    }
+}
+
+/// A directory locked exclusively, for a change.
+struct Locked<'a> {
+    vfs: &'a Vfs,
+    ctx: &'a Context,
+    path: &'a VfsPath,
+    inode: &'a InodeRef,
+    _exclusive: WriteGuard<'a, ()>,
+}
+
+impl<'a> Locked<'a> {
+    fn new(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Result<Locked<'a>> {
+        Self::lock(vfs, ctx, path, false)
+    }
+
+    /// Both directories of a rename; one if they are the same.
+    #[doc(alias = "lock_rename")]
+    fn pair(
+        vfs: &'a Vfs,
+        ctx: &'a Context,
+        a: &'a VfsPath,
+        b: &'a VfsPath,
+    ) -> Result<(Locked<'a>, Option<Locked<'a>>)> {
+        if DentryRef::ptr_eq(a.dentry(), b.dentry()) {
+            return Ok((Self::lock(vfs, ctx, a, false)?, None));
+        }
+        let a_first = if is_ancestor(a.dentry(), b.dentry()) {
+            true
+        } else if is_ancestor(b.dentry(), a.dentry()) {
+            false
+        } else {
+            a.dentry().address() < b.dentry().address()
+        };
+        if a_first {
+            let a = Self::lock(vfs, ctx, a, false)?;
+            Ok((a, Some(Self::lock(vfs, ctx, b, true)?)))
+        } else {
+            let b = Self::lock(vfs, ctx, b, false)?;
+            Ok((Self::lock(vfs, ctx, a, true)?, Some(b)))
+        }
+    }
+
+    fn lock(
+        vfs: &'a Vfs,
+        ctx: &'a Context,
+        path: &'a VfsPath,
+        nested: bool,
+    ) -> Result<Locked<'a>> {
+        let inode = path.inode_held();
+        let guard = if nested { inode.rwsem.write_nested() } else { inode.rwsem.write() };
+        if inode.shared().has(DEAD_DIR) {
+            return Err(Error::NotFound);
+        }
+        Ok(Locked { vfs, ctx, path, inode, _exclusive: guard })
+    }
+
+    fn sb(&self) -> &SuperBlock {
+        &self.path.mnt().sb
+    }
+
+    /// The dentry of a name, positive or negative. With the directory locked there
+    /// is no lookup of it under way, and it stays what it is.
+    fn lookup(&self, name: Name<'_>) -> Result<DentryRef> {
+        self.ctx.credentials().may(self.inode, Access::EXEC)?;
+        let dcache = &self.vfs.ns().caches.dcache;
+        let hash = dcache.name(name);
+        if let Some(dentry) = dcache.d_lookup(self.path.dentry(), &hash) {
+            if !dentry.flags().contains(Flags::REVALIDATE) {
+                return Ok(dentry);
+            }
+            dcache.d_drop(&dentry);
+        }
+        let validity = self.sb().validity();
+        let inode = self.sb().fs().lookup(self.sb(), self.inode, name)?;
+        Ok(dcache.d_add(self.path.dentry(), &hash, inode, validity))
+    }
+
+    #[doc(alias = "may_create")]
+    fn may_write(&self) -> Result<()> {
+        self.ctx.credentials().may(self.inode, Access::WRITE | Access::EXEC)
+    }
+
+    fn may_delete(&self, victim: &DentryRef, inode: &InodeRef) -> Result<()> {
+        self.may_write()?;
+        let dir = self.inode.attr();
+        let who = self.ctx.credentials();
+        let sticky = dir.mode & 0o1000 != 0;
+        let owner = who.uid == dir.uid || who.uid == inode.attr().uid;
+        if sticky && !owner && !who.caps.contains(Caps::FOWNER) {
+            return Err(Error::NotPermitted);
+        }
+        if victim.flags().contains(Flags::MOUNTPOINT) {
+            return Err(Error::Busy);
+        }
+        Ok(())
+    }
+
+    /// The name stands for something else now.
+    fn replace(&self, old: &DentryRef, name: Name<'_>, inode: Option<InodeRef>) {
+        let dcache = &self.vfs.ns().caches.dcache;
+        dcache.d_drop(old);
+        dcache.d_add(self.path.dentry(), &dcache.name(name), inode, self.sb().validity());
+    }
+
+    /// The name stands for nothing any more. The inode leaves the cache with its
+    /// last name, so that a later file with its number is not taken for it.
+    fn remove(&self, victim: &DentryRef, inode: &InodeRef) {
+        self.vfs.ns().caches.dcache.d_drop(victim);
+        if inode.attr().nlink == 0 {
+            self.sb().forget(inode);
+        }
+    }
+}
+
+/// True if `above` is `below` or one of the directories above it. Stable while the
+/// super block's rename mutex is held.
+#[doc(alias = "d_ancestor")]
+fn is_ancestor(above: &DentryRef, below: &DentryRef) -> bool {
+    let mut at = Some(below.clone());
+    while let Some(dentry) = at {
+        if DentryRef::ptr_eq(&dentry, above) {
+            return true;
+        }
+        at = dentry.parent_ref();
+    }
+    false
+}

@@ -1,0 +1,131 @@
+//! Who walks from where: [`Context`], and the places that walks lead to.
+
+use rcuwalk_sync::Shared;
+
+use crate::attr::Attr;
+use crate::dentry::{Dentry, DentryRef};
+use crate::inode::{Inode, InodeRef};
+use crate::mount::{Mount, MountRef};
+use crate::permission::Credentials;
+
+/// A place in the namespace, held: it stays what it is, whatever happens to its
+/// name, until the `VfsPath` is dropped.
+#[doc(alias = "struct path")]
+#[derive(Clone)]
+pub struct VfsPath {
+    mnt: MountRef,
+    dentry: DentryRef,
+    /// A positive dentry that somebody holds keeps its inode; held here as well, so
+    /// that it can be borrowed without a guard.
+    inode: InodeRef,
+}
+
+impl VfsPath {
+    pub(crate) fn new(mnt: MountRef, dentry: DentryRef, inode: InodeRef) -> VfsPath {
+        VfsPath { mnt, dentry, inode }
+    }
+
+    /// References to a place that is still under RCU protection. The caller rechecks
+    /// afterwards that it is the place it meant.
+    pub(crate) fn try_get(mnt: &Shared<Mount>, dentry: &Shared<Dentry>) -> Option<VfsPath> {
+        let dentry = dentry.try_get()?;
+        let inode = dentry.inode_ref()?;
+        Some(VfsPath { mnt: mnt.try_get()?, dentry, inode })
+    }
+
+    /// The inode it stands for.
+    pub fn inode(&self) -> &Inode {
+        &self.inode
+    }
+
+    /// A reference to the inode that outlives the place.
+    pub fn inode_ref(&self) -> InodeRef {
+        self.inode.clone()
+    }
+
+    pub(crate) fn inode_held(&self) -> &InodeRef {
+        &self.inode
+    }
+
+    /// The inode's attributes, as cached. Takes no lock.
+    pub fn attr(&self) -> Attr {
+        self.inode.attr()
+    }
+
+    /// True if both are the same name in the same mount.
+    pub fn is_same_place(&self, other: &VfsPath) -> bool {
+        DentryRef::ptr_eq(&self.dentry, &other.dentry) && self.mnt.is(&other.mnt)
+    }
+
+    #[inline]
+    pub(crate) fn mnt(&self) -> &MountRef {
+        &self.mnt
+    }
+
+    #[inline]
+    pub(crate) fn dentry(&self) -> &DentryRef {
+        &self.dentry
+    }
+
+    pub(crate) fn is_mount_root(&self) -> bool {
+        DentryRef::ptr_eq(&self.dentry, &self.mnt.root)
+    }
+}
+
+impl std::fmt::Debug for VfsPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Attr { dev, ino, kind, .. } = self.attr();
+        write!(f, "VfsPath({kind:?} {dev}:{ino})")
+    }
+}
+
+/// What a process has in the kernel: a root, a current directory, and credentials.
+#[doc(alias("struct fs_struct", "struct cred"))]
+#[derive(Clone, Debug)]
+pub struct Context {
+    root: VfsPath,
+    cwd: VfsPath,
+    credentials: Credentials,
+}
+
+impl Context {
+    pub(crate) fn new(root: VfsPath, credentials: Credentials) -> Context {
+        Context { cwd: root.clone(), root, credentials }
+    }
+
+    /// The same, with another root: absolute paths and links start there, and `..`
+    /// does not lead above it. The current directory stays; it should be below.
+    #[doc(alias = "chroot")]
+    pub fn with_root(self, root: VfsPath) -> Context {
+        Context { root, ..self }
+    }
+
+    /// The same, with another current directory: relative paths start there.
+    #[doc(alias("chdir", "fchdir"))]
+    pub fn with_cwd(self, cwd: VfsPath) -> Context {
+        Context { cwd, ..self }
+    }
+
+    /// The same place for somebody else.
+    pub fn with_credentials(self, credentials: Credentials) -> Context {
+        Context { credentials, ..self }
+    }
+
+    /// Where absolute paths start.
+    #[inline]
+    pub fn root(&self) -> &VfsPath {
+        &self.root
+    }
+
+    /// Where relative paths start.
+    #[inline]
+    pub fn cwd(&self) -> &VfsPath {
+        &self.cwd
+    }
+
+    /// Who asks.
+    #[inline]
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+}

@@ -1,0 +1,295 @@
+//! Dentries: a name in a directory, and what it stands for, if anything.
+//!
+//! | read                  | to learn                                              |
+//! |-----------------------|-------------------------------------------------------|
+//! | this file             | the object: one cache line for the walk, one for rest |
+//! | `dentry/name.rs`      | names as words, and their hash                        |
+//! | `dentry/cache.rs`     | lookup, adding, dropping, moving                      |
+//! | `dentry/in_lookup.rs` | one back-end lookup per missing name                  |
+//! | `dentry/shrink.rs`    | the budget                                            |
+//!
+//! A dentry's sequence count covers its parent, its name, its inode and its flags
+//! together (SEQ-1): whoever reads them without the dentry's lock checks the count
+//! afterwards. Writers hold the lock. A dentry without an inode is negative: it
+//! knows that the name stands for nothing.
+
+mod cache;
+mod in_lookup;
+mod name;
+mod shrink;
+
+use rcuwalk_sync::atomic::*;
+use rcuwalk_sync::{HashKey, RcuGuard, RcuPtr, Ref, Seq, SeqCount, Shared};
+
+pub(crate) use cache::Dcache;
+pub(crate) use in_lookup::ParallelLookup;
+pub(crate) use name::{NameHash, NameWords, in_dir};
+
+use crate::attr::FileType;
+use crate::inode::{Inode, InodeRef, InodeRefOf};
+
+/// A counted reference to a dentry.
+pub(crate) type DentryRef = Ref<Dentry>;
+
+/// A name in a directory.
+///
+/// The first 48 bytes are what an RCU-walk reads; with the 16 bytes before them in
+/// [`Shared`] they fill one cache line.
+#[doc(alias = "struct dentry")]
+#[repr(C)]
+pub(crate) struct Dentry {
+    /// Count and [`Flags`].
+    pub(crate) seq: SeqCount,
+    /// `None` for the root of a file system and for what has been detached.
+    parent: RcuPtr<Dentry>,
+    /// `None` for a negative dentry.
+    inode: RcuPtr<Inode>,
+    /// The name, padded with zeros, if it fits; see [`NameWords`].
+    words: [AtomicU64; 3],
+    // From here on: not read by a walk that finds short names fresh in the cache.
+    /// Where it is hashed: parent and name mixed.
+    hash: AtomicU64,
+    /// The whole name, if it does not fit.
+    long_name: RcuPtr<Box<[u8]>>,
+    /// Until when it is believed, in `clock::millis`, if it can expire.
+    valid_until: AtomicU64,
+    /// The super block's number.
+    sb: u32,
+}
+
+bitflags::bitflags! {
+    /// What a walk must know of a dentry, in the payload of its sequence count.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Flags: u32 {
+        /// Stands for something that is no symbolic link. With neither this nor
+        /// LINK the dentry is negative.
+        const PLAIN = 1;
+        /// Stands for a symbolic link.
+        #[doc(alias = "DCACHE_SYMLINK_TYPE")]
+        const LINK = 2;
+        /// Stands for a directory; comes with PLAIN.
+        #[doc(alias = "DCACHE_DIRECTORY_TYPE")]
+        const DIR = 4;
+        /// A directory that everyone may search: mode 0111 and no ACL. Only where
+        /// cached names are believed for ever, so that a chmod is sure to come by.
+        #[doc(alias = "IOP_FASTPERM_MAY_EXEC")]
+        const SEARCH_ALL = 8;
+        /// Something is mounted here in some mount.
+        #[doc(alias = "DCACHE_MOUNTED")]
+        const MOUNTPOINT = 16;
+        /// Must be asked for freshness before it is believed.
+        #[doc(alias = "DCACHE_OP_REVALIDATE")]
+        const REVALIDATE = 32;
+        /// Off the hash table: no lookup finds it any more.
+        const UNHASHED = 64;
+        /// The name does not fit into the words.
+        const LONG = 128;
+        /// The root of a file system.
+        const ROOT = 256;
+    }
+}
+
+impl Flags {
+    /// What must be looked at before a walk steps into a dentry.
+    pub(crate) const STEP: Flags = Flags::PLAIN
+        .union(Flags::LINK)
+        .union(Flags::MOUNTPOINT)
+        .union(Flags::REVALIDATE)
+        .union(Flags::UNHASHED)
+        .union(Flags::LONG);
+
+    /// What must be looked at before a name is looked up in a dentry...
+    pub(crate) const LOOKUP: Flags = Flags::DIR.union(Flags::SEARCH_ALL);
+    /// ...and is this where nothing else needs to be.
+    pub(crate) const SEARCHABLE: Flags = Flags::LOOKUP;
+
+    pub(crate) fn of(seq: Seq) -> Flags {
+        Flags::from_bits_retain(seq.payload())
+    }
+
+    fn of_inode(inode: Option<&Inode>, believed: bool) -> Flags {
+        let Some(inode) = inode else { return Flags::empty() };
+        match inode.kind() {
+            FileType::Symlink => Flags::LINK,
+            FileType::Directory => {
+                let (_, _, mode) = inode.owner_and_mode();
+                let all = if believed && mode & 0o111 == 0o111 {
+                    Flags::SEARCH_ALL
+                } else {
+                    Flags::empty()
+                };
+                Flags::PLAIN | Flags::DIR | all
+            }
+            _ => Flags::PLAIN,
+        }
+    }
+
+    pub(crate) fn is_negative(self) -> bool {
+        !self.intersects(Flags::PLAIN | Flags::LINK)
+    }
+}
+
+/// How a new dentry's freshness is judged.
+#[derive(Clone, Copy)]
+pub(crate) struct Validity {
+    /// Whether it can expire at all.
+    pub(crate) revalidate: bool,
+    /// Until when it is good, in `clock::millis`.
+    pub(crate) until: u64,
+}
+
+impl Dentry {
+    /// The root of a file system.
+    pub(crate) fn root(sb: u32, inode: InodeRef, validity: Validity) -> DentryRef {
+        let mut flags = Flags::ROOT | Flags::of_inode(Some(&inode), !validity.revalidate);
+        flags.set(Flags::REVALIDATE, validity.revalidate);
+        Ref::new(Dentry {
+            seq: SeqCount::new(flags.bits()),
+            parent: RcuPtr::new(None),
+            inode: RcuPtr::new(Some(inode.0)),
+            words: Default::default(),
+            hash: AtomicU64::new(0),
+            long_name: RcuPtr::new(None),
+            valid_until: AtomicU64::new(validity.until),
+            sb,
+        })
+    }
+
+    /// A name in `parent`, not hashed yet.
+    pub(crate) fn new(
+        sb: u32,
+        parent: DentryRef,
+        name: &NameHash<'_>,
+        inode: Option<InodeRef>,
+        validity: Validity,
+    ) -> DentryRef {
+        let mut flags = Flags::of_inode(inode.as_deref(), !validity.revalidate);
+        flags.set(Flags::REVALIDATE, validity.revalidate);
+        flags.set(Flags::LONG, name.words.is_long());
+        let hash = name.in_dir(parent.address());
+        Ref::new(Dentry {
+            seq: SeqCount::new(flags.bits()),
+            parent: RcuPtr::new(Some(parent)),
+            inode: RcuPtr::new(inode.map(|inode| inode.0)),
+            words: name.words.words().map(AtomicU64::new),
+            hash: AtomicU64::new(hash),
+            long_name: RcuPtr::new(name.long().map(Ref::new)),
+            valid_until: AtomicU64::new(validity.until),
+            sb,
+        })
+    }
+
+    /// The flags, for whoever holds the lock or does not mind what comes next.
+    pub(crate) fn flags(&self) -> Flags {
+        Flags::of(self.seq.sample())
+    }
+
+    /// The inode, for as long as the guard lives. Check the count afterwards.
+    #[inline]
+    pub(crate) fn inode<'g>(&self, guard: &'g RcuGuard) -> Option<&'g Shared<Inode>> {
+        self.inode.load(guard)
+    }
+
+    /// A reference to the inode; `None` if the dentry is negative.
+    pub(crate) fn inode_ref(&self) -> Option<InodeRef> {
+        let guard = rcuwalk_sync::rcu::read_lock();
+        self.inode.get(&guard).map(InodeRefOf)
+    }
+
+    /// The parent, for as long as the guard lives. Check the count afterwards.
+    pub(crate) fn parent<'g>(&self, guard: &'g RcuGuard) -> Option<&'g Shared<Dentry>> {
+        self.parent.load(guard)
+    }
+
+    /// A reference to the parent; `None` for a root and for what was detached.
+    #[doc(alias = "dget_parent")]
+    pub(crate) fn parent_ref(&self) -> Option<DentryRef> {
+        let guard = rcuwalk_sync::rcu::read_lock();
+        self.parent.get(&guard)
+    }
+
+    /// True if this is the short name `words` in the directory at address `parent`.
+    /// For long names the caller compares the whole name afterwards.
+    #[inline]
+    pub(crate) fn is_at(&self, parent: usize, words: &NameWords) -> bool {
+        let [a, b, c] = words.words();
+        // The parent first: chains mix names of all directories.
+        self.parent.is(parent)
+            && (self.words[0].load(Relaxed) ^ a)
+                | (self.words[1].load(Relaxed) ^ b)
+                | (self.words[2].load(Relaxed) ^ c)
+                == 0
+    }
+
+    /// True if this is the name, long or short, in the directory at `parent`. The
+    /// caller holds a lock that keeps the name, or checks the count afterwards.
+    pub(crate) fn is_named(&self, parent: usize, name: &NameHash<'_>, guard: &RcuGuard) -> bool {
+        self.is_at(parent, &name.words)
+            && self.long_name.load(guard).map(|long| &***long) == name.long_bytes()
+    }
+
+    /// The directory it is in and its name there, of one moment; `None` for a root
+    /// and for what has been detached.
+    #[doc(alias("take_dentry_name_snapshot", "dget_parent"))]
+    pub(crate) fn place(&self) -> Option<(DentryRef, Box<[u8]>)> {
+        loop {
+            let guard = rcuwalk_sync::rcu::read_lock();
+            let Some(seq) = self.seq.read_begin() else {
+                std::hint::spin_loop();
+                continue;
+            };
+            let parent = self.parent.load(&guard);
+            let name = match self.long_name.load(&guard) {
+                Some(long) => (**long).clone(),
+                None => NameWords::from_words(self.words.each_ref().map(|word| word.load(Relaxed)))
+                    .to_bytes(),
+            };
+            let parent = parent.map(|parent| parent.try_get());
+            if self.seq.read_retry(seq) {
+                continue;
+            }
+            return Some((parent??, name));
+        }
+    }
+
+    /// The number of the super block it belongs to.
+    pub(crate) fn sb(&self) -> u32 {
+        self.sb
+    }
+
+    /// Until when it is believed, in `clock::millis`.
+    pub(crate) fn valid_until(&self) -> u64 {
+        self.valid_until.load(Relaxed)
+    }
+
+    /// Believes it until then; a hint, so no lock.
+    pub(crate) fn set_valid_until(&self, until: u64) {
+        self.valid_until.store(until, Relaxed);
+    }
+
+    /// Bytes beside the dentry itself.
+    fn extra_bytes(&self) -> usize {
+        if self.long_name.is_none() { 0 } else { Shared::<Box<[u8]>>::BYTES + 64 }
+    }
+}
+
+impl HashKey for Dentry {
+    fn hash(&self) -> u64 {
+        self.hash.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MEM-1: a dentry is two cache lines, an inode three, and what a walk reads of
+    /// a dentry is in the first line.
+    #[test]
+    fn the_sizes_are_what_the_budget_counts_with() {
+        assert_eq!(Shared::<Dentry>::BYTES, 128);
+        assert_eq!(Shared::<Inode>::BYTES, 192);
+        let line = Shared::<Dentry>::VALUE_OFFSET + std::mem::offset_of!(Dentry, hash);
+        assert_eq!(line, 64, "hot fields end with the first line");
+    }
+}

@@ -1,0 +1,105 @@
+//! Names that are being looked up: the back end is asked once, whoever asks.
+//!
+//! DENTRY-2: one in-lookup dentry per (parent, name). The first to miss a name gets
+//! an [`InLookup`] and asks the back end; whoever comes meanwhile sleeps until it is
+//! done, and looks in the cache again.
+
+use std::collections::HashMap;
+
+use rcuwalk_sync::lock::{Mutex, Rank};
+use rcuwalk_sync::{Flag, Ref};
+
+use super::{Dcache, DentryRef, NameHash, Validity};
+use crate::inode::InodeRef;
+
+const SHARDS: usize = 64;
+
+/// Set until the lookup is over.
+#[doc(alias = "DCACHE_PAR_LOOKUP")]
+const PENDING: Flag = Flag::new(0);
+
+/// The parent's address and the name. The parent cannot go away meanwhile:
+/// everybody who looks up in it holds it.
+type InDir = (usize, Box<[u8]>);
+
+pub(super) struct LookupTable {
+    shards: Box<[Mutex<HashMap<InDir, Ref<()>>>]>,
+}
+
+impl LookupTable {
+    pub(super) fn new() -> LookupTable {
+        let shards = (0..SHARDS).map(|_| Mutex::new(Rank::InLookup, HashMap::new())).collect();
+        LookupTable { shards }
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<HashMap<InDir, Ref<()>>> {
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+}
+
+/// What [`Dcache::d_alloc_parallel`] found.
+pub(crate) enum ParallelLookup<'a> {
+    /// The name is in the cache, by now.
+    Cached(DentryRef),
+    /// Nobody is looking it up: the caller is to.
+    Mine(InLookup<'a>),
+}
+
+/// The right, and the duty, to ask the back end for a name.
+///
+/// Dropping it without [`done`](Self::done) is the failure path: the waiters wake,
+/// and one of them asks again.
+#[must_use = "others wait until it is dropped"]
+pub(crate) struct InLookup<'a> {
+    dcache: &'a Dcache,
+    parent: &'a DentryRef,
+    name: NameHash<'a>,
+    hash: u64,
+    pending: Ref<()>,
+}
+
+impl Dcache {
+    /// Finds `name` in `parent`, or makes the caller the one to look it up. Sleeps
+    /// while somebody else does.
+    pub(crate) fn d_alloc_parallel<'a>(
+        &'a self,
+        parent: &'a DentryRef,
+        name: NameHash<'a>,
+    ) -> ParallelLookup<'a> {
+        let hash = name.in_dir(parent.address());
+        let key = (parent.address(), Box::from(name.name.as_bytes()));
+        loop {
+            let mut shard = self.in_lookup.shard(hash).lock();
+            // The cache is asked under the shard's lock: a lookup that is over has
+            // added its name before it left the shard.
+            if let Some(dentry) = self.d_lookup(parent, &name) {
+                return ParallelLookup::Cached(dentry);
+            }
+            let Some(others) = shard.get(&key).cloned() else {
+                let pending = Ref::with_flags((), &[PENDING]);
+                shard.insert(key, pending.clone());
+                drop(shard);
+                return ParallelLookup::Mine(InLookup { dcache: self, parent, name, hash, pending });
+            };
+            drop(shard);
+            others.wait_until_clear(PENDING);
+        }
+    }
+}
+
+impl InLookup<'_> {
+    /// Adds what the back end said to the cache and wakes the others.
+    #[doc(alias("d_splice_alias", "d_lookup_done"))]
+    pub(crate) fn done(self, inode: Option<InodeRef>, validity: Validity) -> DentryRef {
+        self.dcache.d_add(self.parent, &self.name, inode, validity)
+    }
+}
+
+impl Drop for InLookup<'_> {
+    fn drop(&mut self) {
+        let key = (self.parent.address(), Box::from(self.name.name.as_bytes()));
+        let entry = self.dcache.in_lookup.shard(self.hash).lock().remove(&key);
+        self.pending.clear(PENDING);
+        drop(entry);
+    }
+}

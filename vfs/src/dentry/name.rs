@@ -1,0 +1,167 @@
+//! Names as the cache compares them: three words, zero-padded, and a hash.
+//!
+//! A name of up to 24 bytes is its words (98 of 100 are up to 16); a name holds no
+//! NUL, so padding cannot make two names equal. Of a longer name the words hold the
+//! first 16 bytes and the hash, and the whole name is compared beside them.
+
+use crate::name::Name;
+
+/// The longest name that fits into the words.
+const FITS: usize = 24;
+
+/// A name's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NameWords {
+    words: [u64; 3],
+    long: bool,
+}
+
+impl NameWords {
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; 3] {
+        self.words
+    }
+
+    /// A name of at most 16 bytes, as read from the path.
+    #[inline]
+    pub(crate) fn short(low: u64, high: u64) -> NameWords {
+        NameWords { words: [low, high, 0], long: false }
+    }
+
+    /// The words of a dentry whose name fits.
+    pub(super) fn from_words(words: [u64; 3]) -> NameWords {
+        NameWords { words, long: false }
+    }
+
+    pub(crate) fn is_long(&self) -> bool {
+        self.long
+    }
+
+    /// The name, if it fits.
+    pub(super) fn to_bytes(self) -> Box<[u8]> {
+        let bytes = self.words.map(u64::to_le_bytes);
+        bytes.as_flattened().iter().copied().take_while(|byte| *byte != 0).collect()
+    }
+}
+
+/// Keys of the name hash, drawn at start: what a client calls its files must not
+/// decide which chain they are on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HashKeys {
+    a: u64,
+    b: u64,
+}
+
+impl HashKeys {
+    pub(crate) fn random() -> HashKeys {
+        use std::hash::{BuildHasher, RandomState};
+        let state = RandomState::new();
+        HashKeys { a: state.hash_one(1), b: state.hash_one(2) }
+    }
+
+    /// Two words at once: the folded multiply that the rapidhash family is built on.
+    #[inline]
+    pub(crate) fn hash_short(self, low: u64, high: u64) -> u64 {
+        fold(low ^ self.a, high ^ self.b)
+    }
+
+    fn hash(self, bytes: &[u8]) -> u64 {
+        let (first, rest) = bytes.split_at(bytes.len().min(16));
+        let (low, high) = two_words(first);
+        let mut hash = self.hash_short(low, high);
+        for chunk in rest.chunks(16) {
+            let (low, high) = two_words(chunk);
+            hash = fold(hash ^ low ^ self.a, high ^ self.b.rotate_left(17));
+        }
+        hash
+    }
+}
+
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Up to 16 bytes as two little-endian words, padded with zeros.
+fn two_words(bytes: &[u8]) -> (u64, u64) {
+    let mut padded = [0; 16];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    let both = u128::from_le_bytes(padded);
+    (both as u64, (both >> 64) as u64)
+}
+
+/// A name with its words and its hash: computed once per lookup.
+#[doc(alias = "qstr")]
+#[derive(Clone, Copy)]
+pub(crate) struct NameHash<'a> {
+    pub(crate) name: Name<'a>,
+    pub(crate) words: NameWords,
+    hash: u64,
+}
+
+impl<'a> NameHash<'a> {
+    pub(crate) fn new(name: Name<'a>, keys: HashKeys) -> NameHash<'a> {
+        let bytes = name.as_bytes();
+        let hash = keys.hash(bytes);
+        let (low, high) = two_words(&bytes[..bytes.len().min(16)]);
+        let long = bytes.len() > FITS;
+        let third = match bytes.get(16..) {
+            Some(rest) if !long => two_words(rest).0,
+            Some(_) => hash,
+            None => 0,
+        };
+        NameHash { name, words: NameWords { words: [low, high, third], long }, hash }
+    }
+
+    /// The hash of this name in the directory at address `parent`.
+    pub(crate) fn in_dir(&self, parent: usize) -> u64 {
+        in_dir(self.hash, parent)
+    }
+
+    /// The whole name, if it does not fit into the words.
+    pub(super) fn long(&self) -> Option<Box<[u8]>> {
+        self.long_bytes().map(Box::from)
+    }
+
+    pub(super) fn long_bytes(&self) -> Option<&'a [u8]> {
+        self.words.long.then_some(self.name.as_bytes())
+    }
+}
+
+/// Mixes a name's hash with the directory it is in.
+///
+/// A single multiplication after the parent is known: the rest of the hash is
+/// computed while the parent's line is still on its way.
+#[inline]
+#[doc(alias = "d_hash")]
+pub(crate) fn in_dir(name_hash: u64, parent: usize) -> u64 {
+    (name_hash ^ parent as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ_in_words_or_are_compared_whole() {
+        let keys = HashKeys::random();
+        let of = |bytes| NameHash::new(Name::new(bytes).unwrap(), keys);
+        let bytes: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
+        for len in 1..=bytes.len() {
+            let name = of(&bytes[..len]);
+            assert_eq!(name.words.is_long(), len > FITS);
+            if len <= FITS {
+                assert_eq!(&*name.words.to_bytes(), &bytes[..len]);
+            }
+            if len > 1 {
+                assert_ne!(name.words, of(&bytes[..len - 1]).words);
+            }
+            if len <= 16 {
+                let (low, high) = two_words(&bytes[..len]);
+                assert_eq!(NameWords::short(low, high), name.words);
+                assert_eq!(keys.hash_short(low, high), name.hash);
+            }
+        }
+    }
+}

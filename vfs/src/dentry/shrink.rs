@@ -1,0 +1,100 @@
+//! Keeping the dentry cache within its share of the budget (MEM-1).
+//!
+//! Whoever adds a name to a shard that is too full looks over a few dentries from
+//! the tail. In use (a count above the cache's own two: open, current, a mount
+//! point, or a directory with cached children) stays; used since the last look gets
+//! a second chance; the rest goes, and with it the hold on its parent and inode.
+
+use rcuwalk_sync::lock::Rank;
+use rcuwalk_sync::atomic::Relaxed;
+use rcuwalk_sync::{HashKey, Ref, Shared, Verdict, rcu};
+
+use super::{Dcache, Dentry, DentryRef, Flags};
+
+/// References to a dentry that only the cache has: the hash table's and the list's.
+const CACHED: u32 = 2;
+/// Dentries looked at by one insertion into a full shard.
+const PRUNE_BATCH: usize = 64;
+
+impl Dcache {
+    /// Puts a new dentry on the list, and makes room if that was too much.
+    pub(super) fn add_to_lru(&self, dentry: DentryRef) {
+        let shard = self.lru.shard_of(&dentry);
+        let (dentries, extra) = self.lru.insert(dentry.clone());
+        // Dropped meanwhile? Then that came too early to take it off the list. One
+        // of the two sees the other: both go through the shard's lock.
+        if !dentry.is_hashed() {
+            drop(self.lru.remove(&dentry));
+        }
+        if self.share.is_over(dentries, extra) {
+            self.prune_shard(shard, PRUNE_BATCH, |_| false);
+        }
+    }
+
+    /// Drops every name that nobody uses, and then its directory, and so on up.
+    #[doc(alias = "shrink_dcache_sb")]
+    pub(crate) fn drop_unused(&self) -> usize {
+        self.drop_matching(|_| true)
+    }
+
+    /// Drops every unused name of one super block.
+    pub(crate) fn drop_super_block(&self, sb: u32) -> usize {
+        self.drop_matching(|dentry| dentry.sb() == sb)
+    }
+
+    fn drop_matching(&self, at_once: impl Fn(&Dentry) -> bool) -> usize {
+        let mut total = 0;
+        loop {
+            // A round frees leaves; their parents may be leaves in the next.
+            let shards = 0..self.lru.shards();
+            let gone: usize =
+                shards.map(|shard| self.prune_shard(shard, usize::MAX, &at_once)).sum();
+            total += gone;
+            if gone == 0 {
+                return total;
+            }
+        }
+    }
+
+    fn prune_shard(&self, shard: usize, most: usize, at_once: impl Fn(&Dentry) -> bool) -> usize {
+        let (mut dentries, mut extra) = self.lru.shard_size(shard);
+        let gone = self.lru.scan(shard, most, |dentry| {
+            let unused = dentry.count() == CACHED;
+            let wanted = at_once(dentry)
+                || self.share.is_over(dentries, extra) && (dentry.age() || is_orphan(dentry));
+            if !unused || !wanted || !dentry.kill_if_count_is(CACHED) {
+                return Verdict::Rotate;
+            }
+            dentries -= 1;
+            extra = extra.saturating_sub(dentry.extra_bytes());
+            Verdict::Take
+        });
+        gone.iter().for_each(|dentry| self.detach(dentry));
+        self.evicted.fetch_add(gone.len() as u64, Relaxed);
+        gone.len()
+    }
+
+    /// Takes a killed dentry off its chain and makes it let go of its parent and
+    /// inode. Readers that stand on it are told by its count.
+    #[doc(alias("__dentry_kill", "dentry_unlink_inode"))]
+    fn detach(&self, dentry: &Ref<Dentry>) {
+        let (parent, inode, off);
+        {
+            let locked = dentry.lock(Rank::Dentry);
+            off = self.table.lock(locked.hash()).remove(&locked);
+            let flags = locked.flags() | Flags::UNHASHED;
+            let mut section = locked.seq.write();
+            parent = locked.parent.swap(None);
+            inode = locked.inode.swap(None);
+            section.set_payload((flags & !(Flags::PLAIN | Flags::LINK | Flags::DIR)).bits());
+        }
+        drop((parent, inode, off));
+    }
+}
+
+/// A name whose directory has been dropped: no walk finds it any more.
+fn is_orphan(dentry: &Shared<Dentry>) -> bool {
+    let guard = rcu::read_lock();
+    let parent = dentry.parent(&guard);
+    parent.is_some_and(|parent| parent.flags().contains(Flags::UNHASHED))
+}

@@ -1,0 +1,181 @@
+//! Inodes: what a name stands for, once, however many names it has.
+//!
+//! | read             | to learn                                                  |
+//! |------------------|-----------------------------------------------------------|
+//! | `inode/cache.rs` | [`InodeCache`]: the iget family, over any key and part    |
+//! | `inode/new.rs`   | [`NewInode`]: an inode that nobody else may read yet      |
+//! | `inode/attr.rs`  | attributes that are read without a lock                   |
+//! | this file        | what the VFS keeps in an inode                            |
+//!
+//! The cache is generic: a daemon with a node table of its own can use
+//! `InodeCache<K, P>` and nothing else of this crate. The VFS uses it with
+//! [`InodeId`] as key and [`VfsInode`] as the part that is filled in.
+
+mod attr;
+mod cache;
+mod new;
+
+use std::any::Any;
+
+use rcuwalk_sync::lock::{Rank, RwLock};
+use rcuwalk_sync::{Flag, RcuPtr, Ref};
+
+pub use attr::AttrCell;
+pub use cache::{Iget as IgetOf, InodeCache, InodeRef as InodeRefOf, Key, Node};
+pub use new::NewInode as NewInodeOf;
+
+use crate::attr::{Attr, FileType};
+
+/// What identifies an inode within its super block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InodeKey {
+    /// The inode number.
+    pub ino: u64,
+    /// Whatever else the back end needs to tell two files apart: a device, a mount,
+    /// a generation. 0 where the number is enough.
+    pub space: u64,
+}
+
+impl InodeKey {
+    /// A key that is just a number.
+    pub fn new(ino: u64) -> InodeKey {
+        InodeKey { ino, space: 0 }
+    }
+}
+
+/// What identifies an inode among all super blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InodeId {
+    /// Within the super block.
+    pub key: InodeKey,
+    /// The super block's number.
+    pub sb: u32,
+}
+
+impl Key for InodeId {
+    fn hash(&self) -> u64 {
+        let InodeKey { ino, space } = self.key;
+        cache::mix(ino ^ space.rotate_left(32) ^ u64::from(self.sb).rotate_left(48))
+    }
+}
+
+/// An inode of the VFS.
+#[doc(alias = "struct inode")]
+pub type Inode = Node<InodeId, VfsInode>;
+/// A counted reference to an [`Inode`].
+pub type InodeRef = InodeRefOf<InodeId, VfsInode>;
+/// What [`SuperBlock::iget`](crate::SuperBlock::iget) found or made.
+pub type Iget = IgetOf<InodeId, VfsInode>;
+/// An [`Inode`] to be filled in.
+pub type NewInode = NewInodeOf<InodeId, VfsInode>;
+
+/// The VFS's own part of an inode, made from an [`InodeFill`].
+pub struct VfsInode {
+    attr: AttrCell,
+    private: Box<dyn Any + Send + Sync>,
+    link: RcuPtr<LinkBody>,
+    /// Shared while names in this directory are looked up or listed, exclusive
+    /// while they change.
+    pub(crate) rwsem: RwLock<()>,
+    bytes: u32,
+}
+
+/// The target of a symbolic link, as the walk reads it under RCU.
+pub(crate) type LinkBody = Box<[u8]>;
+
+/// What a back end knows about an inode that it has just read in.
+pub struct InodeFill {
+    attr: Attr,
+    private: Box<dyn Any + Send + Sync>,
+    link: Option<Box<[u8]>>,
+    bytes: usize,
+}
+
+impl InodeFill {
+    /// Attributes and nothing else.
+    pub fn new(attr: Attr) -> InodeFill {
+        InodeFill { attr, private: Box::new(()), link: None, bytes: 0 }
+    }
+
+    /// What the back end keeps with the inode. It is dropped some time after the
+    /// inode left the cache, on any thread.
+    pub fn private<T: Any + Send + Sync>(mut self, private: T) -> Self {
+        self.bytes += size_of::<T>();
+        self.private = Box::new(private);
+        self
+    }
+
+    /// The target of a symbolic link; then `read_link` is not asked for it.
+    pub fn link(mut self, target: impl Into<Box<[u8]>>) -> Self {
+        self.link = Some(target.into());
+        self
+    }
+}
+
+impl From<InodeFill> for VfsInode {
+    fn from(fill: InodeFill) -> VfsInode {
+        let link_bytes = fill.link.as_ref().map_or(0, |link| link.len() + LINK_BYTES);
+        VfsInode {
+            attr: AttrCell::new(&fill.attr),
+            private: fill.private,
+            link: RcuPtr::new(fill.link.map(Ref::new)),
+            rwsem: RwLock::new(Rank::DirRwsem, ()),
+            bytes: (fill.bytes + link_bytes).try_into().unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// What a cached link target costs beside its bytes.
+const LINK_BYTES: usize = rcuwalk_sync::Shared::<LinkBody>::BYTES;
+
+/// Set on a directory that has been removed: it takes no new names.
+#[doc(alias = "S_DEAD")]
+pub(crate) const DEAD_DIR: Flag = Flag::new(1);
+
+impl Inode {
+    /// What identifies it within its super block.
+    pub fn inode_key(&self) -> InodeKey {
+        self.key().key
+    }
+
+    /// The attributes, all of one moment. Takes no lock.
+    pub fn attr(&self) -> Attr {
+        Attr { ino: self.key().key.ino, dev: u64::from(self.key().sb), ..self.attr.load() }
+    }
+
+    /// Publishes new attributes as one change. The type does not change, and `ino`
+    /// and `dev` are the key's.
+    ///
+    /// On a file system whose names are believed for ever
+    /// ([`Freshness::Always`](crate::Freshness::Always)) use
+    /// [`Vfs::set_mode`](crate::Vfs::set_mode) for the permissions of directories:
+    /// the names they are cached under remember whether everyone may search them.
+    pub fn set_attr(&self, attr: &Attr) {
+        self.attr.store(attr);
+    }
+
+    /// What the file is; it never changes.
+    pub fn kind(&self) -> FileType {
+        self.attr.kind()
+    }
+
+    /// Owner, group and permission bits, of one moment.
+    pub(crate) fn owner_and_mode(&self) -> (u32, u32, u16) {
+        self.attr.owner_and_mode()
+    }
+
+    /// The back end's private part, if it is a `T`.
+    pub fn private<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.private.downcast_ref()
+    }
+
+    /// The cached link target.
+    pub(crate) fn link_body(&self) -> &RcuPtr<LinkBody> {
+        &self.link
+    }
+
+    /// Bytes beside the inode itself.
+    pub(crate) fn extra_bytes(&self) -> usize {
+        self.get().map_or(0, |part| part.bytes as usize)
+    }
+}

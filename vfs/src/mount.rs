@@ -1,0 +1,168 @@
+//! Mounts: which tree continues where.
+//!
+//! The table of mounts is immutable. A mount or unmount, under the namespace lock,
+//! publishes a new one by RCU; a walk takes the table as it is when it starts, and
+//! an RCU-walk starts again if it is another one when it ends. Mounts change
+//! rarely, walks cross them often.
+//!
+//! A mount is counted in several replicas, each on a cache line of its own, so that
+//! threads that take and give back paths do not all write one counter. A thread
+//! uses the replica of its index; unmounting has to kill them all.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rcuwalk_sync::{Ref, Shared, rcu};
+
+use crate::dentry::DentryRef;
+use crate::error::{Error, Result};
+use crate::super_block::SuperBlock;
+
+const REPLICAS: usize = 8;
+
+/// One counted handle of a mount.
+#[doc(alias("struct vfsmount", "struct mount"))]
+pub(crate) struct Mount {
+    info: Arc<MountInfo>,
+}
+
+impl std::ops::Deref for Mount {
+    type Target = MountInfo;
+    fn deref(&self) -> &MountInfo {
+        &self.info
+    }
+}
+
+/// A counted reference to a mount.
+pub(crate) type MountRef = Ref<Mount>;
+
+/// What a mount is.
+pub(crate) struct MountInfo {
+    id: u64,
+    pub(crate) sb: Arc<SuperBlock>,
+    pub(crate) root: DentryRef,
+    /// Where it is mounted; `None` for the root of the namespace.
+    pub(crate) point: Option<Point>,
+}
+
+/// A place that something is mounted on.
+pub(crate) struct Point {
+    pub(crate) entry: Arc<MountEntry>,
+    pub(crate) dentry: DentryRef,
+}
+
+impl MountInfo {
+    /// True if both are the same mount, whichever replica they came from.
+    #[inline]
+    pub(crate) fn is(&self, other: &MountInfo) -> bool {
+        self.id == other.id
+    }
+
+    fn key(&self) -> Option<(u64, usize)> {
+        let point = self.point.as_ref()?;
+        Some((point.entry.info.id, point.dentry.address()))
+    }
+}
+
+/// A mount in the table.
+pub(crate) struct MountEntry {
+    info: Arc<MountInfo>,
+    replicas: [MountRef; REPLICAS],
+}
+
+impl MountEntry {
+    pub(crate) fn new(
+        id: u64,
+        sb: Arc<SuperBlock>,
+        root: DentryRef,
+        point: Option<Point>,
+    ) -> MountEntry {
+        Self::of(Arc::new(MountInfo { id, sb, root, point }))
+    }
+
+    fn of(info: Arc<MountInfo>) -> MountEntry {
+        let replicas = std::array::from_fn(|_| Ref::new(Mount { info: info.clone() }));
+        MountEntry { info, replicas }
+    }
+
+    pub(crate) fn info(&self) -> &MountInfo {
+        &self.info
+    }
+
+    /// This thread's replica.
+    pub(crate) fn mount(&self) -> &Shared<Mount> {
+        &self.replicas[rcu::thread_index() % REPLICAS]
+    }
+
+    /// Kills all replicas, or none: then the mount is in use.
+    fn kill(&self) -> Result<(), Arc<MountInfo>> {
+        // A killed replica cannot be revived. If a later one turns out to be in use,
+        // the caller puts an entry with fresh ones in place; walkers that meet a
+        // dead replica wait for the namespace lock and look again.
+        let idle = |mount: &MountRef| mount.count() == 1;
+        if self.replicas.iter().all(idle)
+            && self.replicas.iter().all(|mount| mount.kill_if_count_is(1))
+        {
+            Ok(())
+        } else {
+            Err(self.info.clone())
+        }
+    }
+}
+
+/// All mounts but the root one, by where they are mounted.
+#[derive(Default)]
+pub(crate) struct MountTable {
+    by_point: HashMap<(u64, usize), Arc<MountEntry>>,
+}
+
+impl MountTable {
+    /// What is mounted at this dentry of this mount.
+    #[doc(alias("lookup_mnt", "__lookup_mnt"))]
+    pub(crate) fn lookup(&self, mount: &MountInfo, dentry: usize) -> Option<&Arc<MountEntry>> {
+        self.by_point.get(&(mount.id, dentry))
+    }
+
+    /// This table with one mount more.
+    #[doc(alias = "attach_mnt")]
+    pub(crate) fn with(&self, entry: MountEntry) -> MountTable {
+        let mut by_point = self.by_point.clone();
+        if let Some(key) = entry.info.key() {
+            by_point.insert(key, Arc::new(entry));
+        }
+        MountTable { by_point }
+    }
+
+    /// This table without the mount `info`, if nobody uses that; and whether any
+    /// mount is left on the dentry it was on.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] with the table to publish instead: the mount may need fresh
+    /// replicas. [`Error::Invalid`] if it is not in the table.
+    #[doc(alias("do_umount", "propagate_mount_busy"))]
+    pub(crate) fn without(&self, info: &MountInfo) -> Result<MountTable, (Error, MountTable)> {
+        let mut by_point = self.by_point.clone();
+        let Some(key) = info.key().filter(|key| by_point.contains_key(key)) else {
+            return Err((Error::Invalid, MountTable { by_point }));
+        };
+        let has_children = by_point.keys().any(|(parent, _)| *parent == info.id);
+        if has_children {
+            return Err((Error::Busy, MountTable { by_point }));
+        }
+        match by_point[&key].kill() {
+            Ok(()) => {
+                by_point.remove(&key);
+                Ok(MountTable { by_point })
+            }
+            Err(info) => {
+                by_point.insert(key, Arc::new(MountEntry::of(info)));
+                Err((Error::Busy, MountTable { by_point }))
+            }
+        }
+    }
+
+    /// True if anything is mounted on this dentry, in any mount.
+    pub(crate) fn is_mountpoint(&self, dentry: usize) -> bool {
+        self.by_point.keys().any(|(_, point)| *point == dentry)
+    }
+}

@@ -1,0 +1,213 @@
+//! The tree of mounts, and the caches behind it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rcuwalk_sync::lock::{Mutex, MutexGuard, Rank};
+use rcuwalk_sync::{RcuGuard, RcuPtr, Ref, Shared, rcu};
+
+use crate::caches::Caches;
+use crate::context::VfsPath;
+use crate::dentry::{Dentry, DentryRef, Flags};
+use crate::error::{Error, Result};
+use crate::filesystem::FileSystem;
+use crate::inode::{InodeRef, LinkBody};
+use crate::mount::{MountEntry, MountInfo, MountRef, MountTable, Point};
+use crate::super_block::SuperBlock;
+
+/// Everything that walks share.
+#[doc(alias = "mnt_namespace")]
+pub(crate) struct Namespace {
+    pub(crate) caches: Arc<Caches>,
+    mounts: RcuPtr<MountTable>,
+    root: Arc<MountEntry>,
+    next_mount: AtomicU64,
+    /// Held while the mounts change.
+    #[doc(alias = "namespace_sem")]
+    changing: Mutex<()>,
+}
+
+impl Namespace {
+    pub(crate) fn new(fs: Box<dyn FileSystem>, caches: Caches) -> Result<Namespace> {
+        let caches = Arc::new(caches);
+        let (sb, root) = open_super_block(fs, &caches)?;
+        Ok(Namespace {
+            caches,
+            mounts: RcuPtr::new(Some(Ref::new(MountTable::default()))),
+            root: Arc::new(MountEntry::new(0, sb, root, None)),
+            next_mount: AtomicU64::new(1),
+            changing: Mutex::new(Rank::Namespace, ()),
+        })
+    }
+
+    /// The root of the root mount, with nothing mounted over it considered.
+    pub(crate) fn root(&self) -> VfsPath {
+        let guard = rcu::read_lock();
+        let root = &self.root.info().root;
+        // The root mount is never unmounted, so its references are always to be had.
+        VfsPath::try_get(self.root.mount(), root)
+            .inspect(|_| drop(guard))
+            .expect("the root mount stays while the namespace does")
+    }
+
+    /// The mounts as of now.
+    #[inline]
+    pub(crate) fn mounts<'g>(&self, guard: &'g RcuGuard) -> &'g Shared<MountTable> {
+        self.mounts.load(guard).expect("a namespace always has a table of mounts")
+    }
+
+    /// True if no mount came or went since `table` was the table.
+    #[inline]
+    pub(crate) fn mounts_are(&self, table: &Shared<MountTable>) -> bool {
+        self.mounts.is(table.address())
+    }
+
+    /// What is mounted on this dentry of this mount, held.
+    pub(crate) fn mounted_on(
+        &self,
+        mnt: &MountInfo,
+        dentry: &DentryRef,
+    ) -> Option<(MountRef, DentryRef)> {
+        loop {
+            let guard = rcu::read_lock();
+            let entry = self.mounts(&guard).lookup(mnt, dentry.address())?;
+            let over = entry.mount().try_get();
+            drop(guard);
+            if let Some(over) = over {
+                let root = over.root.clone();
+                return Some((over, root));
+            }
+            // It is being unmounted, or that has just failed: wait for the outcome.
+            drop(self.changing.lock());
+        }
+    }
+
+    /// Where a mount is mounted, held; `None` for the root mount.
+    pub(crate) fn mountpoint_of(&self, mnt: &MountInfo) -> Option<VfsPath> {
+        let point = mnt.point.as_ref()?;
+        let guard = rcu::read_lock();
+        // A mount with another one on it is not unmounted.
+        let parent = VfsPath::try_get(point.entry.mount(), &point.dentry);
+        drop(guard);
+        parent
+    }
+
+    /// The target of a link: cached, or from the back end and then cached.
+    pub(crate) fn link_body(&self, sb: &SuperBlock, link: &InodeRef) -> Result<Ref<LinkBody>> {
+        let cached = {
+            let guard = rcu::read_lock();
+            link.link_body().get(&guard)
+        };
+        if let Some(body) = cached {
+            return Ok(body);
+        }
+        let body = Ref::new(sb.fs().read_link(sb, link)?);
+        // Two readers may come here at once; the targets they read are the same.
+        drop(link.link_body().swap(Some(body.clone())));
+        Ok(body)
+    }
+
+    /// Mounts `fs` on a directory. What was there is hidden until it is unmounted.
+    #[doc(alias("do_new_mount", "do_add_mount"))]
+    pub(crate) fn mount(&self, at: &VfsPath, fs: Box<dyn FileSystem>) -> Result<()> {
+        if at.inode().kind() != crate::FileType::Directory {
+            return Err(Error::NotADirectory);
+        }
+        let (sb, root) = open_super_block(fs, &self.caches)?;
+        let changing = self.changing.lock();
+        // Under the lock: on top of whatever has been mounted there meanwhile.
+        let (mut mnt, mut dentry) = (at.mnt().clone(), at.dentry().clone());
+        while let Some((over, root)) = self.mounted_under_lock(&mnt, &dentry) {
+            (mnt, dentry) = (over, root);
+        }
+        if dentry.flags().contains(Flags::UNHASHED) {
+            return Err(Error::NotFound);
+        }
+        let id = self.next_mount.fetch_add(1, Relaxed);
+        let parent = self.entry_of(&mnt).ok_or(Error::Invalid)?;
+        let point = Point { entry: parent, dentry: dentry.clone() };
+        let table = {
+            let guard = rcu::read_lock();
+            self.mounts(&guard).with(MountEntry::new(id, sb, root, Some(point)))
+        };
+        self.publish(table, &changing);
+        self.caches.dcache.change_flags(&dentry, |flags| flags.insert(Flags::MOUNTPOINT));
+        Ok(())
+    }
+
+    /// Unmounts what `at` is the root of.
+    #[doc(alias = "do_umount")]
+    pub(crate) fn umount(&self, at: VfsPath) -> Result<()> {
+        if !at.is_mount_root() || at.mnt().point.is_none() {
+            // The root mount, and what is no mount's root, cannot go.
+            return Err(Error::Invalid);
+        }
+        let changing = self.changing.lock();
+        let entry = self.entry_of(at.mnt()).ok_or(Error::Invalid)?;
+        // Our own reference would make it busy.
+        drop(at);
+        // Tables of the past hold what they listed until their readers are gone.
+        rcu::barrier();
+        let info = entry.info();
+        let table = {
+            let guard = rcu::read_lock();
+            self.mounts(&guard).without(info)
+        };
+        let table = match table {
+            Ok(table) => table,
+            Err((err, table)) => {
+                self.publish(table, &changing);
+                return Err(err);
+            }
+        };
+        if let Some(point) = &info.point
+            && !table.is_mountpoint(point.dentry.address())
+        {
+            self.caches.dcache.change_flags(&point.dentry, |f| f.remove(Flags::MOUNTPOINT));
+        }
+        self.publish(table, &changing);
+        let sb = info.sb.id();
+        drop((changing, entry));
+        rcu::barrier();
+        self.caches.dcache.drop_super_block(sb);
+        self.caches.icache.drop_unused();
+        Ok(())
+    }
+
+    fn publish(&self, table: MountTable, _changing: &MutexGuard<'_, ()>) {
+        drop(self.mounts.swap(Some(Ref::new(table))));
+    }
+
+    fn mounted_under_lock(
+        &self,
+        mnt: &MountInfo,
+        dentry: &DentryRef,
+    ) -> Option<(MountRef, DentryRef)> {
+        let guard = rcu::read_lock();
+        let over = self.mounts(&guard).lookup(mnt, dentry.address())?.mount().try_get()?;
+        let root = over.root.clone();
+        Some((over, root))
+    }
+
+    fn entry_of(&self, mnt: &MountInfo) -> Option<Arc<MountEntry>> {
+        match &mnt.point {
+            None => Some(self.root.clone()),
+            Some(point) => {
+                let guard = rcu::read_lock();
+                let table = self.mounts(&guard);
+                table.lookup(point.entry.info(), point.dentry.address()).cloned()
+            }
+        }
+    }
+}
+
+fn open_super_block(
+    fs: Box<dyn FileSystem>,
+    caches: &Arc<Caches>,
+) -> Result<(Arc<SuperBlock>, DentryRef)> {
+    let sb = Arc::new(SuperBlock::new(fs, caches.clone()));
+    let root = sb.read_root()?;
+    let validity = sb.validity();
+    let dentry = Dentry::root(sb.id(), root, validity);
+    Ok((sb, dentry))
+}

@@ -1,0 +1,85 @@
+//! Listing a directory.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use crate::attr::FileType;
+use crate::context::VfsPath;
+use crate::error::{Error, Result};
+use crate::filesystem::{Emit, RawEntry};
+use crate::inode::DEAD_DIR;
+
+/// Entries fetched from the back end at a time.
+const BATCH: usize = 1024;
+
+/// A directory entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// The inode number.
+    pub ino: u64,
+    /// What it is, if the directory tells.
+    pub kind: Option<FileType>,
+}
+
+/// A listing in progress. It holds the directory, and no lock between two entries.
+#[doc(alias = "struct dir_context")]
+pub struct ReadDir {
+    dir: VfsPath,
+    /// Where the next batch goes on: the position after the last entry fetched.
+    from: u64,
+    batch: VecDeque<DirEntry>,
+    ended: bool,
+}
+
+impl ReadDir {
+    pub(crate) fn new(dir: VfsPath) -> ReadDir {
+        ReadDir { dir, from: 0, batch: VecDeque::new(), ended: false }
+    }
+
+    /// Positions are the back end's, stored per entry and never reused, so going on
+    /// from one is right whatever has happened in between (DIR-1).
+    fn fetch(&mut self) -> Result<()> {
+        let inode = self.dir.inode_ref();
+        let sb = &self.dir.mnt().sb;
+        let _shared = inode.rwsem.read();
+        if inode.shared().has(DEAD_DIR) {
+            return Err(Error::NotFound);
+        }
+        let mut batch = Batch { entries: &mut self.batch, from: &mut self.from };
+        sb.fs().read_dir(sb, &inode, *batch.from, &mut batch)
+    }
+}
+
+struct Batch<'a> {
+    entries: &'a mut VecDeque<DirEntry>,
+    from: &'a mut u64,
+}
+
+impl Emit for Batch<'_> {
+    fn entry(&mut self, entry: RawEntry<'_>) -> ControlFlow<()> {
+        if self.entries.len() == BATCH {
+            return ControlFlow::Break(());
+        }
+        let RawEntry { name, ino, kind, next } = entry;
+        self.entries.push_back(DirEntry { name: name.into(), ino, kind });
+        *self.from = next;
+        ControlFlow::Continue(())
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        if self.batch.is_empty() && !self.ended {
+            let fetched = self.fetch();
+            self.ended = fetched.is_err() || self.batch.is_empty();
+            if let Err(err) = fetched {
+                return Some(Err(err));
+            }
+        }
+        self.batch.pop_front().map(Ok)
+    }
+}

@@ -1,0 +1,133 @@
+//! Counters that explain performance later: per thread, summed when asked.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rcuwalk_sync::PerThread;
+use rcuwalk_sync::rcu;
+
+/// Why an RCU-walk started again or went on with references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Why {
+    /// A name on the way was not in the cache.
+    NotCached,
+    /// A directory on the way was changed while the walk was in it.
+    Moved,
+    /// A mount appeared or went away.
+    MountsChanged,
+    /// A cached name had to be asked for its freshness.
+    Revalidate,
+    /// The target of a symbolic link was not cached.
+    LinkNotCached,
+    /// An error that the walk with references is to confirm.
+    Error,
+    /// A reference was wanted and the object was on its way out.
+    Dying,
+}
+
+const REASONS: usize = 7;
+
+impl Why {
+    /// Every reason, in the order of [`Statistics::unlazied`].
+    pub const ALL: [Why; REASONS] = [
+        Why::NotCached,
+        Why::Moved,
+        Why::MountsChanged,
+        Why::Revalidate,
+        Why::LinkNotCached,
+        Why::Error,
+        Why::Dying,
+    ];
+}
+
+/// One thread's counters. Plain loads and stores: nobody else writes them.
+#[derive(Default)]
+pub(crate) struct Counters {
+    hits: AtomicU64,
+    negative_hits: AtomicU64,
+    ref_walks: AtomicU64,
+    slow_lookups: AtomicU64,
+    revalidations: AtomicU64,
+    unlazied: [AtomicU64; REASONS],
+    restarts: [AtomicU64; REASONS],
+}
+
+#[inline]
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed) + 1, Relaxed);
+}
+
+impl Counters {
+    #[inline]
+    pub(crate) fn hit(&self) {
+        bump(&self.hits);
+    }
+    #[inline]
+    pub(crate) fn negative_hit(&self) {
+        bump(&self.negative_hits);
+    }
+    pub(crate) fn ref_walk(&self) {
+        bump(&self.ref_walks);
+    }
+    pub(crate) fn slow_lookup(&self) {
+        bump(&self.slow_lookups);
+    }
+    pub(crate) fn revalidation(&self) {
+        bump(&self.revalidations);
+    }
+    pub(crate) fn unlazied(&self, why: Why) {
+        bump(&self.unlazied[why as usize]);
+    }
+    pub(crate) fn restart(&self, why: Why) {
+        bump(&self.restarts[why as usize]);
+    }
+}
+
+/// What the caches have been doing, and what they hold.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Walks answered under RCU: found.
+    pub hits: u64,
+    /// Walks answered under RCU: known to be missing.
+    pub negative_hits: u64,
+    /// Walks that took references, from the start or from somewhere on the way.
+    pub ref_walks: u64,
+    /// Names the back end was asked for.
+    pub slow_lookups: u64,
+    /// Cached names the back end was asked to confirm.
+    pub revalidations: u64,
+    /// RCU-walks that went on with references, by [`Why::ALL`].
+    pub unlazied: [u64; REASONS],
+    /// RCU-walks that started again, by [`Why::ALL`].
+    pub restarts: [u64; REASONS],
+    /// Names in the cache, and the bytes they take.
+    pub dentries: (usize, usize),
+    /// Inodes in the cache, and the bytes they take.
+    pub inodes: (usize, usize),
+    /// Names dropped to stay within the budget or on request.
+    pub dentries_evicted: u64,
+    /// Inodes dropped to stay within the budget or on request.
+    pub inodes_evicted: u64,
+    /// What is retired and waits for readers, process-wide.
+    pub rcu: rcu::Statistics,
+}
+
+/// The counters of all threads together.
+pub(crate) fn sum(counters: &PerThread<Counters>) -> Statistics {
+    let mut sum = Statistics { rcu: rcu::statistics(), ..Statistics::default() };
+    for one in counters.iter() {
+        sum.hits += one.hits.load(Relaxed);
+        sum.negative_hits += one.negative_hits.load(Relaxed);
+        sum.ref_walks += one.ref_walks.load(Relaxed);
+        sum.slow_lookups += one.slow_lookups.load(Relaxed);
+        sum.revalidations += one.revalidations.load(Relaxed);
+        for (total, part) in sum.unlazied.iter_mut().zip(&one.unlazied) {
+            *total += part.load(Relaxed);
+        }
+        for (total, part) in sum.restarts.iter_mut().zip(&one.restarts) {
+            *total += part.load(Relaxed);
+        }
+    }
+    sum
+}

@@ -1,0 +1,100 @@
+//! A mounted back end: its number, and its door to the inode cache.
+
+use std::sync::Arc;
+
+use rcuwalk_sync::clock;
+use rcuwalk_sync::lock::{Mutex, Rank};
+use rcuwalk_sync::rcu;
+
+use crate::caches::Caches;
+use crate::dentry::Validity;
+use crate::error::{Error, Result};
+use crate::filesystem::{FileSystem, Freshness};
+use crate::inode::{Iget, Inode, InodeId, InodeKey, InodeRef};
+
+/// A back end in use.
+///
+/// Its [`FileSystem`] is handed a reference to it with each call that may need an
+/// inode.
+#[doc(alias = "struct super_block")]
+pub struct SuperBlock {
+    id: u32,
+    fs: Box<dyn FileSystem>,
+    freshness: Freshness,
+    pub(crate) caches: Arc<Caches>,
+    /// One rename between directories at a time, so that "is an ancestor of" stays
+    /// true while it is relied upon.
+    #[doc(alias = "s_vfs_rename_mutex")]
+    pub(crate) rename_mutex: Mutex<()>,
+}
+
+impl SuperBlock {
+    pub(crate) fn new(fs: Box<dyn FileSystem>, caches: Arc<Caches>) -> SuperBlock {
+        SuperBlock {
+            id: caches.new_super_block_id(),
+            freshness: fs.freshness(),
+            fs,
+            caches,
+            rename_mutex: Mutex::new(Rank::RenameMutex, ()),
+        }
+    }
+
+    /// The number that `stat` reports as the device.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn fs(&self) -> &dyn FileSystem {
+        &*self.fs
+    }
+
+    /// The cached inode for `key`, or a [`NewInode`](crate::NewInode) to fill in.
+    ///
+    /// Sleeps while another thread reads that inode in, so a back end holds no lock
+    /// of its own that the other's read-in may need.
+    #[doc(alias = "iget_locked")]
+    pub fn iget(&self, key: InodeKey) -> Iget {
+        self.caches.icache.iget(InodeId { key, sb: self.id })
+    }
+
+    /// The cached inode for `key`, if there is one. Sleeps while it is read in.
+    pub fn ilookup(&self, key: InodeKey) -> Option<InodeRef> {
+        self.caches.icache.ilookup(&InodeId { key, sb: self.id })
+    }
+
+    /// Takes an inode out of the cache that no longer is what its key says: the
+    /// next [`iget`](Self::iget) of that key is new. Who holds it keeps it.
+    #[doc(alias("remove_inode_hash", "make_bad_inode"))]
+    pub fn forget(&self, inode: &Inode) {
+        self.caches.icache.forget(inode);
+    }
+
+    /// Drops everything cached and unused, of all back ends, and waits until it is
+    /// freed: for one that has run out of descriptors. Returns how many inodes went.
+    pub fn shrink(&self) -> usize {
+        let gone = self.caches.drop_unused();
+        rcu::barrier();
+        gone
+    }
+
+    /// How long a name that the back end has just confirmed is believed.
+    pub(crate) fn validity(&self) -> Validity {
+        match self.freshness {
+            Freshness::Always => Validity { revalidate: false, until: u64::MAX },
+            Freshness::EachUse => Validity { revalidate: true, until: 0 },
+            Freshness::Ttl(ttl) => {
+                let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+                Validity { revalidate: true, until: clock::millis().saturating_add(ttl) }
+            }
+        }
+    }
+
+    /// The inode of the root directory.
+    pub(crate) fn read_root(&self) -> Result<InodeRef> {
+        let root = self.fs.root(self)?;
+        match root.kind() {
+            crate::FileType::Directory => Ok(root),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+}

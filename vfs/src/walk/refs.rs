@@ -1,0 +1,343 @@
+//! The REF-walk: one component after the other, holding a reference to each.
+//!
+//! It may sleep and may ask the back end. It is the definition of what a path means
+//! here; the RCU-walk is the same with fewer rights.
+
+use rcuwalk_sync::{Ref, clock};
+
+use super::component::{ends_in_nul, long_component};
+use super::text::{LinkStack, Saved};
+use super::{LookupFlags, MAX_LINKS, Request};
+use crate::attr::FileType;
+use crate::context::VfsPath;
+use crate::dentry::{DentryRef, Flags, ParallelLookup};
+use crate::error::{Error, Result};
+use crate::inode::{DEAD_DIR, InodeRef, LinkBody};
+use crate::mount::MountRef;
+use crate::name::Name;
+use crate::permission::Access;
+
+/// A text of a REF-walk: the caller's path, or a link's target, held.
+#[derive(Clone)]
+pub(super) enum Text<'a> {
+    Path(&'a [u8]),
+    Link(Ref<LinkBody>),
+}
+
+impl Text<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Text::Path(path) => path,
+            Text::Link(body) => body,
+        }
+    }
+}
+
+/// A walk in progress.
+#[doc(alias = "struct nameidata")]
+pub(crate) struct RefWalk<'a> {
+    request: Request<'a>,
+    at: VfsPath,
+    text: Text<'a>,
+    pos: usize,
+    stack: LinkStack<Text<'a>>,
+    links: u32,
+    /// The last component had a slash behind it, here or in the link that led here.
+    must_be_dir: bool,
+    /// Ask the back end about every cached name.
+    reval: bool,
+    /// Stop before the last component.
+    parent: bool,
+}
+
+/// Where the last component of a path would be, for who wants to make or remove it.
+pub(crate) struct Parent {
+    pub(crate) dir: VfsPath,
+    /// The last component; `.` and `..` stand for themselves.
+    pub(crate) last: Box<[u8]>,
+    /// It had a slash behind it.
+    pub(crate) must_be_dir: bool,
+}
+
+/// A component, its bytes apart from the text that the walk may have to leave.
+struct Step {
+    name: Box<[u8]>,
+    end: usize,
+    last: bool,
+}
+
+impl<'a> RefWalk<'a> {
+    pub(crate) fn start(request: Request<'a>, reval: bool) -> RefWalk<'a> {
+        let absolute = request.path.first() == Some(&b'/');
+        let start = if absolute { request.ctx.root() } else { request.ctx.cwd() };
+        let text = Text::Path(request.path);
+        let stack = LinkStack::new();
+        RefWalk { reval, ..Self::resume(request, start.clone(), text, 0, stack, 0) }
+    }
+
+    /// Goes on where an RCU-walk stopped.
+    pub(super) fn resume(
+        request: Request<'a>,
+        at: VfsPath,
+        text: Text<'a>,
+        pos: usize,
+        stack: LinkStack<Text<'a>>,
+        links: u32,
+    ) -> RefWalk<'a> {
+        let must_be_dir = request.flags.contains(LookupFlags::DIRECTORY);
+        RefWalk { request, at, text, pos, stack, links, must_be_dir, reval: false, parent: false }
+    }
+
+    /// Walks to the end.
+    pub(crate) fn lookup(mut self) -> Result<VfsPath> {
+        self.link_path_walk()?;
+        if self.must_be_dir && self.at.inode().kind() != FileType::Directory {
+            return Err(Error::NotADirectory);
+        }
+        self.refresh_root()?;
+        Ok(self.at)
+    }
+
+    /// Walks to the last component and stops before it.
+    pub(crate) fn parent(mut self) -> Result<Parent> {
+        self.parent = true;
+        match self.link_path_walk()? {
+            Some(step) => {
+                self.may_lookup()?;
+                let rest = &self.text.bytes()[step.end..];
+                let must_be_dir = !rest.is_empty();
+                Ok(Parent { last: step.name, must_be_dir, dir: self.at })
+            }
+            // No component at all: the path is made of slashes.
+            None => Ok(Parent { last: Box::from(&b"."[..]), must_be_dir: true, dir: self.at }),
+        }
+    }
+
+    /// Resolves every component; with `parent`, returns the last one unresolved.
+    #[doc(alias = "path_lookupat")]
+    fn link_path_walk(&mut self) -> Result<Option<Step>> {
+        while let Some(step) = self.next_component()? {
+            if self.parent && step.last {
+                return Ok(Some(step));
+            }
+            self.may_lookup()?;
+            match &*step.name {
+                b"." => self.pos = step.end,
+                b".." => {
+                    self.follow_dotdot()?;
+                    self.pos = step.end;
+                }
+                _ => self.walk_component(step)?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_component(&mut self) -> Result<Option<Step>> {
+        loop {
+            let text = self.text.bytes();
+            let slashes = text[self.pos..].iter().take_while(|byte| **byte == b'/').count();
+            let start = self.pos + slashes;
+            if start < text.len() {
+                let end = long_component(text, start)?;
+                if ends_in_nul(text, end) {
+                    return Err(Error::Invalid);
+                }
+                let rest_is_slashes = text[end..].iter().all(|byte| *byte == b'/');
+                // For a lookup the last component is one with nothing behind it; for
+                // its parent, slashes behind it do not count.
+                let ends = if self.parent { rest_is_slashes } else { end == text.len() };
+                let last = ends && self.stack.is_empty();
+                let name = Box::from(&text[start..end]);
+                self.pos = start;
+                self.must_be_dir = self.request.flags.contains(LookupFlags::DIRECTORY);
+                return Ok(Some(Step { name, end, last }));
+            }
+            self.must_be_dir |= text.last() == Some(&b'/');
+            match self.stack.pop() {
+                Some(saved) => (self.text, self.pos) = (saved.text, saved.pos),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// A name is looked up in directories only, and only by who may search them.
+    fn may_lookup(&self) -> Result<()> {
+        let dir = self.at.inode();
+        if dir.kind() != FileType::Directory {
+            return Err(Error::NotADirectory);
+        }
+        self.request.ctx.credentials().may(dir, Access::EXEC)
+    }
+
+    fn walk_component(&mut self, step: Step) -> Result<()> {
+        let name = Name::new(&step.name)?;
+        let dentry = match self.lookup_fast(name)? {
+            Some(dentry) => dentry,
+            None => self.lookup_slow(name)?,
+        };
+        self.step_into(dentry, &step)
+    }
+
+    /// The cached dentry, if it is to be believed.
+    fn lookup_fast(&self, name: Name<'_>) -> Result<Option<DentryRef>> {
+        let dcache = &self.request.ns.caches.dcache;
+        let hash = dcache.name(name);
+        let Some(dentry) = dcache.d_lookup_rcu(self.at.dentry(), &hash) else { return Ok(None) };
+        if self.revalidate(&dentry, name)? { Ok(Some(dentry)) } else { Ok(None) }
+    }
+
+    /// True if the dentry is to be believed; otherwise it has been dropped.
+    #[doc(alias("d_revalidate", "d_invalidate"))]
+    fn revalidate(&self, dentry: &DentryRef, name: Name<'_>) -> Result<bool> {
+        let flags = dentry.flags();
+        let fresh = !flags.contains(Flags::REVALIDATE)
+            || !self.reval && dentry.valid_until() > clock::millis();
+        if fresh || flags.contains(Flags::UNHASHED) {
+            return Ok(true);
+        }
+        let caches = &self.request.ns.caches;
+        caches.counters.get().revalidation();
+        let sb = &self.at.mnt().sb;
+        let inode = dentry.inode_ref();
+        let dir = self.at.inode();
+        if sb.fs().revalidate(sb, dir, name, inode.as_deref())? {
+            dentry.set_valid_until(sb.validity().until);
+            return Ok(true);
+        }
+        caches.dcache.d_drop(dentry);
+        Ok(false)
+    }
+
+    /// Asks the back end, unless somebody else is doing so already.
+    #[cold]
+    #[doc(alias = "__lookup_slow")]
+    fn lookup_slow(&self, name: Name<'_>) -> Result<DentryRef> {
+        let caches = &self.request.ns.caches;
+        let sb = &self.at.mnt().sb;
+        let dir = self.at.inode_ref();
+        // Shared: lookups and listings go on side by side, changes wait for them.
+        let _shared = dir.rwsem.read();
+        loop {
+            let hash = caches.dcache.name(name);
+            match caches.dcache.d_alloc_parallel(self.at.dentry(), hash) {
+                ParallelLookup::Cached(dentry) => {
+                    if self.revalidate(&dentry, name)? {
+                        return Ok(dentry);
+                    }
+                }
+                ParallelLookup::Mine(in_lookup) => {
+                    if dir.shared().has(DEAD_DIR) {
+                        return Err(Error::NotFound);
+                    }
+                    caches.counters.get().slow_lookup();
+                    // Taken before asking: the answer may be older than its arrival.
+                    let validity = sb.validity();
+                    let inode = sb.fs().lookup(sb, &dir, name)?;
+                    return Ok(in_lookup.done(inode, validity));
+                }
+            }
+        }
+    }
+
+    /// Crosses what is mounted on the dentry, follows it if it is a link, and goes
+    /// there.
+    #[doc(alias("handle_mounts", "traverse_mounts"))]
+    fn step_into(&mut self, dentry: DentryRef, step: &Step) -> Result<()> {
+        let to = self.traverse_mounts(self.at.mnt().clone(), dentry)?;
+        let Some(inode) = to.dentry().inode_ref() else { return Err(Error::NotFound) };
+        let follow = !step.last || self.request.flags.contains(LookupFlags::FOLLOW);
+        if inode.kind() == FileType::Symlink && follow {
+            return self.pick_link(inode, step.end);
+        }
+        self.at = VfsPath::new(to.mnt().clone(), to.dentry().clone(), inode);
+        self.pos = step.end;
+        Ok(())
+    }
+
+    fn traverse_mounts(&self, mut mnt: MountRef, mut dentry: DentryRef) -> Result<Place> {
+        while dentry.flags().contains(Flags::MOUNTPOINT) {
+            let Some((over, root)) = self.request.ns.mounted_on(&mnt, &dentry) else { break };
+            (mnt, dentry) = (over, root);
+        }
+        Ok(Place { mnt, dentry })
+    }
+
+    #[cold]
+    #[doc(alias = "get_link")]
+    fn pick_link(&mut self, link: InodeRef, end: usize) -> Result<()> {
+        if self.links == MAX_LINKS {
+            return Err(Error::TooManySymlinks);
+        }
+        self.links += 1;
+        let body = self.request.ns.link_body(&self.at.mnt().sb, &link)?;
+        if body.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if body.first() == Some(&b'/') {
+            self.at = self.request.ctx.root().clone();
+        }
+        let rest = std::mem::replace(&mut self.text, Text::Link(body));
+        if end < rest.bytes().len() {
+            self.stack.push(Saved { text: rest, pos: end });
+        }
+        self.pos = 0;
+        Ok(())
+    }
+
+    /// WALK-3: `..` stops at the walk's own root, and at the root of a mount goes on
+    /// from where that is mounted.
+    #[doc(alias = "choose_mountpoint")]
+    fn follow_dotdot(&mut self) -> Result<()> {
+        let mut at = self.at.clone();
+        let up = loop {
+            if at.is_same_place(self.request.ctx.root()) {
+                break at.clone();
+            }
+            if at.is_mount_root() {
+                match self.request.ns.mountpoint_of(at.mnt()) {
+                    Some(point) => at = point,
+                    None => break at.clone(),
+                }
+                continue;
+            }
+            // A detached directory (removed, or dropped from the cache) still has
+            // its parent as long as somebody stands in it.
+            let Some(parent) = at.dentry().parent_ref() else { return Err(Error::Stale) };
+            let inode = parent.inode_ref().ok_or(Error::Stale)?;
+            break VfsPath::new(at.mnt().clone(), parent, inode);
+        };
+        let place = self.traverse_mounts(up.mnt().clone(), up.dentry().clone())?;
+        let inode = place.dentry().inode_ref().ok_or(Error::Stale)?;
+        self.at = VfsPath::new(place.mnt, place.dentry, inode);
+        Ok(())
+    }
+
+    /// The root of a mount has no name that could be revalidated.
+    fn refresh_root(&self) -> Result<()> {
+        let dentry = self.at.dentry();
+        let flags = dentry.flags();
+        let expired = self.reval || dentry.valid_until() <= clock::millis();
+        if flags.contains(Flags::ROOT | Flags::REVALIDATE) && expired {
+            let sb = &self.at.mnt().sb;
+            sb.fs().refresh(sb, self.at.inode())?;
+            dentry.set_valid_until(sb.validity().until);
+        }
+        Ok(())
+    }
+}
+
+/// A mount and a dentry in it; the dentry may be negative.
+struct Place {
+    mnt: MountRef,
+    dentry: DentryRef,
+}
+
+impl Place {
+    fn mnt(&self) -> &MountRef {
+        &self.mnt
+    }
+    fn dentry(&self) -> &DentryRef {
+        &self.dentry
+    }
+}
