@@ -263,7 +263,7 @@ impl Vfs {
         }
         let victim = replaced.as_ref().filter(|inode| inode.kind() == FileType::Directory);
         let _victim = victim.map(|inode| inode.rwsem.write_nested());
-        sb.fs().rename((&from_dir.inode, from_name), (&to_dir.inode, to_name))?;
+        sb.fs().rename(sb, (&from_dir.inode, from_name), (&to_dir.inode, to_name))?;
         if let Some(inode) = victim {
             inode.shared().set(DEAD_DIR);
         }

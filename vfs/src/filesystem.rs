@@ -130,8 +130,13 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 
     /// Moves a name, replacing what has the new one.
-    fn rename(&self, from: (&Inode, Name<'_>), to: (&Inode, Name<'_>)) -> Result<()> {
-        let _ = (from, to);
+    fn rename(
+        &self,
+        sb: &SuperBlock,
+        from: (&Inode, Name<'_>),
+        to: (&Inode, Name<'_>),
+    ) -> Result<()> {
+        let _ = (sb, from, to);
         Err(Error::ReadOnly)
     }
 }

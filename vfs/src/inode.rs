@@ -77,7 +77,6 @@ pub struct VfsInode {
     /// Shared while names in this directory are looked up or listed, exclusive
     /// while they change.
     pub(crate) rwsem: RwLock<()>,
-    bytes: u32,
 }
 
 /// The target of a symbolic link, as the walk reads it under RCU.
@@ -88,19 +87,17 @@ pub struct InodeFill {
     attr: Attr,
     private: Box<dyn Any + Send + Sync>,
     link: Option<Box<[u8]>>,
-    bytes: usize,
 }
 
 impl InodeFill {
     /// Attributes and nothing else.
     pub fn new(attr: Attr) -> InodeFill {
-        InodeFill { attr, private: Box::new(()), link: None, bytes: 0 }
+        InodeFill { attr, private: Box::new(()), link: None }
     }
 
     /// What the back end keeps with the inode. It is dropped some time after the
     /// inode left the cache, on any thread.
     pub fn private<T: Any + Send + Sync>(mut self, private: T) -> Self {
-        self.bytes += size_of::<T>();
         self.private = Box::new(private);
         self
     }
@@ -114,19 +111,18 @@ impl InodeFill {
 
 impl From<InodeFill> for VfsInode {
     fn from(fill: InodeFill) -> VfsInode {
-        let link_bytes = fill.link.as_ref().map_or(0, |link| link.len() + LINK_BYTES);
         VfsInode {
             attr: AttrCell::new(&fill.attr),
             private: fill.private,
             link: RcuPtr::new(fill.link.map(Ref::new)),
             rwsem: RwLock::new(Rank::DirRwsem, ()),
-            bytes: (fill.bytes + link_bytes).try_into().unwrap_or(u32::MAX),
         }
     }
 }
 
-/// What a cached link target costs beside its bytes.
-const LINK_BYTES: usize = rcuwalk_sync::Shared::<LinkBody>::BYTES;
+/// What a cached link target costs: the object, and a target of usual length. The
+/// same for all, because an inode's weight may not change while it is on the list.
+const LINK_BYTES: usize = rcuwalk_sync::Shared::<LinkBody>::BYTES + 64;
 
 /// Set on a directory that has been removed: it takes no new names.
 #[doc(alias = "S_DEAD")]
@@ -176,6 +172,8 @@ impl Inode {
 
     /// Bytes beside the inode itself.
     pub(crate) fn extra_bytes(&self) -> usize {
-        self.get().map_or(0, |part| part.bytes as usize)
+        let Some(part) = self.get() else { return 0 };
+        let link = if part.attr.kind() == FileType::Symlink { LINK_BYTES } else { 0 };
+        size_of_val(&*part.private) + link
     }
 }
