@@ -1,1 +1,32 @@
-//! (being written)
+//! Does rcuwalk answer as Linux does? Generated walks, asked twice, compared.
+//!
+//! [`differ::run`] is the whole story: grow a tree, think up walks over it, ask
+//! the oracle (the running kernel, or the plain [`model`] where the kernel cannot
+//! be asked), ask rcuwalk through both walkers, and shrink the first difference
+//! to something a person can read.
+//!
+//! | read             | to learn                                               |
+//! |------------------|--------------------------------------------------------|
+//! | `differ.rs`      | what is compared, and in which order                   |
+//! | `tree.rs`        | a tree as plain data; `tree/grow.rs`: random ones      |
+//! | `walks.rs`       | a walk as plain data; `walks/plan.rs`: random ones     |
+//! | `materialise.rs` | the same tree on the host and in memfs                 |
+//! | `kernel.rs`      | the kernel's answer, chroot'ed and without privileges  |
+//! | `model.rs`       | path resolution in its plainest form                   |
+//! | `coverage.rs`    | proof that the generators reach what they are for      |
+//! | `shrink.rs`      | from a difference to a small difference                |
+//! | `settings.rs`    | seed, number of cases, what was skipped and why        |
+//!
+//! EDGE-1: errno and effect as Linux gives them.
+
+pub mod answer;
+pub mod coverage;
+pub mod differ;
+pub mod kernel;
+pub mod materialise;
+pub mod model;
+pub mod rng;
+pub mod settings;
+pub mod shrink;
+pub mod tree;
+pub mod walks;

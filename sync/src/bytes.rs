@@ -23,7 +23,10 @@ pub fn mask_of_or_zero(bytes: u128, wanted: u8) -> u32 {
     portable(bytes, wanted)
 }
 
-#[cfg(any(test, not(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))))]
+#[cfg(any(
+    test,
+    not(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))
+))]
 fn portable(bytes: u128, wanted: u8) -> u32 {
     const ONES: u128 = u128::MAX / 255;
     // The lowest zero byte of a word is the lowest byte whose top bit this sets.

@@ -77,7 +77,10 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     /// The array as it is now, for several lookups under one guard.
     #[inline]
     pub fn view<'g>(&self, guard: &'g RcuGuard) -> View<'g, T> {
-        let buckets = self.buckets.load(guard).expect("a table always has an array");
+        let buckets = self
+            .buckets
+            .load(guard)
+            .expect("a table always has an array");
         View { buckets, guard }
     }
 
@@ -86,7 +89,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         self.help_growing();
         let held = Held::new(self.rank, false);
         let (buckets, index) = self.lock_head(hash);
-        BucketGuard { table: self, buckets, index, _held: held }
+        BucketGuard {
+            table: self,
+            buckets,
+            index,
+            _held: held,
+        }
     }
 
     /// Finds and locks the head that is in charge of `hash` now.
@@ -95,13 +103,19 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     /// a locked chain has not. That holds it for as long as the lock is held.
     fn lock_head(&self, hash: u64) -> (NonNull<Shared<Buckets<T>>>, usize) {
         let guard = crate::rcu::read_lock();
-        let mut buckets = self.buckets.load(&guard).expect("a table always has an array");
+        let mut buckets = self
+            .buckets
+            .load(&guard)
+            .expect("a table always has an array");
         loop {
             let index = buckets.index(hash);
             match buckets.try_lock(index) {
                 grow::TryLock::Locked => return (NonNull::from(buckets), index),
                 grow::TryLock::Moved => {
-                    buckets = buckets.next.load(&guard).expect("a moved chain has gone somewhere");
+                    buckets = buckets
+                        .next
+                        .load(&guard)
+                        .expect("a moved chain has gone somewhere");
                 }
                 grow::TryLock::Busy => {
                     let kept = buckets.try_get();
@@ -234,15 +248,23 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
     /// If it is on a table already.
     #[doc(alias = "hlist_bl_add_head_rcu")]
     pub fn insert(&mut self, object: Ref<T>) {
-        assert!(object.set(Flag::HASHED), "an object is on one chain at a time");
-        debug_assert_eq!(self.buckets().index(object.hash()), self.index, "inserted elsewhere");
+        assert!(
+            object.set(Flag::HASHED),
+            "an object is on one chain at a time"
+        );
+        debug_assert_eq!(
+            self.buckets().index(object.hash()),
+            self.index,
+            "inserted elsewhere"
+        );
         let object = Ref::into_raw(object);
         // SAFETY: the table's reference keeps it alive.
         let next = unsafe { &object.as_ref().hash_next };
         next.store(self.first(), Relaxed);
         // Release: pairs with the Acquire in `find`; the object and its link are
         // there for whoever finds it.
-        self.buckets().set_first(self.index, object.as_ptr(), Release);
+        self.buckets()
+            .set_first(self.index, object.as_ptr(), Release);
         self.table.grow.count(1);
     }
 
@@ -286,7 +308,10 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
     }
 
     fn first(&self) -> *mut Shared<T> {
-        self.buckets().head(self.index).load(Relaxed).map_addr(|address| address & !MARKS)
+        self.buckets()
+            .head(self.index)
+            .load(Relaxed)
+            .map_addr(|address| address & !MARKS)
     }
 }
 

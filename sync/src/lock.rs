@@ -52,7 +52,10 @@ pub(crate) fn none_held() -> bool {
 /// RCU-2, checked in debug builds before anything that may sleep.
 #[inline]
 pub(crate) fn assert_may_sleep() {
-    debug_assert!(!rcu::in_read_section(), "RCU-2: sleeping inside an RCU read section");
+    debug_assert!(
+        !rcu::in_read_section(),
+        "RCU-2: sleeping inside an RCU read section"
+    );
 }
 
 /// Keeps the books of one held lock, from before it is taken until after it is given back.
@@ -110,7 +113,10 @@ mod order {
 
     pub(super) fn pop(rank: Rank) {
         RANKS.with_borrow_mut(|held| {
-            let at = held.iter().rposition(|r| *r == rank).expect("a held lock is in the list");
+            let at = held
+                .iter()
+                .rposition(|r| *r == rank)
+                .expect("a held lock is in the list");
             held.remove(at);
         });
     }
@@ -135,7 +141,10 @@ pub struct MutexGuard<'a, T> {
 impl<T> Mutex<T> {
     /// Unlocked.
     pub const fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex { rank, inner: std::sync::Mutex::new(value) }
+        Mutex {
+            rank,
+            inner: std::sync::Mutex::new(value),
+        }
     }
 
     /// Waits for the lock.
@@ -187,7 +196,10 @@ pub struct WriteGuard<'a, T> {
 impl<T> RwLock<T> {
     /// Unlocked.
     pub const fn new(rank: Rank, value: T) -> RwLock<T> {
-        RwLock { rank, inner: std::sync::RwLock::new(value) }
+        RwLock {
+            rank,
+            inner: std::sync::RwLock::new(value),
+        }
     }
 
     /// Waits until no writer holds it.

@@ -61,9 +61,16 @@ unsafe impl<T: Send + Sync> Send for List<T> {}
 impl<T> Lru<T> {
     /// Empty lists. `weight` tells an object's bytes, the same each time it is asked.
     pub fn new(rank: Rank, shards: usize, weight: fn(&T) -> usize) -> Lru<T> {
-        let list = || List { head: ptr::null_mut(), tail: ptr::null_mut(), len: 0, weight: 0 };
+        let list = || List {
+            head: ptr::null_mut(),
+            tail: ptr::null_mut(),
+            len: 0,
+            weight: 0,
+        };
         Lru {
-            shards: (0..shards.max(1)).map(|_| Shard(Mutex::new(rank, list()))).collect(),
+            shards: (0..shards.max(1))
+                .map(|_| Shard(Mutex::new(rank, list())))
+                .collect(),
             weight,
         }
     }
@@ -115,7 +122,9 @@ impl<T> Lru<T> {
         let mut taken = Vec::new();
         let mut list = self.shards[shard].0.lock();
         for _ in 0..most.min(list.len) {
-            let Some(last) = NonNull::new(list.tail) else { break };
+            let Some(last) = NonNull::new(list.tail) else {
+                break;
+            };
             // SAFETY: what is on the list is alive: the list holds a reference.
             match look(unsafe { last.as_ref() }) {
                 Verdict::Take => taken.push(self.take(&mut list, last)),
@@ -161,7 +170,10 @@ impl<T> List<T> {
         links.towards_tail.store(self.head, Relaxed);
         match NonNull::new(self.head) {
             // SAFETY: on the list, hence alive.
-            Some(head) => unsafe { head.as_ref() }.lru.towards_head.store(object.as_ptr(), Relaxed),
+            Some(head) => unsafe { head.as_ref() }
+                .lru
+                .towards_head
+                .store(object.as_ptr(), Relaxed),
             None => self.tail = object.as_ptr(),
         }
         self.head = object.as_ptr();
@@ -174,12 +186,18 @@ impl<T> List<T> {
         let tailward = links.towards_tail.load(Relaxed);
         match NonNull::new(headward) {
             // SAFETY: on the list, hence alive.
-            Some(other) => unsafe { other.as_ref() }.lru.towards_tail.store(tailward, Relaxed),
+            Some(other) => unsafe { other.as_ref() }
+                .lru
+                .towards_tail
+                .store(tailward, Relaxed),
             None => self.head = tailward,
         }
         match NonNull::new(tailward) {
             // SAFETY: on the list, hence alive.
-            Some(other) => unsafe { other.as_ref() }.lru.towards_head.store(headward, Relaxed),
+            Some(other) => unsafe { other.as_ref() }
+                .lru
+                .towards_head
+                .store(headward, Relaxed),
             None => self.tail = headward,
         }
     }
@@ -208,7 +226,11 @@ mod tests {
         assert_eq!(lru.size(), (4, 40), "each is on the list once");
 
         let age = |object: &Shared<u32>| {
-            if object.age() { Verdict::Take } else { Verdict::Rotate }
+            if object.age() {
+                Verdict::Take
+            } else {
+                Verdict::Rotate
+            }
         };
         assert!(lru.scan(0, 4, age).is_empty(), "first chance");
         objects[0].mark_used();

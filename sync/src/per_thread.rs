@@ -24,7 +24,9 @@ struct Padded<T>(T);
 impl<T: Default> PerThread<T> {
     /// Empty; a chunk is allocated when a thread first asks.
     pub const fn new() -> Self {
-        PerThread { chunks: [const { OnceLock::new() }; CHUNKS] }
+        PerThread {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+        }
     }
 
     /// This thread's value.
@@ -60,7 +62,10 @@ impl<T: Default> PerThread<T> {
 
     /// Every thread's value, those of finished threads included.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().filter_map(OnceLock::get).flat_map(|chunk| chunk.iter().map(|p| &p.0))
+        self.chunks
+            .iter()
+            .filter_map(OnceLock::get)
+            .flat_map(|chunk| chunk.iter().map(|p| &p.0))
     }
 }
 
@@ -84,6 +89,9 @@ mod tests {
         for index in 0..500 {
             assert_eq!(values.at(index).load(Relaxed), index as u64 + 1);
         }
-        assert_eq!(values.iter().map(|v| v.load(Relaxed)).sum::<u64>(), 500 * 501 / 2);
+        assert_eq!(
+            values.iter().map(|v| v.load(Relaxed)).sum::<u64>(),
+            500 * 501 / 2
+        );
     }
 }

@@ -66,7 +66,10 @@ impl Drop for RcuGuard {
 pub fn read_lock() -> RcuGuard {
     let reader = slot::this_thread();
     reader.enter(domain());
-    RcuGuard { reader, _thread: PhantomData }
+    RcuGuard {
+        reader,
+        _thread: PhantomData,
+    }
 }
 
 /// True if this thread has a read section open.
@@ -87,7 +90,10 @@ pub fn thread_index() -> usize {
 /// ([`Domain::CAP_BYTES`], [`Domain::CAP_OBJECTS`]).
 #[doc(alias = "call_rcu")]
 pub fn defer(bytes: usize, callback: impl FnOnce() + Send + 'static) {
-    domain().retire(slot::this_thread(), slot::Retired::callback(bytes, Box::new(callback)));
+    domain().retire(
+        slot::this_thread(),
+        slot::Retired::callback(bytes, Box::new(callback)),
+    );
 }
 
 /// Frees an object after a grace period.
@@ -96,7 +102,10 @@ pub fn defer(bytes: usize, callback: impl FnOnce() + Send + 'static) {
 /// `object` may be passed to `free` once no reader can reach it any more, and
 /// after this call nobody publishes it again.
 pub(crate) unsafe fn retire(object: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
-    domain().retire(slot::this_thread(), slot::Retired::object(object, bytes, free));
+    domain().retire(
+        slot::this_thread(),
+        slot::Retired::object(object, bytes, free),
+    );
 }
 
 /// Waits for a grace period.

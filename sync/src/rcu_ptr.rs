@@ -18,7 +18,10 @@ pub struct RcuPtr<T> {
 impl<T> RcuPtr<T> {
     /// Holds `object`.
     pub fn new(object: Option<Ref<T>>) -> RcuPtr<T> {
-        RcuPtr { object: AtomicPtr::new(raw(object)), _owns: PhantomData }
+        RcuPtr {
+            object: AtomicPtr::new(raw(object)),
+            _owns: PhantomData,
+        }
     }
 
     /// What it holds now, for as long as the guard lives.
@@ -89,7 +92,10 @@ mod tests {
         let seen = place.load(&guard).unwrap();
         drop(place.swap(Some(Ref::new(2))));
         assert_eq!((**seen, **place.load(&guard).unwrap()), (1, 2));
-        assert!(seen.try_get().is_none(), "RCU-3: its last reference is gone");
+        assert!(
+            seen.try_get().is_none(),
+            "RCU-3: its last reference is gone"
+        );
         assert_eq!(**place.get(&guard).unwrap(), 2);
     }
 }

@@ -90,7 +90,10 @@ impl SeqCount {
         self.0.store(even.wrapping_add(ONE), Relaxed);
         // Release fence: pairs with the Acquire fence in `read_retry`, see there.
         fence(Release);
-        SeqWriter { seq: self, next: even.wrapping_add(2 * ONE) }
+        SeqWriter {
+            seq: self,
+            next: even.wrapping_add(2 * ONE),
+        }
     }
 
     /// The payload, for whoever holds the writers' lock.
@@ -129,7 +132,10 @@ pub struct SeqLock {
 impl SeqLock {
     /// Unlocked; `rank` is the place of its mutex in the lock order.
     pub fn new(rank: Rank) -> SeqLock {
-        SeqLock { writers: Mutex::new(rank, ()), seq: SeqCount::new(0) }
+        SeqLock {
+            writers: Mutex::new(rank, ()),
+            seq: SeqCount::new(0),
+        }
     }
 
     /// Samples the count; `None` while a writer is at work.
@@ -151,7 +157,10 @@ impl SeqLock {
     #[doc(alias = "write_seqlock")]
     pub fn write(&self) -> SeqLockGuard<'_> {
         let lock = self.writers.lock();
-        SeqLockGuard { _section: self.seq.write(), _lock: lock }
+        SeqLockGuard {
+            _section: self.seq.write(),
+            _lock: lock,
+        }
     }
 }
 

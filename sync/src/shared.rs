@@ -70,8 +70,16 @@ impl<T> Shared<T> {
             }
             // Acquire: pairs with the Release in `kill_if_count_is` and in `Ref`'s
             // drop; whoever gets a reference sees the object as its last owner left it.
-            match self.word.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
-                Ok(_) => return Some(Ref { object: NonNull::from(self), _owns: PhantomData }),
+            match self
+                .word
+                .compare_exchange_weak(word, word + 1, Acquire, Relaxed)
+            {
+                Ok(_) => {
+                    return Some(Ref {
+                        object: NonNull::from(self),
+                        _owns: PhantomData,
+                    });
+                }
                 Err(now) => word = now,
             }
         }
@@ -91,7 +99,10 @@ impl<T> Shared<T> {
         let mut word = self.word.load(Relaxed);
         while word & DEAD == 0 && word & COUNT == u64::from(count) {
             // Release: pairs with the Acquire in `is_dead`.
-            match self.word.compare_exchange_weak(word, word | DEAD, Release, Relaxed) {
+            match self
+                .word
+                .compare_exchange_weak(word, word | DEAD, Release, Relaxed)
+            {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -172,7 +183,10 @@ impl<T> Shared<T> {
         if !self.try_lock_word() {
             self.lock_slow();
         }
-        LockedShared { object: self, _held: held }
+        LockedShared {
+            object: self,
+            _held: held,
+        }
     }
 
     #[cold]
@@ -201,7 +215,10 @@ impl<T> Shared<T> {
         let mut word = self.word.load(Relaxed);
         while word & LOCKED == 0 {
             // Acquire: pairs with the Release in `LockedShared::drop`.
-            match self.word.compare_exchange_weak(word, word | LOCKED, Acquire, Relaxed) {
+            match self
+                .word
+                .compare_exchange_weak(word, word | LOCKED, Acquire, Relaxed)
+            {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -213,7 +230,10 @@ impl<T> Shared<T> {
     fn unset_or_marked(&self, bits: u64) -> bool {
         let mut word = self.word.load(Acquire);
         while word & bits != 0 {
-            match self.word.compare_exchange_weak(word, word | WAITERS, Relaxed, Acquire) {
+            match self
+                .word
+                .compare_exchange_weak(word, word | WAITERS, Relaxed, Acquire)
+            {
                 Ok(_) => return false,
                 Err(now) => word = now,
             }
@@ -303,7 +323,10 @@ impl<T: Send + Sync + 'static> Ref<T> {
                 lru: crate::lru::Links::default(),
             });
         }
-        Ref { object, _owns: PhantomData }
+        Ref {
+            object,
+            _owns: PhantomData,
+        }
     }
 }
 
@@ -320,7 +343,10 @@ impl<T> Ref<T> {
     /// # Safety
     /// `object` came from `into_raw`, and each such pointer is taken back once.
     pub(crate) unsafe fn from_raw(object: NonNull<Shared<T>>) -> Ref<T> {
-        Ref { object, _owns: PhantomData }
+        Ref {
+            object,
+            _owns: PhantomData,
+        }
     }
 
     /// True if both refer to the same object.
@@ -346,8 +372,14 @@ impl<T> Clone for Ref<T> {
         let before = self.word.fetch_add(1, Relaxed);
         // Half of the range as a margin: between this check and another thread's
         // lie at most as many additions as there are threads.
-        assert!(before & COUNT < COUNT / 2, "RCU-3: over 2^31 references to one object");
-        Ref { object: self.object, _owns: PhantomData }
+        assert!(
+            before & COUNT < COUNT / 2,
+            "RCU-3: over 2^31 references to one object"
+        );
+        Ref {
+            object: self.object,
+            _owns: PhantomData,
+        }
     }
 }
 
@@ -368,11 +400,20 @@ impl<T> Ref<T> {
     fn drop_slow(&mut self) {
         // Acquire: pairs with the Release of every other reference's drop.
         fence(Acquire);
-        debug_assert!(!self.has(Flag::HASHED) && !self.has(Flag::LISTED), "containers hold a Ref");
+        debug_assert!(
+            !self.has(Flag::HASHED) && !self.has(Flag::LISTED),
+            "containers hold a Ref"
+        );
         // SAFETY: RCU-3: the count is zero and stays zero, containers hold counted
         // references, so nobody can reach the object but readers whose guard is
         // older than this call; `free` runs after they have ended.
-        unsafe { rcu::retire(self.object.as_ptr().cast(), size_of::<Shared<T>>(), free::<T>) }
+        unsafe {
+            rcu::retire(
+                self.object.as_ptr().cast(),
+                size_of::<Shared<T>>(),
+                free::<T>,
+            )
+        }
     }
 }
 
@@ -462,7 +503,9 @@ mod tests {
                 })
             })
             .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         assert_eq!(total.load(Relaxed), 8000);
     }
 }

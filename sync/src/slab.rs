@@ -47,7 +47,10 @@ fn allocate_system(layout: Layout) -> NonNull<u8> {
 }
 
 fn lines(layout: Layout) -> Layout {
-    layout.align_to(LINE).expect("object sizes are far below isize::MAX").pad_to_align()
+    layout
+        .align_to(LINE)
+        .expect("object sizes are far below isize::MAX")
+        .pad_to_align()
 }
 
 #[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
@@ -92,8 +95,12 @@ mod pages {
     // SAFETY: the pages are reached only under the lock around their class.
     unsafe impl Send for Class {}
 
-    static CLASS: [Mutex<Class>; CLASSES] =
-        [const { Mutex::new(Class { partial: Vec::new(), empty: 0 }) }; CLASSES];
+    static CLASS: [Mutex<Class>; CLASSES] = [const {
+        Mutex::new(Class {
+            partial: Vec::new(),
+            empty: 0,
+        })
+    }; CLASSES];
 
     #[derive(Default)]
     struct Magazines([Vec<NonNull<u8>>; CLASSES]);
@@ -203,7 +210,13 @@ mod pages {
         }
         let partial_at = state.partial.len();
         // SAFETY: the first line of the page is its head; no slot overlaps it.
-        unsafe { page.write(Page { free, out: 0, partial_at }) };
+        unsafe {
+            page.write(Page {
+                free,
+                out: 0,
+                partial_at,
+            })
+        };
         state.partial.push(page);
         state.empty += 1;
         page
@@ -216,7 +229,10 @@ mod pages {
         }
         let mut state = lock(class);
         for slot in slots.drain(keep..) {
-            let page = slot.as_ptr().map_addr(|address| address & !(PAGE - 1)).cast::<Page>();
+            let page = slot
+                .as_ptr()
+                .map_addr(|address| address & !(PAGE - 1))
+                .cast::<Page>();
             // SAFETY: pages are aligned to their size, so the slot's page begins at
             // the address rounded down; the class lock is held.
             let head = unsafe { &mut *page };
@@ -254,18 +270,32 @@ mod pages {
         fn pages_come_back_when_their_slots_do() {
             let layout = Layout::from_size_align(8 * LINE, LINE).unwrap();
             let class = class_of(layout).unwrap();
-            let objects: Vec<_> = (0..10_000).map(|_| super::super::allocate(layout)).collect();
+            let objects: Vec<_> = (0..10_000)
+                .map(|_| super::super::allocate(layout))
+                .collect();
             let mut addresses: Vec<_> = objects.iter().map(|o| o.as_ptr().addr()).collect();
             addresses.sort_unstable();
             addresses.dedup();
-            assert_eq!(addresses.len(), objects.len(), "every object has a place of its own");
-            assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= 8 * LINE));
+            assert_eq!(
+                addresses.len(),
+                objects.len(),
+                "every object has a place of its own"
+            );
+            assert!(
+                addresses
+                    .windows(2)
+                    .all(|pair| pair[1] - pair[0] >= 8 * LINE)
+            );
             for object in objects {
                 // SAFETY: allocated above with this layout, used by nobody.
                 unsafe { super::super::free(object, layout) };
             }
             let state = lock(class);
-            assert!(state.partial.len() <= 3, "{} pages kept", state.partial.len());
+            assert!(
+                state.partial.len() <= 3,
+                "{} pages kept",
+                state.partial.len()
+            );
         }
 
         #[test]

@@ -18,8 +18,12 @@ struct Queue {
     wakeups: Condvar,
 }
 
-static TABLE: [Queue; QUEUES] =
-    [const { Queue { lock: Mutex::new(()), wakeups: Condvar::new() } }; QUEUES];
+static TABLE: [Queue; QUEUES] = [const {
+    Queue {
+        lock: Mutex::new(()),
+        wakeups: Condvar::new(),
+    }
+}; QUEUES];
 
 fn queue_of(address: usize) -> &'static Queue {
     // Objects are aligned to cache lines, so the low bits say nothing.
@@ -42,7 +46,10 @@ pub(crate) fn wait_until(address: usize, mut ready: impl FnMut() -> bool) {
     let queue = queue_of(address);
     let mut held = lock(queue);
     while !ready() {
-        held = queue.wakeups.wait(held).unwrap_or_else(PoisonError::into_inner);
+        held = queue
+            .wakeups
+            .wait(held)
+            .unwrap_or_else(PoisonError::into_inner);
     }
 }
 

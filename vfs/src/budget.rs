@@ -14,12 +14,20 @@ pub struct Budget {
     pub inodes: usize,
     /// Bytes of names and inodes together; half of them each.
     pub bytes: usize,
+    /// Descriptors that back ends keep with inodes; hostfs keeps one per directory.
+    pub fds: usize,
 }
 
 impl Default for Budget {
-    /// A million names, a million inodes, 512 MiB.
+    /// A million names, a million inodes, 512 MiB, and 512 descriptors: half of what
+    /// a process may usually have. Give more where the limit has been raised.
     fn default() -> Self {
-        Budget { dentries: 1 << 20, inodes: 1 << 20, bytes: 512 << 20 }
+        Budget {
+            dentries: 1 << 20,
+            inodes: 1 << 20,
+            bytes: 512 << 20,
+            fds: 512,
+        }
     }
 }
 
@@ -37,7 +45,12 @@ impl Share {
         // would evict in one shard while others stand empty.
         let fits = objects.min(bytes / object_bytes);
         let shards = (fits / 256).clamp(1, 16);
-        Share { shards, objects: objects / shards, bytes: bytes / shards, object_bytes }
+        Share {
+            shards,
+            objects: objects / shards,
+            bytes: bytes / shards,
+            object_bytes,
+        }
     }
 
     pub(crate) fn shards(&self) -> usize {

@@ -1,19 +1,25 @@
 //! The caches that all mounts of one [`Vfs`](crate::Vfs) share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use rcuwalk_sync::PerThread;
+use rcuwalk_sync::{PerThread, rcu};
 
 use crate::budget::Budget;
 use crate::dentry::Dcache;
+use crate::descriptors::{Descriptors, HeldDescriptor};
 use crate::inode::{Inode, InodeCache, InodeId, VfsInode};
 use crate::stats::{self, Counters, Statistics};
+
+/// Objects looked at in each cache to get descriptors back.
+const PRUNE_FOR_DESCRIPTORS: usize = 4096;
 
 /// Names, inodes and counters.
 pub(crate) struct Caches {
     pub(crate) icache: InodeCache<InodeId, VfsInode>,
     pub(crate) dcache: Dcache,
     pub(crate) counters: PerThread<Counters>,
+    pub(crate) descriptors: Arc<Descriptors>,
     next_super_block: AtomicU32,
 }
 
@@ -23,6 +29,7 @@ impl Caches {
             icache: InodeCache::new(budget.inodes, budget.bytes / 2, Inode::extra_bytes),
             dcache: Dcache::new(budget.dentries, budget.bytes / 2),
             counters: PerThread::new(),
+            descriptors: Descriptors::new(budget.fds),
             next_super_block: AtomicU32::new(1),
         }
     }
@@ -37,12 +44,26 @@ impl Caches {
         self.icache.drop_unused()
     }
 
+    /// Counts one more descriptor, and makes room if those are too many by now.
+    pub(crate) fn hold_descriptor(&self) -> HeldDescriptor {
+        let (held, too_many) = self.descriptors.hold();
+        if too_many {
+            self.dcache.prune(PRUNE_FOR_DESCRIPTORS);
+            self.icache.prune_now(PRUNE_FOR_DESCRIPTORS);
+            // They are closed when their inodes are freed, not when those are dropped.
+            rcu::barrier();
+            self.descriptors.made_room();
+        }
+        held
+    }
+
     pub(crate) fn statistics(&self) -> Statistics {
         Statistics {
             dentries: self.dcache.size(),
             inodes: self.icache.size(),
             dentries_evicted: self.dcache.evicted(),
             inodes_evicted: self.icache.evicted(),
+            fds: self.descriptors.held(),
             ..stats::sum(&self.counters)
         }
     }

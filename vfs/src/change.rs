@@ -88,7 +88,7 @@ impl Vfs {
         target: &[u8],
     ) -> Result<()> {
         let parent = self.parent(ctx, path)?;
-        let name = parent.name().map_err(|_| Error::Exists)?;
+        let name = parent.name_or(Error::Exists)?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let old = dir.lookup(name)?;
         if old.inode_ref().is_some() {
@@ -105,9 +105,24 @@ impl Vfs {
         // A set-gid directory hands its group down, and the bit to directories.
         let parent_attr = dir.inode.attr();
         let set_gid = parent_attr.mode & 0o2000 != 0;
-        let gid = if set_gid { parent_attr.gid } else { credentials.gid };
-        let mode = if set_gid && kind == FileType::Directory { mode | 0o2000 } else { mode };
-        let new = NewFile { kind, mode, uid: credentials.uid, gid, rdev, target };
+        let gid = if set_gid {
+            parent_attr.gid
+        } else {
+            credentials.gid
+        };
+        let mode = if set_gid && kind == FileType::Directory {
+            mode | 0o2000
+        } else {
+            mode
+        };
+        let new = NewFile {
+            kind,
+            mode,
+            uid: credentials.uid,
+            gid,
+            rdev,
+            target,
+        };
         let inode = dir.sb().fs().create(dir.sb(), &dir.inode, name, &new)?;
         dir.replace(&old, name, Some(inode));
         Ok(())
@@ -119,18 +134,13 @@ impl Vfs {
     /// As [`create`](Self::create); [`Error::NotPermitted`] for a directory,
     /// [`Error::CrossDevice`] for another mount.
     #[doc(alias("vfs_link", "link(2)"))]
-    pub fn link(
-        &self,
-        ctx: &Context,
-        old: impl AsRef<[u8]>,
-        new: impl AsRef<[u8]>,
-    ) -> Result<()> {
+    pub fn link(&self, ctx: &Context, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
         let target = self.lookup(ctx, old, LookupFlags::default())?;
         let parent = self.parent(ctx, new.as_ref())?;
         if !target.mnt().is(parent.dir.mnt()) {
             return Err(Error::CrossDevice);
         }
-        let name = parent.name().map_err(|_| Error::Exists)?;
+        let name = parent.name_or(Error::Exists)?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let old = dir.lookup(name)?;
         if old.inode_ref().is_some() {
@@ -155,13 +165,17 @@ impl Vfs {
     #[doc(alias("vfs_unlink", "unlink(2)"))]
     pub fn unlink(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
         let parent = self.parent(ctx, path.as_ref())?;
-        let name = parent.name().map_err(|_| Error::IsADirectory)?;
+        let name = parent.name_or(Error::IsADirectory)?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let victim = dir.lookup(name)?;
         let inode = victim.inode_ref().ok_or(Error::NotFound)?;
         let is_dir = inode.kind() == FileType::Directory;
         if parent.must_be_dir {
-            return Err(if is_dir { Error::IsADirectory } else { Error::NotADirectory });
+            return Err(if is_dir {
+                Error::IsADirectory
+            } else {
+                Error::NotADirectory
+            });
         }
         dir.may_delete(&victim, &inode)?;
         if is_dir {
@@ -180,10 +194,10 @@ impl Vfs {
     #[doc(alias("vfs_rmdir", "rmdir(2)"))]
     pub fn rmdir(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
         let parent = self.parent(ctx, path.as_ref())?;
-        let name = parent.name().map_err(|_| match (&*parent.last, path.as_ref().first()) {
-            (b"..", _) => Error::NotEmpty,
+        let name = parent.name_or(match &*parent.last {
+            b".." => Error::NotEmpty,
             // A path of slashes: the root.
-            (_, Some(b'/')) if path.as_ref().iter().all(|byte| *byte == b'/') => Error::Busy,
+            _ if path.as_ref().iter().all(|byte| *byte == b'/') => Error::Busy,
             _ => Error::Invalid,
         })?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
@@ -219,10 +233,8 @@ impl Vfs {
         if !from.dir.mnt().is(to.dir.mnt()) {
             return Err(Error::CrossDevice);
         }
-        let (from_name, to_name) = match (from.name(), to.name()) {
-            (Ok(from), Ok(to)) => (from, to),
-            _ => return Err(Error::Busy),
-        };
+        let from_name = from.name_or(Error::Busy)?;
+        let to_name = to.name_or(Error::Busy)?;
         let sb = &from.dir.mnt().sb;
         let across = !DentryRef::ptr_eq(from.dir.dentry(), to.dir.dentry());
         let _one_at_a_time = across.then(|| sb.rename_mutex.lock());
@@ -261,9 +273,12 @@ impl Vfs {
         if across && moves_dir {
             ctx.credentials().may(&moved, Access::WRITE)?;
         }
-        let victim = replaced.as_ref().filter(|inode| inode.kind() == FileType::Directory);
+        let victim = replaced
+            .as_ref()
+            .filter(|inode| inode.kind() == FileType::Directory);
         let _victim = victim.map(|inode| inode.rwsem.write_nested());
-        sb.fs().rename(sb, (&from_dir.inode, from_name), (&to_dir.inode, to_name))?;
+        sb.fs()
+            .rename(sb, (&from_dir.inode, from_name), (&to_dir.inode, to_name))?;
         if let Some(inode) = victim {
             inode.shared().set(DEAD_DIR);
         }
@@ -306,9 +321,12 @@ impl Vfs {
 }
 
 impl Parent {
-    /// The last component, unless it is `.` or `..`.
-    fn name(&self) -> Result<Name<'_>> {
-        Name::new(&self.last)
+    /// The last component; `dots` if it is `.` or `..`, which no change applies to.
+    fn name_or(&self, dots: Error) -> Result<Name<'_>> {
+        match &*self.last {
+            b"." | b".." => Err(dots),
+            last => Name::new(last),
+        }
     }
 }
 
@@ -353,18 +371,23 @@ impl<'a> Locked<'a> {
         }
     }
 
-    fn lock(
-        vfs: &'a Vfs,
-        ctx: &'a Context,
-        path: &'a VfsPath,
-        nested: bool,
-    ) -> Result<Locked<'a>> {
+    fn lock(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath, nested: bool) -> Result<Locked<'a>> {
         let inode = path.inode_held();
-        let guard = if nested { inode.rwsem.write_nested() } else { inode.rwsem.write() };
+        let guard = if nested {
+            inode.rwsem.write_nested()
+        } else {
+            inode.rwsem.write()
+        };
         if inode.shared().has(DEAD_DIR) {
             return Err(Error::NotFound);
         }
-        Ok(Locked { vfs, ctx, path, inode, _exclusive: guard })
+        Ok(Locked {
+            vfs,
+            ctx,
+            path,
+            inode,
+            _exclusive: guard,
+        })
     }
 
     fn sb(&self) -> &SuperBlock {
@@ -390,7 +413,9 @@ impl<'a> Locked<'a> {
 
     #[doc(alias = "may_create")]
     fn may_write(&self) -> Result<()> {
-        self.ctx.credentials().may(self.inode, Access::WRITE | Access::EXEC)
+        self.ctx
+            .credentials()
+            .may(self.inode, Access::WRITE | Access::EXEC)
     }
 
     fn may_delete(&self, victim: &DentryRef, inode: &InodeRef) -> Result<()> {
@@ -412,7 +437,12 @@ impl<'a> Locked<'a> {
     fn replace(&self, old: &DentryRef, name: Name<'_>, inode: Option<InodeRef>) {
         let dcache = &self.vfs.ns().caches.dcache;
         dcache.d_drop(old);
-        dcache.d_add(self.path.dentry(), &dcache.name(name), inode, self.sb().validity());
+        dcache.d_add(
+            self.path.dentry(),
+            &dcache.name(name),
+            inode,
+            self.sb().validity(),
+        );
     }
 
     /// The name stands for nothing any more. The inode leaves the cache with its

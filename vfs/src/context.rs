@@ -30,7 +30,11 @@ impl VfsPath {
     pub(crate) fn try_get(mnt: &Shared<Mount>, dentry: &Shared<Dentry>) -> Option<VfsPath> {
         let dentry = dentry.try_get()?;
         let inode = dentry.inode_ref()?;
-        Some(VfsPath { mnt: mnt.try_get()?, dentry, inode })
+        Some(VfsPath {
+            mnt: mnt.try_get()?,
+            dentry,
+            inode,
+        })
     }
 
     /// The inode it stands for.
@@ -90,7 +94,11 @@ pub struct Context {
 
 impl Context {
     pub(crate) fn new(root: VfsPath, credentials: Credentials) -> Context {
-        Context { cwd: root.clone(), root, credentials }
+        Context {
+            cwd: root.clone(),
+            root,
+            credentials,
+        }
     }
 
     /// The same, with another root: absolute paths and links start there, and `..`
@@ -108,7 +116,10 @@ impl Context {
 
     /// The same place for somebody else.
     pub fn with_credentials(self, credentials: Credentials) -> Context {
-        Context { credentials, ..self }
+        Context {
+            credentials,
+            ..self
+        }
     }
 
     /// Where absolute paths start.

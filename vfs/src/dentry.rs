@@ -108,7 +108,9 @@ impl Flags {
     }
 
     fn of_inode(inode: Option<&Inode>, believed: bool) -> Flags {
-        let Some(inode) = inode else { return Flags::empty() };
+        let Some(inode) = inode else {
+            return Flags::empty();
+        };
         match inode.kind() {
             FileType::Symlink => Flags::LINK,
             FileType::Directory => {
@@ -269,7 +271,11 @@ impl Dentry {
 
     /// Bytes beside the dentry itself.
     fn extra_bytes(&self) -> usize {
-        if self.long_name.is_none() { 0 } else { Shared::<Box<[u8]>>::BYTES + 64 }
+        if self.long_name.is_none() {
+            0
+        } else {
+            Shared::<Box<[u8]>>::BYTES + 64
+        }
     }
 }
 

@@ -28,7 +28,13 @@ impl File {
             (Some(dir), Some((_, name))) => Some((&**dir, Name::new(name)?)),
             _ => None,
         };
-        let handle = sb.fs().open(sb, &At { parent, inode: path.inode() })?;
+        let handle = sb.fs().open(
+            sb,
+            &At {
+                parent,
+                inode: path.inode(),
+            },
+        )?;
         Ok(File { path, handle })
     }
 

@@ -41,12 +41,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef>;
 
     /// The inode that `name` in `dir` stands for, or `None` if there is no such name.
-    fn lookup(
-        &self,
-        sb: &SuperBlock,
-        dir: &Inode,
-        name: Name<'_>,
-    ) -> Result<Option<InodeRef>>;
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>>;
 
     /// The target of a symbolic link. It is cached with the inode.
     #[doc(alias = "get_link")]
@@ -55,13 +50,7 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Hands the entries after the position `from` (0: from the start) to `emit`
     /// until it breaks or they end. `.` and `..` are not among them.
     #[doc(alias = "iterate_shared")]
-    fn read_dir(
-        &self,
-        sb: &SuperBlock,
-        dir: &Inode,
-        from: u64,
-        emit: &mut dyn Emit,
-    ) -> Result<()>;
+    fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()>;
 
     /// Opens a regular file for reading.
     fn open(&self, sb: &SuperBlock, at: &At<'_>) -> Result<Box<dyn FileHandle>>;
@@ -199,7 +188,11 @@ impl NewFile<'_> {
     /// The attributes the new inode starts with.
     pub fn attr(&self, ino: u64) -> Attr {
         Attr {
-            nlink: if self.kind == FileType::Directory { 2 } else { 1 },
+            nlink: if self.kind == FileType::Directory {
+                2
+            } else {
+                1
+            },
             uid: self.uid,
             gid: self.gid,
             rdev: self.rdev,

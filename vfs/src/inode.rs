@@ -92,7 +92,11 @@ pub struct InodeFill {
 impl InodeFill {
     /// Attributes and nothing else.
     pub fn new(attr: Attr) -> InodeFill {
-        InodeFill { attr, private: Box::new(()), link: None }
+        InodeFill {
+            attr,
+            private: Box::new(()),
+            link: None,
+        }
     }
 
     /// What the back end keeps with the inode. It is dropped some time after the
@@ -136,7 +140,11 @@ impl Inode {
 
     /// The attributes, all of one moment. Takes no lock.
     pub fn attr(&self) -> Attr {
-        Attr { ino: self.key().key.ino, dev: u64::from(self.key().sb), ..self.attr.load() }
+        Attr {
+            ino: self.key().key.ino,
+            dev: u64::from(self.key().sb),
+            ..self.attr.load()
+        }
     }
 
     /// Publishes new attributes as one change. The type does not change, and `ino`
@@ -173,7 +181,11 @@ impl Inode {
     /// Bytes beside the inode itself.
     pub(crate) fn extra_bytes(&self) -> usize {
         let Some(part) = self.get() else { return 0 };
-        let link = if part.attr.kind() == FileType::Symlink { LINK_BYTES } else { 0 };
+        let link = if part.attr.kind() == FileType::Symlink {
+            LINK_BYTES
+        } else {
+            0
+        };
         size_of_val(&*part.private) + link
     }
 }

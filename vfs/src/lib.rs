@@ -7,6 +7,7 @@ mod caches;
 mod change;
 mod context;
 mod dentry;
+mod descriptors;
 mod error;
 mod file;
 pub mod filesystem;
@@ -24,11 +25,10 @@ mod walk;
 pub use attr::{Attr, FileType, Timestamp};
 pub use budget::Budget;
 pub use context::{Context, VfsPath};
+pub use descriptors::HeldDescriptor;
 pub use error::{Error, Result};
 pub use file::File;
-pub use filesystem::{
-    At, Emit, FileHandle, FileSystem, Freshness, NewFile, RawEntry,
-};
+pub use filesystem::{At, Emit, FileHandle, FileSystem, Freshness, NewFile, RawEntry};
 pub use inode::{Iget, Inode, InodeFill, InodeKey, InodeRef, NewInode};
 pub use name::{NAME_MAX, Name, PATH_MAX};
 pub use permission::{Access, Caps, Credentials};

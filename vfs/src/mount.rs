@@ -77,7 +77,12 @@ impl MountEntry {
         root: DentryRef,
         point: Option<Point>,
     ) -> MountEntry {
-        Self::of(Arc::new(MountInfo { id, sb, root, point }))
+        Self::of(Arc::new(MountInfo {
+            id,
+            sb,
+            root,
+            point,
+        }))
     }
 
     fn of(info: Arc<MountInfo>) -> MountEntry {

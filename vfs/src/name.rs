@@ -60,7 +60,10 @@ mod tests {
     #[test]
     fn a_name_is_one_component() {
         for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", b"\0"] {
-            assert!(matches!(Name::new(bad), Err(Error::Invalid)), "WALK-3: {bad:?}");
+            assert!(
+                matches!(Name::new(bad), Err(Error::Invalid)),
+                "WALK-3: {bad:?}"
+            );
         }
         assert!(matches!(Name::new(&[b'x'; 256]), Err(Error::NameTooLong)));
         assert!(Name::new(&[b'x'; 255]).is_ok());

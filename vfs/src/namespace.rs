@@ -53,7 +53,9 @@ impl Namespace {
     /// The mounts as of now.
     #[inline]
     pub(crate) fn mounts<'g>(&self, guard: &'g RcuGuard) -> &'g Shared<MountTable> {
-        self.mounts.load(guard).expect("a namespace always has a table of mounts")
+        self.mounts
+            .load(guard)
+            .expect("a namespace always has a table of mounts")
     }
 
     /// True if no mount came or went since `table` was the table.
@@ -125,13 +127,19 @@ impl Namespace {
         }
         let id = self.next_mount.fetch_add(1, Relaxed);
         let parent = self.entry_of(&mnt).ok_or(Error::Invalid)?;
-        let point = Point { entry: parent, dentry: dentry.clone() };
+        let point = Point {
+            entry: parent,
+            dentry: dentry.clone(),
+        };
         let table = {
             let guard = rcu::read_lock();
-            self.mounts(&guard).with(MountEntry::new(id, sb, root, Some(point)))
+            self.mounts(&guard)
+                .with(MountEntry::new(id, sb, root, Some(point)))
         };
         self.publish(table, &changing);
-        self.caches.dcache.change_flags(&dentry, |flags| flags.insert(Flags::MOUNTPOINT));
+        self.caches
+            .dcache
+            .change_flags(&dentry, |flags| flags.insert(Flags::MOUNTPOINT));
         Ok(())
     }
 
@@ -163,7 +171,9 @@ impl Namespace {
         if let Some(point) = &info.point
             && !table.is_mountpoint(point.dentry.address())
         {
-            self.caches.dcache.change_flags(&point.dentry, |f| f.remove(Flags::MOUNTPOINT));
+            self.caches
+                .dcache
+                .change_flags(&point.dentry, |f| f.remove(Flags::MOUNTPOINT));
         }
         self.publish(table, &changing);
         let sb = info.sb.id();
@@ -184,7 +194,11 @@ impl Namespace {
         dentry: &DentryRef,
     ) -> Option<(MountRef, DentryRef)> {
         let guard = rcu::read_lock();
-        let over = self.mounts(&guard).lookup(mnt, dentry.address())?.mount().try_get()?;
+        let over = self
+            .mounts(&guard)
+            .lookup(mnt, dentry.address())?
+            .mount()
+            .try_get()?;
         let root = over.root.clone();
         Some((over, root))
     }
@@ -195,7 +209,9 @@ impl Namespace {
             Some(point) => {
                 let guard = rcu::read_lock();
                 let table = self.mounts(&guard);
-                table.lookup(point.entry.info(), point.dentry.address()).cloned()
+                table
+                    .lookup(point.entry.info(), point.dentry.address())
+                    .cloned()
             }
         }
     }

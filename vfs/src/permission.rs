@@ -53,12 +53,22 @@ bitflags::bitflags! {
 impl Credentials {
     /// User 0 with every capability.
     pub fn root() -> Credentials {
-        Credentials { uid: 0, gid: 0, groups: Box::default(), caps: Caps::all() }
+        Credentials {
+            uid: 0,
+            gid: 0,
+            groups: Box::default(),
+            caps: Caps::all(),
+        }
     }
 
     /// A user without capabilities and further groups.
     pub fn user(uid: u32, gid: u32) -> Credentials {
-        Credentials { uid, gid, groups: Box::default(), caps: Caps::empty() }
+        Credentials {
+            uid,
+            gid,
+            groups: Box::default(),
+            caps: Caps::empty(),
+        }
     }
 
     fn is_in_group(&self, gid: u32) -> bool {
@@ -87,9 +97,17 @@ impl Credentials {
         let nobody_executes = !is_dir && mode & 0o111 == 0;
         let overridden = self.caps.contains(Caps::DAC_OVERRIDE)
             && !(wanted.contains(Access::EXEC) && nobody_executes);
-        let read_or_search = if is_dir { Access::READ | Access::EXEC } else { Access::READ };
+        let read_or_search = if is_dir {
+            Access::READ | Access::EXEC
+        } else {
+            Access::READ
+        };
         let may_read =
             self.caps.contains(Caps::DAC_READ_SEARCH) && (wanted - read_or_search).is_empty();
-        if overridden || may_read { Ok(()) } else { Err(Error::PermissionDenied) }
+        if overridden || may_read {
+            Ok(())
+        } else {
+            Err(Error::PermissionDenied)
+        }
     }
 }

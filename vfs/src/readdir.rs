@@ -35,7 +35,12 @@ pub struct ReadDir {
 
 impl ReadDir {
     pub(crate) fn new(dir: VfsPath) -> ReadDir {
-        ReadDir { dir, from: 0, batch: VecDeque::new(), ended: false }
+        ReadDir {
+            dir,
+            from: 0,
+            batch: VecDeque::new(),
+            ended: false,
+        }
     }
 
     /// Positions are the back end's, stored per entry and never reused, so going on
@@ -47,7 +52,10 @@ impl ReadDir {
         if inode.shared().has(DEAD_DIR) {
             return Err(Error::NotFound);
         }
-        let mut batch = Batch { entries: &mut self.batch, from: &mut self.from };
+        let mut batch = Batch {
+            entries: &mut self.batch,
+            from: &mut self.from,
+        };
         sb.fs().read_dir(sb, &inode, *batch.from, &mut batch)
     }
 }
@@ -62,8 +70,17 @@ impl Emit for Batch<'_> {
         if self.entries.len() == BATCH {
             return ControlFlow::Break(());
         }
-        let RawEntry { name, ino, kind, next } = entry;
-        self.entries.push_back(DirEntry { name: name.into(), ino, kind });
+        let RawEntry {
+            name,
+            ino,
+            kind,
+            next,
+        } = entry;
+        self.entries.push_back(DirEntry {
+            name: name.into(),
+            ino,
+            kind,
+        });
         *self.from = next;
         ControlFlow::Continue(())
     }

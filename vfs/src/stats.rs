@@ -109,13 +109,18 @@ pub struct Statistics {
     pub dentries_evicted: u64,
     /// Inodes dropped to stay within the budget or on request.
     pub inodes_evicted: u64,
+    /// Descriptors that back ends keep with inodes.
+    pub fds: usize,
     /// What is retired and waits for readers, process-wide.
     pub rcu: rcu::Statistics,
 }
 
 /// The counters of all threads together.
 pub(crate) fn sum(counters: &PerThread<Counters>) -> Statistics {
-    let mut sum = Statistics { rcu: rcu::statistics(), ..Statistics::default() };
+    let mut sum = Statistics {
+        rcu: rcu::statistics(),
+        ..Statistics::default()
+    };
     for one in counters.iter() {
         sum.hits += one.hits.load(Relaxed);
         sum.negative_hits += one.negative_hits.load(Relaxed);

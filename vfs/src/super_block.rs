@@ -8,6 +8,7 @@ use rcuwalk_sync::rcu;
 
 use crate::caches::Caches;
 use crate::dentry::Validity;
+use crate::descriptors::HeldDescriptor;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileSystem, Freshness};
 use crate::inode::{Iget, Inode, InodeId, InodeKey, InodeRef};
@@ -77,14 +78,29 @@ impl SuperBlock {
         gone
     }
 
+    /// Counts a descriptor that is kept with an inode, making room first if the
+    /// budget is used up. Keep the result beside the descriptor.
+    pub fn hold_descriptor(&self) -> HeldDescriptor {
+        self.caches.hold_descriptor()
+    }
+
     /// How long a name that the back end has just confirmed is believed.
     pub(crate) fn validity(&self) -> Validity {
         match self.freshness {
-            Freshness::Always => Validity { revalidate: false, until: u64::MAX },
-            Freshness::EachUse => Validity { revalidate: true, until: 0 },
+            Freshness::Always => Validity {
+                revalidate: false,
+                until: u64::MAX,
+            },
+            Freshness::EachUse => Validity {
+                revalidate: true,
+                until: 0,
+            },
             Freshness::Ttl(ttl) => {
                 let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-                Validity { revalidate: true, until: clock::millis().saturating_add(ttl) }
+                Validity {
+                    revalidate: true,
+                    until: clock::millis().saturating_add(ttl),
+                }
             }
         }
     }

@@ -130,13 +130,17 @@ impl Vfs {
         let allowed = filename_lookup(
             request,
             |found| {
-                let allowed = mode.is_empty()
-                    || ctx.credentials().may(found.inode()?, mode).is_ok();
+                let allowed =
+                    mode.is_empty() || ctx.credentials().may(found.inode()?, mode).is_ok();
                 found.is_still_true().then_some(allowed)
             },
             |path| Ok(ctx.credentials().may(path.inode(), mode).is_ok()),
         )?;
-        if allowed { Ok(()) } else { Err(Error::PermissionDenied) }
+        if allowed {
+            Ok(())
+        } else {
+            Err(Error::PermissionDenied)
+        }
     }
 
     /// The target of the symbolic link that `path` leads to.
@@ -200,7 +204,12 @@ impl Vfs {
     #[doc(alias("d_invalidate", "FUSE_NOTIFY_INVAL_ENTRY"))]
     pub fn invalidate(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
         let at = self.lookup(ctx, path, LookupFlags::default())?;
-        if at.is_mount_root() || at.dentry().flags().contains(crate::dentry::Flags::MOUNTPOINT) {
+        if at.is_mount_root()
+            || at
+                .dentry()
+                .flags()
+                .contains(crate::dentry::Flags::MOUNTPOINT)
+        {
             return Err(Error::Busy);
         }
         self.ns.caches.dcache.d_drop(at.dentry());
@@ -219,7 +228,12 @@ impl Vfs {
         path: &'a [u8],
         flags: LookupFlags,
     ) -> Request<'a> {
-        Request { ns: &self.ns, ctx, path, flags }
+        Request {
+            ns: &self.ns,
+            ctx,
+            path,
+            flags,
+        }
     }
 
     pub(crate) fn ns(&self) -> &Namespace {
@@ -230,6 +244,10 @@ impl Vfs {
 impl std::fmt::Debug for Vfs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let stats = self.statistics();
-        write!(f, "Vfs({} names, {} inodes cached)", stats.dentries.0, stats.inodes.0)
+        write!(
+            f,
+            "Vfs({} names, {} inodes cached)",
+            stats.dentries.0, stats.inodes.0
+        )
     }
 }

@@ -104,7 +104,10 @@ pub(crate) fn filename_lookup<R>(
 ) -> Result<R> {
     check_path(request)?;
     let mut walk = None;
-    if !request.flags.intersects(LookupFlags::REF_WALK | LookupFlags::REVAL) {
+    if !request
+        .flags
+        .intersects(LookupFlags::REF_WALK | LookupFlags::REVAL)
+    {
         match rcu_lookup(request, under_rcu) {
             RcuOutcome::Done(answer) => return answer,
             RcuOutcome::Unlazied(started) => walk = Some(started),
@@ -210,7 +213,11 @@ impl<'g> Here<'g> {
     #[inline]
     fn at(path: &'g VfsPath) -> Here<'g> {
         let dentry: &Shared<Dentry> = path.dentry();
-        Here { mnt: path.mnt(), dentry, seq: dentry.seq.sample() }
+        Here {
+            mnt: path.mnt(),
+            dentry,
+            seq: dentry.seq.sample(),
+        }
     }
 
     /// True if the dentry is not what it was when the walk came here.

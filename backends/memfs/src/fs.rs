@@ -43,7 +43,15 @@ impl FileSystem for MemFs {
         let names = Node::of(dir)?.names.read().unwrap_or_else(recover);
         for (position, name, node) in names.after(from) {
             let kind = Some(node.kind);
-            if emit.entry(RawEntry { name, ino: node.ino, kind, next: position }).is_break() {
+            if emit
+                .entry(RawEntry {
+                    name,
+                    ino: node.ino,
+                    kind,
+                    next: position,
+                })
+                .is_break()
+            {
                 break;
             }
         }
@@ -75,7 +83,11 @@ impl FileSystem for MemFs {
     }
 
     fn unlink(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        let node = Node::of(dir)?.names.write().unwrap_or_else(recover).remove(name);
+        let node = Node::of(dir)?
+            .names
+            .write()
+            .unwrap_or_else(recover)
+            .remove(name);
         let node = node.ok_or(Error::NotFound)?;
         self.lost_a_name(&node);
         inode.set_attr(&node.attr());
@@ -100,14 +112,23 @@ impl FileSystem for MemFs {
         to: (&Inode, Name<'_>),
     ) -> Result<()> {
         let (from_dir, to_dir) = (Node::of(from.0)?, Node::of(to.0)?);
-        let replaced = to_dir.names.read().unwrap_or_else(recover).get(to.1).cloned();
+        let replaced = to_dir
+            .names
+            .read()
+            .unwrap_or_else(recover)
+            .get(to.1)
+            .cloned();
         if let Some(old) = &replaced
             && old.kind == FileType::Directory
         {
             remove_empty(old)?;
             to_dir.change_attr(|attr| attr.nlink -= 1);
         }
-        let moved = from_dir.names.write().unwrap_or_else(recover).remove(from.1);
+        let moved = from_dir
+            .names
+            .write()
+            .unwrap_or_else(recover)
+            .remove(from.1);
         let moved = moved.ok_or(Error::NotFound)?;
         {
             let mut names = to_dir.names.write().unwrap_or_else(recover);
@@ -172,7 +193,11 @@ impl MemFs {
 
     fn lost_a_name(&self, node: &Node) {
         let attr = node.change_attr(|attr| {
-            let gone = if node.kind == FileType::Directory { attr.nlink } else { 1 };
+            let gone = if node.kind == FileType::Directory {
+                attr.nlink
+            } else {
+                1
+            };
             attr.nlink = attr.nlink.saturating_sub(gone);
         });
         if attr.nlink == 0 {

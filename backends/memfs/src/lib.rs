@@ -60,8 +60,13 @@ const ROOT: u64 = 1;
 impl MemFs {
     /// A tree of a root directory, owned by root, mode 0755.
     pub fn new() -> MemFs {
-        let tree = Tree { nodes: RwLock::default(), next: AtomicU64::new(ROOT) };
-        let fs = MemFs { tree: Arc::new(tree) };
+        let tree = Tree {
+            nodes: RwLock::default(),
+            next: AtomicU64::new(ROOT),
+        };
+        let fs = MemFs {
+            tree: Arc::new(tree),
+        };
         fs.new_node(&directory(0o755));
         fs
     }
@@ -79,7 +84,8 @@ impl MemFs {
     /// been removed, and what [`Name::new`] says.
     pub fn add(&self, parent: NodeId, name: &[u8], new: NewFile<'_>) -> Result<NodeId> {
         let parent = self.node(parent.0)?;
-        self.make(&parent, Name::new(name)?, &new).map(|node| NodeId(node.ino))
+        self.make(&parent, Name::new(name)?, &new)
+            .map(|node| NodeId(node.ino))
     }
 
     /// Adds one more name for an existing node.
@@ -122,13 +128,21 @@ impl MemFs {
     fn new_node(&self, new: &NewFile<'_>) -> Arc<Node> {
         let ino = self.tree.next.fetch_add(1, Relaxed);
         let node = Arc::new(Node::new(ino, new));
-        self.tree.nodes.write().unwrap_or_else(recover).insert(ino, node.clone());
+        self.tree
+            .nodes
+            .write()
+            .unwrap_or_else(recover)
+            .insert(ino, node.clone());
         node
     }
 
     /// A node without a name is found by nobody any more.
     fn drop_node(&self, node: &Node) {
-        self.tree.nodes.write().unwrap_or_else(recover).remove(&node.ino);
+        self.tree
+            .nodes
+            .write()
+            .unwrap_or_else(recover)
+            .remove(&node.ino);
     }
 }
 
@@ -140,16 +154,32 @@ impl Default for MemFs {
 
 /// A directory with these permissions, owned by root.
 pub fn directory(mode: u16) -> NewFile<'static> {
-    NewFile { kind: FileType::Directory, mode, uid: 0, gid: 0, rdev: 0, target: b"" }
+    NewFile {
+        kind: FileType::Directory,
+        mode,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+    }
 }
 
 /// An empty file with these permissions, owned by root.
 pub fn file(mode: u16) -> NewFile<'static> {
-    NewFile { kind: FileType::Regular, ..directory(mode) }
+    NewFile {
+        kind: FileType::Regular,
+        ..directory(mode)
+    }
 }
 
 /// A symbolic link, owned by root.
 pub fn symlink(target: &[u8]) -> NewFile<'_> {
-    NewFile { kind: FileType::Symlink, mode: 0o777, uid: 0, gid: 0, rdev: 0, target }
+    NewFile {
+        kind: FileType::Symlink,
+        mode: 0o777,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target,
+    }
 }
-

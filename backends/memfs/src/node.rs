@@ -67,7 +67,9 @@ impl Node {
 
     pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> usize {
         let contents = self.contents.read().unwrap_or_else(recover);
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(contents.len());
         let len = buf.len().min(contents.len() - start);
         buf[..len].copy_from_slice(&contents[start..start + len]);
         len

@@ -42,7 +42,9 @@ impl<T> Buckets<T> {
     /// `size` is a power of two.
     pub(super) fn new(size: usize) -> Buckets<T> {
         Buckets {
-            heads: (0..size).map(|index| AtomicPtr::new(end_marker(index))).collect(),
+            heads: (0..size)
+                .map(|index| AtomicPtr::new(end_marker(index)))
+                .collect(),
             shift: u64::BITS - size.trailing_zeros(),
             next: RcuPtr::new(None),
             begun: AtomicUsize::new(0),
@@ -74,7 +76,10 @@ impl<T> Buckets<T> {
             if now.addr() & LOCKED == 0 {
                 let locked = now.map_addr(|address| address | LOCKED);
                 // Acquire: pairs with the Release in `unlock`.
-                if head.compare_exchange_weak(now, locked, Acquire, Relaxed).is_ok() {
+                if head
+                    .compare_exchange_weak(now, locked, Acquire, Relaxed)
+                    .is_ok()
+                {
                     return TryLock::Locked;
                 }
             }
@@ -93,7 +98,10 @@ impl<T> Buckets<T> {
                     return true;
                 }
                 let marked = now.map_addr(|address| address | WAITERS);
-                if head.compare_exchange_weak(now, marked, Relaxed, Relaxed).is_ok() {
+                if head
+                    .compare_exchange_weak(now, marked, Relaxed, Relaxed)
+                    .is_ok()
+                {
                     return false;
                 }
             }
@@ -187,7 +195,11 @@ impl Growth {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.counts().iter().map(|count| count.net.load(Relaxed)).sum::<i64>().max(0) as usize
+        self.counts()
+            .iter()
+            .map(|count| count.net.load(Relaxed))
+            .sum::<i64>()
+            .max(0) as usize
     }
 
     fn time_to_check(&self) -> bool {
@@ -244,8 +256,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     pub(super) fn move_some(&self) {
         let (from, to) = {
             let guard = crate::rcu::read_lock();
-            let Some(from) = self.view(&guard).buckets.try_get() else { return };
-            let Some(to) = from.next.get(&guard) else { return };
+            let Some(from) = self.view(&guard).buckets.try_get() else {
+                return;
+            };
+            let Some(to) = from.next.get(&guard) else {
+                return;
+            };
             (from, to)
         };
         let start = from.begun.fetch_add(STRIDE, Relaxed);
@@ -268,7 +284,10 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         while !matches!(from.try_lock(index), TryLock::Locked) {
             from.wait_unlocked(index);
         }
-        let mut at = from.head(index).load(Relaxed).map_addr(|address| address & !MARKS);
+        let mut at = from
+            .head(index)
+            .load(Relaxed)
+            .map_addr(|address| address & !MARKS);
         while at.addr() & END == 0 {
             // SAFETY: on a locked chain, hence alive: the table holds a reference,
             // and it goes with the object to the new chain.
@@ -280,7 +299,10 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             while !matches!(to.try_lock(target), TryLock::Locked) {
                 to.wait_unlocked(target);
             }
-            let first = to.head(target).load(Relaxed).map_addr(|address| address & !MARKS);
+            let first = to
+                .head(target)
+                .load(Relaxed)
+                .map_addr(|address| address & !MARKS);
             // Release: pairs with the Acquire in `find`: a reader that is carried
             // over finds the new chain's objects initialised.
             object.hash_next.store(first, Release);

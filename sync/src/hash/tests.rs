@@ -14,7 +14,10 @@ struct Item {
 impl Item {
     fn new(key: u64, live: &Arc<Plain>) -> Ref<Item> {
         live.fetch_add(1, Relaxed);
-        Ref::new(Item { key, live: live.clone() })
+        Ref::new(Item {
+            key,
+            live: live.clone(),
+        })
     }
 }
 
@@ -36,11 +39,17 @@ impl HashKey for Item {
 
 fn has(table: &RcuHash<Item>, key: u64) -> bool {
     let guard = rcu::read_lock();
-    if table.find(spread(key), &guard, |item| item.key == key).is_some() {
+    if table
+        .find(spread(key), &guard, |item| item.key == key)
+        .is_some()
+    {
         return true;
     }
     drop(guard);
-    table.lock(spread(key)).find(|item| item.key == key).is_some()
+    table
+        .lock(spread(key))
+        .find(|item| item.key == key)
+        .is_some()
 }
 
 fn remove(table: &RcuHash<Item>, key: u64) -> Option<Ref<Item>> {
@@ -86,7 +95,10 @@ fn a_table_shrinks_when_it_has_emptied() {
         table.lock(spread(key)).insert(Item::new(key, &live));
         remove(&table, key);
     }
-    assert!(grown > keys as usize / 2 && array(&table) < grown / 8, "{grown} heads before");
+    assert!(
+        grown > keys as usize / 2 && array(&table) < grown / 8,
+        "{grown} heads before"
+    );
 }
 
 /// RCU-1: readers, writers and resizing at once lose nothing and free nothing early.
@@ -130,9 +142,13 @@ fn readers_find_what_stays_while_all_else_moves() {
             })
         })
         .collect();
-    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    writers
+        .into_iter()
+        .for_each(|writer| writer.join().unwrap());
     stop.store(true, Relaxed);
-    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    readers
+        .into_iter()
+        .for_each(|reader| reader.join().unwrap());
     drop(table);
     rcu::barrier();
     assert_eq!(live.load(Relaxed), 0, "RCU-1: all freed");
@@ -145,7 +161,10 @@ fn stress_ops(default: u64) -> u64 {
     if cfg!(miri) {
         return 600;
     }
-    std::env::var("RCUWALK_STRESS_OPS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+    std::env::var("RCUWALK_STRESS_OPS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(default)
 }
 
 impl<T> Buckets<T> {

@@ -91,7 +91,10 @@ impl Domain {
     pub const fn new() -> Domain {
         Domain {
             period: PlainU64::new(1),
-            slots: Mutex::new(Slots { all: Vec::new(), unused: Vec::new() }),
+            slots: Mutex::new(Slots {
+                all: Vec::new(),
+                unused: Vec::new(),
+            }),
             sealed: Mutex::new(VecDeque::new()),
             freeing: Mutex::new(()),
             retired: PlainU64::new(0),
@@ -126,7 +129,9 @@ impl Domain {
         drop(slots);
         let current = thread::current();
         let mut watch = lock(&slot.watch);
-        watch.thread = current.name().map_or_else(|| format!("{:?}", current.id()), str::to_owned);
+        watch.thread = current
+            .name()
+            .map_or_else(|| format!("{:?}", current.id()), str::to_owned);
         watch.inside = None;
         Reader(slot)
     }
@@ -213,7 +218,10 @@ impl Domain {
         // that were unpublished after it, and proves nothing (module doc).
         membarrier::heavy();
         let oldest = self.oldest_reader();
-        let unripe = bags.iter().position(|(period, _)| *period > oldest).unwrap_or(bags.len());
+        let unripe = bags
+            .iter()
+            .position(|(period, _)| *period > oldest)
+            .unwrap_or(bags.len());
         let mut kept = bags.split_off(unripe);
         if !kept.is_empty() {
             let mut sealed = lock(&self.sealed);
@@ -254,7 +262,10 @@ impl Domain {
         let slots = lock(&self.slots);
         // Acquire: pairs with the Release in `Reader::exit`.
         let epochs = slots.all.iter().map(|slot| slot.epoch.load(Acquire));
-        epochs.filter(|epoch| *epoch != QUIESCENT).min().unwrap_or(u64::MAX)
+        epochs
+            .filter(|epoch| *epoch != QUIESCENT)
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// See [`super::statistics`].
@@ -276,7 +287,10 @@ impl Domain {
             stats.pending_bytes += bag.bytes as u64;
             drop(bag);
             if let Some(stall) = look_at(slot)
-                && stats.stalled.as_ref().is_none_or(|known| known.lasting < stall.lasting)
+                && stats
+                    .stalled
+                    .as_ref()
+                    .is_none_or(|known| known.lasting < stall.lasting)
             {
                 stats.stalled = Some(stall);
             }
@@ -298,7 +312,10 @@ fn look_at(slot: &Slot) -> Option<Stall> {
     match watch.inside {
         _ if epoch == QUIESCENT => watch.inside = None,
         Some((seen, since)) if seen == epoch => {
-            return Some(Stall { thread: watch.thread.clone(), lasting: since.elapsed() });
+            return Some(Stall {
+                thread: watch.thread.clone(),
+                lasting: since.elapsed(),
+            });
         }
         _ => watch.inside = Some((epoch, Instant::now())),
     }
@@ -306,7 +323,9 @@ fn look_at(slot: &Slot) -> Option<Stall> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Waiting for readers: they leave within microseconds, so yield first and sleep

@@ -63,11 +63,17 @@ unsafe impl Send for Retired {}
 
 impl Retired {
     pub(super) fn object(object: *mut (), bytes: usize, free: unsafe fn(*mut ())) -> Retired {
-        Retired { what: What::Object(object, free), bytes }
+        Retired {
+            what: What::Object(object, free),
+            bytes,
+        }
     }
 
     pub(super) fn callback(bytes: usize, callback: Box<dyn FnOnce() + Send>) -> Retired {
-        Retired { what: What::Callback(callback), bytes }
+        Retired {
+            what: What::Callback(callback),
+            bytes,
+        }
     }
 
     /// The caller has waited for a grace period since this was retired.

@@ -58,7 +58,8 @@ impl Dcache {
     /// The dentry of `name` in `parent`, if it is cached. Takes no lock on a hit.
     #[doc(alias = "lookup_dcache")]
     pub(crate) fn d_lookup(&self, parent: &DentryRef, name: &NameHash<'_>) -> Option<DentryRef> {
-        self.d_lookup_rcu(parent, name).or_else(|| self.d_lookup_locked(parent, name))
+        self.d_lookup_rcu(parent, name)
+            .or_else(|| self.d_lookup_locked(parent, name))
     }
 
     /// May miss what is there (see the hash table); what it finds is there.
@@ -70,10 +71,12 @@ impl Dcache {
     ) -> Option<DentryRef> {
         let guard = rcu::read_lock();
         let mut seq = None;
-        let dentry = self.table.find(name.in_dir(parent.address()), &guard, |dentry| {
-            seq = dentry.seq.read_begin();
-            seq.is_some() && dentry.is_named(parent.address(), name, &guard)
-        })?;
+        let dentry = self
+            .table
+            .find(name.in_dir(parent.address()), &guard, |dentry| {
+                seq = dentry.seq.read_begin();
+                seq.is_some() && dentry.is_named(parent.address(), name, &guard)
+            })?;
         let found = dentry.try_get()?;
         let same = !found.seq.read_retry(seq?) && !Flags::of(seq?).contains(Flags::UNHASHED);
         drop(guard);
@@ -84,9 +87,8 @@ impl Dcache {
     fn d_lookup_locked(&self, parent: &DentryRef, name: &NameHash<'_>) -> Option<DentryRef> {
         let bucket = self.table.lock(name.in_dir(parent.address()));
         let guard = rcu::read_lock();
-        let found = bucket.find(|dentry| {
-            !dentry.is_dead() && dentry.is_named(parent.address(), name, &guard)
-        })?;
+        let found = bucket
+            .find(|dentry| !dentry.is_dead() && dentry.is_named(parent.address(), name, &guard))?;
         found.try_get()
     }
 
@@ -108,9 +110,8 @@ impl Dcache {
             // A dead one that its shrinker has not taken off yet goes now, so that
             // there is one dentry per name on the chain.
             let guard = rcu::read_lock();
-            let dead = bucket.remove_where(|old| {
-                old.is_dead() && old.is_named(parent.address(), name, &guard)
-            });
+            let dead = bucket
+                .remove_where(|old| old.is_dead() && old.is_named(parent.address(), name, &guard));
             drop(guard);
             bucket.insert(dentry.clone());
             drop(bucket);
@@ -131,7 +132,10 @@ impl Dcache {
                 return;
             }
             let off = self.table.lock(locked.hash.load(Relaxed)).remove(&locked);
-            locked.seq.write().set_payload((flags | Flags::UNHASHED).bits());
+            locked
+                .seq
+                .write()
+                .set_payload((flags | Flags::UNHASHED).bits());
             drop(locked);
             drop(off);
         }

@@ -28,7 +28,9 @@ pub(super) struct LookupTable {
 
 impl LookupTable {
     pub(super) fn new() -> LookupTable {
-        let shards = (0..SHARDS).map(|_| Mutex::new(Rank::InLookup, HashMap::new())).collect();
+        let shards = (0..SHARDS)
+            .map(|_| Mutex::new(Rank::InLookup, HashMap::new()))
+            .collect();
         LookupTable { shards }
     }
 
@@ -79,7 +81,13 @@ impl Dcache {
                 let pending = Ref::with_flags((), &[PENDING]);
                 shard.insert(key, pending.clone());
                 drop(shard);
-                return ParallelLookup::Mine(InLookup { dcache: self, parent, name, hash, pending });
+                return ParallelLookup::Mine(InLookup {
+                    dcache: self,
+                    parent,
+                    name,
+                    hash,
+                    pending,
+                });
             };
             drop(shard);
             others.wait_until_clear(PENDING);

@@ -25,7 +25,10 @@ impl NameWords {
     /// A name of at most 16 bytes, as read from the path.
     #[inline]
     pub(crate) fn short(low: u64, high: u64) -> NameWords {
-        NameWords { words: [low, high, 0], long: false }
+        NameWords {
+            words: [low, high, 0],
+            long: false,
+        }
     }
 
     /// The words of a dentry whose name fits.
@@ -40,7 +43,12 @@ impl NameWords {
     /// The name, if it fits.
     pub(super) fn to_bytes(self) -> Box<[u8]> {
         let bytes = self.words.map(u64::to_le_bytes);
-        bytes.as_flattened().iter().copied().take_while(|byte| *byte != 0).collect()
+        bytes
+            .as_flattened()
+            .iter()
+            .copied()
+            .take_while(|byte| *byte != 0)
+            .collect()
     }
 }
 
@@ -56,7 +64,10 @@ impl HashKeys {
     pub(crate) fn random() -> HashKeys {
         use std::hash::{BuildHasher, RandomState};
         let state = RandomState::new();
-        HashKeys { a: state.hash_one(1), b: state.hash_one(2) }
+        HashKeys {
+            a: state.hash_one(1),
+            b: state.hash_one(2),
+        }
     }
 
     /// Two words at once: the folded multiply that the rapidhash family is built on.
@@ -111,7 +122,14 @@ impl<'a> NameHash<'a> {
             Some(_) => hash,
             None => 0,
         };
-        NameHash { name, words: NameWords { words: [low, high, third], long }, hash }
+        NameHash {
+            name,
+            words: NameWords {
+                words: [low, high, third],
+                long,
+            },
+            hash,
+        }
     }
 
     /// The hash of this name in the directory at address `parent`.

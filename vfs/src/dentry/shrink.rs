@@ -5,8 +5,8 @@
 //! point, or a directory with cached children) stays; used since the last look gets
 //! a second chance; the rest goes, and with it the hold on its parent and inode.
 
-use rcuwalk_sync::lock::Rank;
 use rcuwalk_sync::atomic::Relaxed;
+use rcuwalk_sync::lock::Rank;
 use rcuwalk_sync::{HashKey, Ref, Shared, Verdict, rcu};
 
 use super::{Dcache, Dentry, DentryRef, Flags};
@@ -42,13 +42,23 @@ impl Dcache {
         self.drop_matching(|dentry| dentry.sb() == sb)
     }
 
+    /// Drops what nobody uses of the `most` dentries that were looked over longest ago.
+    pub(crate) fn prune(&self, most: usize) -> usize {
+        let shards = self.lru.shards();
+        let each = most.div_ceil(shards);
+        (0..shards)
+            .map(|shard| self.prune_shard(shard, each, |_| true))
+            .sum()
+    }
+
     fn drop_matching(&self, at_once: impl Fn(&Dentry) -> bool) -> usize {
         let mut total = 0;
         loop {
             // A round frees leaves; their parents may be leaves in the next.
             let shards = 0..self.lru.shards();
-            let gone: usize =
-                shards.map(|shard| self.prune_shard(shard, usize::MAX, &at_once)).sum();
+            let gone: usize = shards
+                .map(|shard| self.prune_shard(shard, usize::MAX, &at_once))
+                .sum();
             total += gone;
             if gone == 0 {
                 return total;

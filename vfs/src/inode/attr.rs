@@ -61,13 +61,24 @@ impl AttrCell {
     /// Replaces all of it; readers see the old or the new.
     pub fn store(&self, attr: &Attr) {
         // Nothing panics under it, and it guards no data of its own.
-        let _writers = WRITERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if self.load() == (Attr { ino: 0, dev: 0, ..*attr }) {
+        let _writers = WRITERS
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.load()
+            == (Attr {
+                ino: 0,
+                dev: 0,
+                ..*attr
+            })
+        {
             // A revalidation that found nothing new leaves readers alone.
             return;
         }
         let mut writer = self.seq.write();
-        writer.set_payload(payload(&Attr { kind: self.kind(), ..*attr }));
+        writer.set_payload(payload(&Attr {
+            kind: self.kind(),
+            ..*attr
+        }));
         self.write(attr);
     }
 
@@ -119,7 +130,10 @@ impl AttrCell {
         self.rdev.store(encode_dev(attr.rdev), Relaxed);
         self.size.store(attr.size, Relaxed);
         self.blocks.store(attr.blocks, Relaxed);
-        for (n, time) in [attr.atime, attr.mtime, attr.ctime, attr.btime].iter().enumerate() {
+        for (n, time) in [attr.atime, attr.mtime, attr.ctime, attr.btime]
+            .iter()
+            .enumerate()
+        {
             self.seconds[n].store(time.sec as u64, Relaxed);
             self.nanoseconds[n].store(time.nsec, Relaxed);
         }
@@ -133,7 +147,15 @@ fn payload(attr: &Attr) -> u32 {
 
 fn kind_of(payload: u32) -> FileType {
     use FileType::*;
-    let kinds = [Regular, Directory, Symlink, BlockDevice, CharDevice, Fifo, Socket];
+    let kinds = [
+        Regular,
+        Directory,
+        Symlink,
+        BlockDevice,
+        CharDevice,
+        Fifo,
+        Socket,
+    ];
     kinds[(payload >> 16) as usize - Regular as usize]
 }
 
@@ -160,7 +182,10 @@ mod tests {
             gid: n,
             size: n.into(),
             rdev: libc::makedev(8, 1),
-            mtime: Timestamp { sec: -1 - i64::from(n), nsec: n },
+            mtime: Timestamp {
+                sec: -1 - i64::from(n),
+                nsec: n,
+            },
             ..Attr::new(0, FileType::BlockDevice, n as u16)
         }
     }

@@ -55,14 +55,19 @@ impl<K, P> Node<K, P> {
 
     pub(super) fn fill(&self, part: P) {
         let first = self.part.set(part).is_ok();
-        debug_assert!(first, "INODE-2: only the holder of `NewInode` fills it in, once");
+        debug_assert!(
+            first,
+            "INODE-2: only the holder of `NewInode` fills it in, once"
+        );
     }
 }
 
 impl<K, P> Deref for Node<K, P> {
     type Target = P;
     fn deref(&self) -> &P {
-        self.part.get().expect("INODE-2: references are handed out after the part is there")
+        self.part
+            .get()
+            .expect("INODE-2: references are handed out after the part is there")
     }
 }
 
@@ -161,7 +166,14 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         let share = Share::new(inodes, bytes, Shared::<Node<K, P>>::BYTES);
         let lru = Lru::new(Rank::Lru, share.shards(), weight);
         let table = RcuHash::new(Rank::InodeBucket);
-        InodeCache { inner: std::sync::Arc::new(Inner { table, lru, share, evicted: AtomicU64::new(0) }) }
+        InodeCache {
+            inner: std::sync::Arc::new(Inner {
+                table,
+                lru,
+                share,
+                evicted: AtomicU64::new(0),
+            }),
+        }
     }
 
     /// The cached inode for `key`, or a [`NewInode`] to fill in.
@@ -175,7 +187,10 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                 return Iget::Cached(inode);
             }
             // Allocated before locking: nobody waits for the allocator.
-            let node: Node<K, P> = Node { key: key.clone(), part: OnceLock::new() };
+            let node: Node<K, P> = Node {
+                key: key.clone(),
+                part: OnceLock::new(),
+            };
             let new = Ref::with_flags(node, &[NEW]);
             if self.inner.insert_if_absent(new.clone()) {
                 return Iget::New(NewInode::new(self.inner.clone(), new));
@@ -189,7 +204,10 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         let hash = key.hash();
         loop {
             let guard = rcu::read_lock();
-            let found = self.inner.table.find(hash, &guard, |node| node.key == *key)?;
+            let found = self
+                .inner
+                .table
+                .find(hash, &guard, |node| node.key == *key)?;
             let found = found.try_get()?;
             drop(guard);
             found.wait_until_clear(NEW);
@@ -206,14 +224,27 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     #[doc(alias = "prune_icache_sb")]
     pub fn prune(&self, most: usize) -> usize {
         let shards = self.inner.lru.shards();
-        (0..shards).map(|shard| self.inner.prune_shard(shard, most.div_ceil(shards), false)).sum()
+        (0..shards)
+            .map(|shard| self.inner.prune_shard(shard, most.div_ceil(shards), false))
+            .sum()
+    }
+
+    /// Drops what nobody uses of the `most` inodes that were looked over longest ago,
+    /// whatever the budget says. Returns how many went.
+    pub fn prune_now(&self, most: usize) -> usize {
+        let shards = self.inner.lru.shards();
+        (0..shards)
+            .map(|shard| self.inner.prune_shard(shard, most.div_ceil(shards), true))
+            .sum()
     }
 
     /// Drops everything that nobody uses. Returns how many went.
     #[doc(alias("drop_caches", "invalidate_inodes"))]
     pub fn drop_unused(&self) -> usize {
         let shards = self.inner.lru.shards();
-        (0..shards).map(|shard| self.inner.prune_shard(shard, usize::MAX, true)).sum()
+        (0..shards)
+            .map(|shard| self.inner.prune_shard(shard, usize::MAX, true))
+            .sum()
     }
 
     /// Takes an inode out of the cache, for good: the next lookup of its key reads
@@ -221,10 +252,14 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     #[doc(alias("remove_inode_hash", "make_bad_inode"))]
     pub fn forget(&self, inode: &Node<K, P>) {
         // By identity: a newer inode with the same key stays.
-        let hashed = self.inner.table.lock(inode.key.hash()).remove_where(|node| {
-            let node: &Node<K, P> = node;
-            std::ptr::eq(node, inode)
-        });
+        let hashed = self
+            .inner
+            .table
+            .lock(inode.key.hash())
+            .remove_where(|node| {
+                let node: &Node<K, P> = node;
+                std::ptr::eq(node, inode)
+            });
         if let Some(node) = hashed {
             self.inner.lru.remove(&node);
         }
@@ -246,7 +281,10 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     /// INODE-1: looks again under the lock that the insertion happens under.
     fn insert_if_absent(&self, new: Ref<Node<K, P>>) -> bool {
         let mut bucket = self.table.lock(new.key.hash());
-        if bucket.find(|node| node.key == new.key && !node.is_dead()).is_some() {
+        if bucket
+            .find(|node| node.key == new.key && !node.is_dead())
+            .is_some()
+        {
             return false;
         }
         // One that is Freeing but not unhashed yet goes now: its key is free.

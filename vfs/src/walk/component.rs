@@ -7,9 +7,6 @@
 
 use rcuwalk_sync::bytes::mask_of_or_zero;
 
-use crate::error::{Error, Result};
-use crate::name::NAME_MAX;
-
 /// A component of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Component {
@@ -45,18 +42,23 @@ pub(super) fn short_component(path: &[u8], start: usize) -> Option<Component> {
     }
     let len = stops.trailing_zeros() as usize;
     let kept = bytes & KEEP[len & 15];
-    Some(Component { low: kept as u64, high: (kept >> 64) as u64, end: start + len })
+    Some(Component {
+        low: kept as u64,
+        high: (kept >> 64) as u64,
+        end: start + len,
+    })
 }
 
-/// Where the component that starts at `start` ends, however long.
-///
-/// # Errors
-/// [`Error::NameTooLong`] past [`NAME_MAX`].
+/// Where the component that starts at `start` ends, however long. Whether it is too
+/// long is for who looks it up to say: other errors come first.
 #[cold]
-pub(super) fn long_component(path: &[u8], start: usize) -> Result<usize> {
+pub(super) fn long_component(path: &[u8], start: usize) -> usize {
     let rest = &path[start..];
-    let len = rest.iter().position(|byte| matches!(byte, b'/' | 0)).unwrap_or(rest.len());
-    if len > NAME_MAX { Err(Error::NameTooLong) } else { Ok(start + len) }
+    let len = rest
+        .iter()
+        .position(|byte| matches!(byte, b'/' | 0))
+        .unwrap_or(rest.len());
+    start + len
 }
 
 /// True if a component that ends at `end` was ended by a NUL inside the path.
@@ -108,7 +110,9 @@ mod tests {
 
     #[test]
     fn components_are_cut_wherever_they_stand() {
-        let names: Vec<Vec<u8>> = (1..40).map(|len| vec![b'a' + len as u8 % 26; len]).collect();
+        let names: Vec<Vec<u8>> = (1..40)
+            .map(|len| vec![b'a' + len as u8 % 26; len])
+            .collect();
         for name in &names {
             for before in 0..20 {
                 for after in 0..20 {
@@ -123,13 +127,16 @@ mod tests {
                     let cut = short_component(&path, before + 1);
                     if name.len() > 15 {
                         assert_eq!(cut, None);
-                        assert_eq!(long_component(&path, before + 1).unwrap(), end);
+                        assert_eq!(long_component(&path, before + 1), end);
                         continue;
                     }
                     let cut = cut.unwrap();
                     let mut padded = name.clone();
                     padded.resize(16, 0);
-                    assert_eq!([cut.low.to_le_bytes(), cut.high.to_le_bytes()].concat(), padded);
+                    assert_eq!(
+                        [cut.low.to_le_bytes(), cut.high.to_le_bytes()].concat(),
+                        padded
+                    );
                     assert_eq!(cut.end, end);
                     assert!(!ends_in_nul(&path, end));
                 }
@@ -143,11 +150,5 @@ mod tests {
         assert!(cut(b".").is_dot() && cut(b"./x").is_dot() && !cut(b".x").is_dot());
         assert!(cut(b"..").is_dot_dot() && !cut(b"...").is_dot_dot() && !cut(b"..").is_dot());
         assert!(ends_in_nul(b"ab\0c", cut(b"ab\0c").end));
-    }
-
-    #[test]
-    fn a_name_of_256_bytes_is_too_long() {
-        assert_eq!(long_component(&[b'x'; 255], 0).unwrap(), 255);
-        assert!(matches!(long_component(&[b'x'; 256], 0), Err(Error::NameTooLong)));
     }
 }

@@ -75,7 +75,11 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     #[inline]
     pub(super) fn start(request: Request<'a>, guard: &'g RcuGuard) -> RcuWalk<'a, 'g> {
         let absolute = request.path.first() == Some(&b'/');
-        let start = if absolute { request.ctx.root() } else { request.ctx.cwd() };
+        let start = if absolute {
+            request.ctx.root()
+        } else {
+            request.ctx.cwd()
+        };
         RcuWalk {
             request,
             guard,
@@ -146,7 +150,11 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
                         return Err(Why::Moved);
                     }
                     if seq.has(Flags::STEP.bits(), Flags::PLAIN.bits()) {
-                        at = Here { mnt: at.mnt, dentry: child, seq };
+                        at = Here {
+                            mnt: at.mnt,
+                            dentry: child,
+                            seq,
+                        };
                         pos = name.end;
                         continue;
                     }
@@ -175,8 +183,19 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
 
     #[inline]
     fn found(&self, at: Here<'g>, negative: bool) -> RcuFound<'g> {
-        let RcuWalk { guard, mounts, request, .. } = *self;
-        RcuFound { at, guard, mounts, request, negative }
+        let RcuWalk {
+            guard,
+            mounts,
+            request,
+            ..
+        } = *self;
+        RcuFound {
+            at,
+            guard,
+            mounts,
+            request,
+            negative,
+        }
     }
 
     /// Not a directory that everyone may search: one that this caller may?
@@ -186,11 +205,17 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if !self.at.seq.is_even() {
             return Err(Why::Moved);
         }
-        let Some(inode) = self.at.inode(self.guard) else { return Err(Why::Moved) };
+        let Some(inode) = self.at.inode(self.guard) else {
+            return Err(Why::Moved);
+        };
         if !flags.contains(Flags::DIR) || self.at.has_changed() {
             return Err(Why::Error);
         }
-        self.request.ctx.credentials().may(inode, Access::EXEC).map_err(|_| Why::Error)
+        self.request
+            .ctx
+            .credentials()
+            .may(inode, Access::EXEC)
+            .map_err(|_| Why::Error)
     }
 
     /// `.`, `..`, and names of 16 bytes and more.
@@ -207,7 +232,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             self.pos = dots.end;
             return Ok(Step::On);
         }
-        let end = long_component(text, self.pos).map_err(|_| Why::Error)?;
+        let end = long_component(text, self.pos);
         let name = Name::new(&text[self.pos..end]).map_err(|_| Why::Error)?;
         if ends_in_nul(text, end) {
             return Err(Why::Error);
@@ -240,7 +265,11 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         seq: Seq,
         end: usize,
     ) -> Result<Step, Why> {
-        let mut to = Here { mnt: self.at.mnt, dentry: child, seq };
+        let mut to = Here {
+            mnt: self.at.mnt,
+            dentry: child,
+            seq,
+        };
         let mut flags = Flags::of(seq);
         if !seq.is_even() || flags.contains(Flags::UNHASHED) {
             return Err(Why::Moved);
@@ -258,12 +287,18 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             return Ok(Step::Missing);
         }
         while flags.contains(Flags::MOUNTPOINT) {
-            let Some(entry) = self.mounts.lookup(to.mnt, to.dentry.address()) else { break };
+            let Some(entry) = self.mounts.lookup(to.mnt, to.dentry.address()) else {
+                break;
+            };
             if to.has_changed() {
                 return Err(Why::Moved);
             }
             let root: &Shared<Dentry> = &entry.info().root;
-            to = Here { mnt: entry.mount(), dentry: root, seq: root.seq.sample() };
+            to = Here {
+                mnt: entry.mount(),
+                dentry: root,
+                seq: root.seq.sample(),
+            };
             flags = Flags::of(to.seq);
         }
         if flags.contains(Flags::LINK) {
@@ -280,7 +315,10 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     #[cold]
     fn pick_link(&mut self, link: Here<'g>, end: usize) -> Result<Step, Why> {
         let inode = link.inode(self.guard).ok_or(Why::Moved)?;
-        let body = inode.link_body().load(self.guard).ok_or(Why::LinkNotCached)?;
+        let body = inode
+            .link_body()
+            .load(self.guard)
+            .ok_or(Why::LinkNotCached)?;
         if link.has_changed() {
             return Err(Why::Moved);
         }
@@ -289,7 +327,10 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         }
         self.links += 1;
         if end < self.text.bytes().len() {
-            self.stack.push(Saved { text: self.text, pos: end });
+            self.stack.push(Saved {
+                text: self.text,
+                pos: end,
+            });
         }
         if body.first() == Some(&b'/') {
             self.at = Here::at(self.request.ctx.root());
@@ -311,7 +352,11 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             if std::ptr::eq(at.dentry, &*at.mnt.root) {
                 let Some(point) = &at.mnt.point else { break };
                 let dentry: &Shared<Dentry> = &point.dentry;
-                at = Here { mnt: point.entry.mount(), dentry, seq: dentry.seq.sample() };
+                at = Here {
+                    mnt: point.entry.mount(),
+                    dentry,
+                    seq: dentry.seq.sample(),
+                };
                 continue;
             }
             let parent = at.dentry.parent(self.guard).ok_or(Why::Moved)?;
@@ -320,14 +365,24 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             if at.has_changed() {
                 return Err(Why::Moved);
             }
-            at = Here { mnt: at.mnt, dentry: parent, seq };
+            at = Here {
+                mnt: at.mnt,
+                dentry: parent,
+                seq,
+            };
             break;
         }
         // Something may be mounted on top of where we came out.
         while Flags::of(at.seq).contains(Flags::MOUNTPOINT) {
-            let Some(entry) = self.mounts.lookup(at.mnt, at.dentry.address()) else { break };
+            let Some(entry) = self.mounts.lookup(at.mnt, at.dentry.address()) else {
+                break;
+            };
             let root: &Shared<Dentry> = &entry.info().root;
-            at = Here { mnt: entry.mount(), dentry: root, seq: root.seq.sample() };
+            at = Here {
+                mnt: entry.mount(),
+                dentry: root,
+                seq: root.seq.sample(),
+            };
         }
         if !at.seq.is_even() {
             return Err(Why::Moved);
@@ -338,7 +393,11 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
 
     #[cold]
     fn check_fresh(&self, dentry: &Dentry) -> Result<(), Why> {
-        if dentry.valid_until() <= clock::millis() { Err(Why::Revalidate) } else { Ok(()) }
+        if dentry.valid_until() <= clock::millis() {
+            Err(Why::Revalidate)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -353,12 +412,6 @@ impl<'g> RcuFound<'g> {
     #[inline]
     pub(crate) fn inode(&self) -> Option<&'g Shared<Inode>> {
         self.at.inode(self.guard)
-    }
-
-    /// The number of the super block it is on.
-    #[inline]
-    pub(crate) fn device(&self) -> u32 {
-        self.at.dentry.sb()
     }
 
     /// True if, up to now, the path has led to where the walk ended.

@@ -69,10 +69,17 @@ struct Step {
 impl<'a> RefWalk<'a> {
     pub(crate) fn start(request: Request<'a>, reval: bool) -> RefWalk<'a> {
         let absolute = request.path.first() == Some(&b'/');
-        let start = if absolute { request.ctx.root() } else { request.ctx.cwd() };
+        let start = if absolute {
+            request.ctx.root()
+        } else {
+            request.ctx.cwd()
+        };
         let text = Text::Path(request.path);
         let stack = LinkStack::new();
-        RefWalk { reval, ..Self::resume(request, start.clone(), text, 0, stack, 0) }
+        RefWalk {
+            reval,
+            ..Self::resume(request, start.clone(), text, 0, stack, 0)
+        }
     }
 
     /// Goes on where an RCU-walk stopped.
@@ -85,7 +92,17 @@ impl<'a> RefWalk<'a> {
         links: u32,
     ) -> RefWalk<'a> {
         let must_be_dir = request.flags.contains(LookupFlags::DIRECTORY);
-        RefWalk { request, at, text, pos, stack, links, must_be_dir, reval: false, parent: false }
+        RefWalk {
+            request,
+            at,
+            text,
+            pos,
+            stack,
+            links,
+            must_be_dir,
+            reval: false,
+            parent: false,
+        }
     }
 
     /// Walks to the end.
@@ -106,10 +123,18 @@ impl<'a> RefWalk<'a> {
                 self.may_lookup()?;
                 let rest = &self.text.bytes()[step.end..];
                 let must_be_dir = !rest.is_empty();
-                Ok(Parent { last: step.name, must_be_dir, dir: self.at })
+                Ok(Parent {
+                    last: step.name,
+                    must_be_dir,
+                    dir: self.at,
+                })
             }
             // No component at all: the path is made of slashes.
-            None => Ok(Parent { last: Box::from(&b"."[..]), must_be_dir: true, dir: self.at }),
+            None => Ok(Parent {
+                last: Box::from(&b"."[..]),
+                must_be_dir: true,
+                dir: self.at,
+            }),
         }
     }
 
@@ -136,17 +161,24 @@ impl<'a> RefWalk<'a> {
     fn next_component(&mut self) -> Result<Option<Step>> {
         loop {
             let text = self.text.bytes();
-            let slashes = text[self.pos..].iter().take_while(|byte| **byte == b'/').count();
+            let slashes = text[self.pos..]
+                .iter()
+                .take_while(|byte| **byte == b'/')
+                .count();
             let start = self.pos + slashes;
             if start < text.len() {
-                let end = long_component(text, start)?;
+                let end = long_component(text, start);
                 if ends_in_nul(text, end) {
                     return Err(Error::Invalid);
                 }
                 let rest_is_slashes = text[end..].iter().all(|byte| *byte == b'/');
                 // For a lookup the last component is one with nothing behind it; for
                 // its parent, slashes behind it do not count.
-                let ends = if self.parent { rest_is_slashes } else { end == text.len() };
+                let ends = if self.parent {
+                    rest_is_slashes
+                } else {
+                    end == text.len()
+                };
                 let last = ends && self.stack.is_empty();
                 let name = Box::from(&text[start..end]);
                 self.pos = start;
@@ -183,8 +215,14 @@ impl<'a> RefWalk<'a> {
     fn lookup_fast(&self, name: Name<'_>) -> Result<Option<DentryRef>> {
         let dcache = &self.request.ns.caches.dcache;
         let hash = dcache.name(name);
-        let Some(dentry) = dcache.d_lookup_rcu(self.at.dentry(), &hash) else { return Ok(None) };
-        if self.revalidate(&dentry, name)? { Ok(Some(dentry)) } else { Ok(None) }
+        let Some(dentry) = dcache.d_lookup_rcu(self.at.dentry(), &hash) else {
+            return Ok(None);
+        };
+        if self.revalidate(&dentry, name)? {
+            Ok(Some(dentry))
+        } else {
+            Ok(None)
+        }
     }
 
     /// True if the dentry is to be believed; otherwise it has been dropped.
@@ -245,7 +283,9 @@ impl<'a> RefWalk<'a> {
     #[doc(alias("handle_mounts", "traverse_mounts"))]
     fn step_into(&mut self, dentry: DentryRef, step: &Step) -> Result<()> {
         let to = self.traverse_mounts(self.at.mnt().clone(), dentry)?;
-        let Some(inode) = to.dentry().inode_ref() else { return Err(Error::NotFound) };
+        let Some(inode) = to.dentry().inode_ref() else {
+            return Err(Error::NotFound);
+        };
         let follow = !step.last || self.request.flags.contains(LookupFlags::FOLLOW);
         if inode.kind() == FileType::Symlink && follow {
             return self.pick_link(inode, step.end);
@@ -257,7 +297,9 @@ impl<'a> RefWalk<'a> {
 
     fn traverse_mounts(&self, mut mnt: MountRef, mut dentry: DentryRef) -> Result<Place> {
         while dentry.flags().contains(Flags::MOUNTPOINT) {
-            let Some((over, root)) = self.request.ns.mounted_on(&mnt, &dentry) else { break };
+            let Some((over, root)) = self.request.ns.mounted_on(&mnt, &dentry) else {
+                break;
+            };
             (mnt, dentry) = (over, root);
         }
         Ok(Place { mnt, dentry })
@@ -279,7 +321,10 @@ impl<'a> RefWalk<'a> {
         }
         let rest = std::mem::replace(&mut self.text, Text::Link(body));
         if end < rest.bytes().len() {
-            self.stack.push(Saved { text: rest, pos: end });
+            self.stack.push(Saved {
+                text: rest,
+                pos: end,
+            });
         }
         self.pos = 0;
         Ok(())
@@ -303,7 +348,9 @@ impl<'a> RefWalk<'a> {
             }
             // A detached directory (removed, or dropped from the cache) still has
             // its parent as long as somebody stands in it.
-            let Some(parent) = at.dentry().parent_ref() else { return Err(Error::Stale) };
+            let Some(parent) = at.dentry().parent_ref() else {
+                return Err(Error::Stale);
+            };
             let inode = parent.inode_ref().ok_or(Error::Stale)?;
             break VfsPath::new(at.mnt().clone(), parent, inode);
         };

@@ -22,7 +22,11 @@ pub(super) struct LinkStack<T> {
 
 impl<T> LinkStack<T> {
     pub(super) fn new() -> LinkStack<T> {
-        LinkStack { embedded: [None, None], depth: 0, spilled: Vec::new() }
+        LinkStack {
+            embedded: [None, None],
+            depth: 0,
+            spilled: Vec::new(),
+        }
     }
 
     #[inline]
@@ -47,14 +51,14 @@ impl<T> LinkStack<T> {
     }
 
     /// The same stack of what `change` makes of each text; `None` if it fails for one.
-    pub(super) fn try_map<U>(
-        self,
-        mut change: impl FnMut(T) -> Option<U>,
-    ) -> Option<LinkStack<U>> {
+    pub(super) fn try_map<U>(self, mut change: impl FnMut(T) -> Option<U>) -> Option<LinkStack<U>> {
         let mut mapped = LinkStack::new();
         let embedded = self.embedded.into_iter().flatten();
         for Saved { text, pos } in embedded.chain(self.spilled) {
-            mapped.push(Saved { text: change(text)?, pos });
+            mapped.push(Saved {
+                text: change(text)?,
+                pos,
+            });
         }
         Some(mapped)
     }
@@ -68,7 +72,10 @@ mod tests {
     fn texts_come_back_in_reverse() {
         let mut stack = LinkStack::new();
         for text in 0..40 {
-            stack.push(Saved { text, pos: text * 2 });
+            stack.push(Saved {
+                text,
+                pos: text * 2,
+            });
         }
         let mut stack = stack.try_map(|text| Some(text + 100)).unwrap();
         for text in (0..40).rev() {

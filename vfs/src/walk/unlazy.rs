@@ -25,6 +25,13 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         };
         let text = owned(self.text)?;
         let stack = self.stack.try_map(owned)?;
-        Some(RefWalk::resume(self.request, at, text, self.pos, stack, self.links))
+        Some(RefWalk::resume(
+            self.request,
+            at,
+            text,
+            self.pos,
+            stack,
+            self.links,
+        ))
     }
 }

@@ -28,7 +28,11 @@ fn a_reader_holds_up_freeing_and_nothing_else_does() {
     for _ in 0..Domain::BATCH_OBJECTS {
         count_one(&domain, writer, &freed);
     }
-    assert_eq!(freed.load(Relaxed), 4 * Domain::BATCH_OBJECTS as u64, "RCU-1: it has left");
+    assert_eq!(
+        freed.load(Relaxed),
+        4 * Domain::BATCH_OBJECTS as u64,
+        "RCU-1: it has left"
+    );
 }
 
 /// RCU-1: a barrier leaves nothing behind, whoever retired it.
@@ -43,7 +47,15 @@ fn a_barrier_drains_every_bag() {
     domain.barrier();
     assert_eq!(freed.load(Relaxed), 2);
     let stats = domain.statistics();
-    assert_eq!((stats.retired, stats.freed, stats.pending_bytes, stats.readers), (2, 2, 0, 1));
+    assert_eq!(
+        (
+            stats.retired,
+            stats.freed,
+            stats.pending_bytes,
+            stats.readers
+        ),
+        (2, 2, 0, 1)
+    );
 }
 
 /// RCU-1: nested sections end with the outermost one.
@@ -54,7 +66,10 @@ fn sections_nest() {
     reader.enter(&domain);
     reader.enter(&domain);
     reader.exit();
-    assert!(domain.oldest_reader() < u64::MAX, "RCU-1: one level is still open");
+    assert!(
+        domain.oldest_reader() < u64::MAX,
+        "RCU-1: one level is still open"
+    );
     reader.exit();
     assert_eq!(domain.oldest_reader(), u64::MAX);
 }
@@ -72,7 +87,10 @@ fn a_stalled_reader_is_named_and_a_busy_one_is_not() {
     reader.enter(&domain);
     domain.statistics();
     thread::sleep(Duration::from_millis(2));
-    let stall = domain.statistics().stalled.expect("it stayed over two looks");
+    let stall = domain
+        .statistics()
+        .stalled
+        .expect("it stayed over two looks");
     assert!(stall.lasting >= Duration::from_millis(1));
     assert_eq!(stall.thread, thread::current().name().unwrap());
     reader.exit();
@@ -97,9 +115,15 @@ fn the_cap_makes_writers_wait() {
     let writer = domain.register();
     let mut most = 0;
     for _ in 0..10 {
-        domain.retire(writer, Retired::callback(Domain::CAP_BYTES as usize / 4, Box::new(|| ())));
+        domain.retire(
+            writer,
+            Retired::callback(Domain::CAP_BYTES as usize / 4, Box::new(|| ())),
+        );
         most = most.max(domain.statistics().pending_bytes);
     }
     reader.join().unwrap();
-    assert!(most <= Domain::CAP_BYTES + Domain::CAP_BYTES / 4, "waiting: {most} bytes");
+    assert!(
+        most <= Domain::CAP_BYTES + Domain::CAP_BYTES / 4,
+        "waiting: {most} bytes"
+    );
 }

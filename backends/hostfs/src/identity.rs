@@ -1,0 +1,223 @@
+//! Who a host file is, and whether it still is the same one.
+//!
+//! [`Seen`] is one answer of statx(2), split in two: the [`InodeKey`] says which
+//! file, the [`Attr`] says how it was at that moment.
+//!
+//! # The key
+//!
+//! ```text
+//!   ino                    space
+//!  +----------------+     +-----------+-----------+-------------+
+//!  | inode number   |     | mount id  | dev major | dev minor   |
+//!  +----------------+     +-----------+-----------+-------------+
+//!   63            0        63      32  31      20  19          0
+//! ```
+//!
+//! The mount id is in it because a bind mount shows one directory at two places,
+//! and the VFS wants one place per directory. The device is in it because btrfs
+//! subvolumes and overlay layers share a mount but not their inode numbers.
+//! Nothing is cut off: the kernel keeps mount ids in an `int`, and devices in 12
+//! bits of major and 20 of minor.
+//!
+//! # One number, two files
+//!
+//! A host gives a freed inode number to the next file. The key cannot tell the two
+//! apart; the type and the time of birth usually can, and [`Seen::is_still`] asks
+//! them. A file system that records no birth times (its `stx_mask` says so) leaves
+//! the type alone to decide: there, a cached inode can stand for a new file of the
+//! same type and number, and only its attributes are brought up to date. So can it
+//! where both were born within one tick of the host's clock (up to 10 ms; Linux 6.13
+//! and later stamp finely enough on the common file systems). It does no harm to a
+//! file, whose attributes and contents are the new one's in any case; a directory's
+//! number is not given away while its inode holds a descriptor; a link's target could
+//! be the old one's, which is why links are compared more strictly.
+
+use rcuwalk::{Attr, Error, FileType, Inode, InodeKey, Result, Timestamp};
+use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
+
+/// What statx(2) is asked for.
+pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS
+    .union(StatxFlags::BTIME)
+    .union(StatxFlags::MNT_ID);
+
+/// A host file as it was at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) key: InodeKey,
+    pub(crate) attr: Attr,
+}
+
+impl Seen {
+    pub(crate) fn from_statx(statx: &Statx) -> Result<Seen> {
+        // A type this kernel knows and we do not: better not shown than shown wrong.
+        let kind = FileType::from_mode(statx.stx_mode.into()).ok_or(Error::NotSupported)?;
+        let told = |what: StatxFlags| statx.stx_mask & what.bits() != 0;
+        let mount = if told(StatxFlags::MNT_ID) {
+            statx.stx_mnt_id
+        } else {
+            0
+        };
+        let btime = if told(StatxFlags::BTIME) {
+            timestamp(&statx.stx_btime)
+        } else {
+            Timestamp::default()
+        };
+        Ok(Seen {
+            key: InodeKey {
+                ino: statx.stx_ino,
+                space: space(mount, statx.stx_dev_major, statx.stx_dev_minor),
+            },
+            attr: Attr {
+                nlink: statx.stx_nlink,
+                uid: statx.stx_uid,
+                gid: statx.stx_gid,
+                rdev: rustix::fs::makedev(statx.stx_rdev_major, statx.stx_rdev_minor),
+                size: statx.stx_size,
+                blocks: statx.stx_blocks,
+                atime: timestamp(&statx.stx_atime),
+                mtime: timestamp(&statx.stx_mtime),
+                ctime: timestamp(&statx.stx_ctime),
+                btime,
+                ..Attr::new(statx.stx_ino, kind, statx.stx_mode)
+            },
+        })
+    }
+
+    /// True if this is the file that `inode` was made for, and what is cached with
+    /// the inode but not in its attributes (a link's target) still holds.
+    pub(crate) fn is_still(&self, inode: &Inode) -> bool {
+        self.key == inode.inode_key() && is_same_file(&inode.attr(), &self.attr)
+    }
+
+    /// Brings the inode's attributes up to date.
+    pub(crate) fn publish(&self, inode: &Inode) {
+        let cached = inode.attr();
+        // Only on a difference: revalidation of an unchanged directory must not
+        // write to a cache line that every walk reads.
+        if cached
+            != (Attr {
+                dev: cached.dev,
+                ..self.attr
+            })
+        {
+            inode.set_attr(&self.attr);
+        }
+    }
+}
+
+/// True unless something shows that one inode number stood for two files.
+fn is_same_file(cached: &Attr, now: &Attr) -> bool {
+    let unknown = Timestamp::default();
+    let same_birth = cached.btime == now.btime || cached.btime == unknown || now.btime == unknown;
+    // The target is cached, so a link has to look untouched altogether. One of its size
+    // and ctime is another link only if both were made within a tick of the host's clock.
+    let same_target =
+        now.kind != FileType::Symlink || (cached.ctime, cached.size) == (now.ctime, now.size);
+    cached.kind == now.kind && same_birth && same_target
+}
+
+/// Mount and device in one word; see the module's picture.
+fn space(mount: u64, major: u32, minor: u32) -> u64 {
+    debug_assert!(
+        mount <= u64::from(u32::MAX),
+        "a mount id of more than 32 bits"
+    );
+    debug_assert!(
+        major < 1 << 12 && minor < 1 << 20,
+        "a device beyond 12:20 bits"
+    );
+    mount << 32 | u64::from(major) << 20 | u64::from(minor)
+}
+
+fn timestamp(stamp: &StatxTimestamp) -> Timestamp {
+    Timestamp {
+        sec: stamp.tv_sec,
+        nsec: stamp.tv_nsec,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// INODE-1: different (mount, device) pairs never share a space.
+    #[test]
+    fn the_packing_is_injective_over_the_kernels_ranges() {
+        let mounts = [0, 1, 2, 0x7fff_ffff, 0xffff_ffff];
+        let majors = [0, 1, 2, 8, 254, 255, 256, 4095];
+        let minors = [0, 1, 2, 255, 256, 257, (1 << 20) - 2, (1 << 20) - 1];
+        let mut spaces = HashSet::new();
+        for mount in mounts {
+            for major in majors {
+                for minor in minors {
+                    let fresh = spaces.insert(space(mount, major, minor));
+                    assert!(fresh, "INODE-1: {mount} {major}:{minor} collides");
+                }
+            }
+        }
+    }
+
+    fn born(sec: i64, kind: FileType) -> Attr {
+        Attr {
+            btime: Timestamp { sec, nsec: 7 },
+            ..Attr::new(12, kind, 0o644)
+        }
+    }
+
+    /// INODE-1: a reused inode number is told apart by birth or by type.
+    #[test]
+    fn another_birth_or_type_is_another_file() {
+        let old = born(100, FileType::Regular);
+        assert!(is_same_file(&old, &old), "INODE-1: a file is itself");
+        assert!(
+            !is_same_file(&old, &born(101, FileType::Regular)),
+            "INODE-1: birth"
+        );
+        assert!(
+            !is_same_file(&old, &born(100, FileType::Fifo)),
+            "INODE-1: type"
+        );
+    }
+
+    /// INODE-1: a change of contents, size or owner does not make another file.
+    #[test]
+    fn a_changed_file_is_still_the_same() {
+        let old = born(100, FileType::Regular);
+        let changed = Attr {
+            size: 9,
+            uid: 4,
+            ctime: Timestamp { sec: 200, nsec: 0 },
+            ..old
+        };
+        assert!(
+            is_same_file(&old, &changed),
+            "INODE-1: changes are no replacement"
+        );
+    }
+
+    /// INODE-1: no birth time is no evidence.
+    #[test]
+    fn an_unknown_birth_decides_nothing() {
+        let known = born(100, FileType::Regular);
+        let unknown = Attr {
+            btime: Timestamp::default(),
+            ..known
+        };
+        assert!(is_same_file(&known, &unknown) && is_same_file(&unknown, &known));
+    }
+
+    /// INODE-1: a link's cached target is believed only while nothing about it changed.
+    #[test]
+    fn a_touched_link_is_read_again() {
+        let old = born(100, FileType::Symlink);
+        assert!(is_same_file(&old, &old));
+        let touched = Attr {
+            ctime: Timestamp { sec: 5, nsec: 0 },
+            ..old
+        };
+        assert!(!is_same_file(&old, &touched));
+        let longer = Attr { size: 5, ..old };
+        assert!(!is_same_file(&old, &longer));
+    }
+}

@@ -1,0 +1,74 @@
+//! Walks in a process that may open few files. A test binary with one test: the limit
+//! is the whole process's.
+
+mod common;
+
+use std::fs;
+
+use common::{AN_HOUR, Scratch};
+use rcuwalk::{Budget, Credentials, Error, LookupFlags, Vfs};
+use rcuwalk_hostfs::HostFs;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const DIRECTORIES: usize = 300;
+const LIMIT: u64 = 64;
+
+/// MEM-1: cached directories give their descriptors back when a walk needs some, and
+/// only directories in use can use the descriptors up.
+#[test]
+fn a_walk_needs_few_descriptors() {
+    let tree = Scratch::new(AN_HOUR, |root| {
+        for i in 0..DIRECTORIES {
+            fs::create_dir(root.join(format!("d{i}"))).unwrap();
+            fs::write(root.join(format!("d{i}/file")), b"x").unwrap();
+        }
+    });
+    // A budget that never evicts by itself: what gives way is the host's limit.
+    let plenty = Budget {
+        dentries: 1 << 20,
+        inodes: 1 << 20,
+        bytes: 1 << 30,
+        fds: 1 << 20,
+    };
+    let vfs = Vfs::with_budget(HostFs::new(tree.host("")).unwrap(), plenty).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(LIMIT),
+            maximum: hard,
+        },
+    )
+    .unwrap();
+
+    let mut buf = [0; 1];
+    for round in 0..2 {
+        for i in 0..DIRECTORIES {
+            let file = vfs
+                .open(&ctx, format!("/d{i}/file"), LookupFlags::FOLLOW)
+                .unwrap_or_else(|err| panic!("MEM-1: round {round}, directory {i}: {err}"));
+            assert_eq!(file.read_at(&mut buf, 0).unwrap(), 1);
+            assert_eq!(vfs.read_dir(&ctx, format!("/d{i}")).unwrap().count(), 1);
+        }
+    }
+
+    let find = |i| vfs.lookup(&ctx, format!("/d{i}"), LookupFlags::DIRECTORY);
+    let mut held = Vec::new();
+    let refused = (0..DIRECTORIES).find_map(|i| find(i).map(|path| held.push(path)).err());
+    assert!(
+        matches!(refused, Some(Error::TooManyOpenFiles)),
+        "MEM-1: {refused:?}"
+    );
+    assert!(
+        held.len() as u64 > LIMIT / 2,
+        "MEM-1: only {} fitted",
+        held.len()
+    );
+
+    drop(held);
+    assert!(
+        find(DIRECTORIES - 1).is_ok(),
+        "MEM-1: what is let go can be used again"
+    );
+}

@@ -1,0 +1,99 @@
+//! Listings of directories that change meanwhile.
+
+mod common;
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::DirEntryExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::{AN_HOUR, Scratch};
+use rcuwalk::{Error, FileType, Freshness};
+
+/// EDGE-1: names, inode numbers and types are the host's.
+#[test]
+fn a_listing_is_the_hosts() {
+    let tree = Scratch::new(AN_HOUR, |root| {
+        fs::create_dir(root.join("dir")).unwrap();
+        fs::write(root.join("file"), b"").unwrap();
+        fs::write(root.join("..."), b"").unwrap();
+        std::os::unix::fs::symlink("file", root.join("link")).unwrap();
+    });
+    let host: HashMap<_, _> = fs::read_dir(tree.host(""))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), entry.ino()))
+        .collect();
+    let entries = tree.vfs.read_dir(&tree.ctx, "/").unwrap();
+    let entries: Vec<_> = entries.map(Result::unwrap).collect();
+    assert_eq!(entries.len(), host.len(), "EDGE-1");
+    for entry in entries {
+        let name = String::from_utf8(entry.name.to_vec()).unwrap();
+        assert_eq!(host.get(&name), Some(&entry.ino), "EDGE-1: {name}");
+        let kind = match name.as_str() {
+            "dir" => FileType::Directory,
+            "link" => FileType::Symlink,
+            _ => FileType::Regular,
+        };
+        // A file system need not tell the type in the listing, only not lie.
+        assert!(entry.kind.is_none_or(|told| told == kind), "EDGE-1: {name}");
+    }
+}
+
+/// EDGE-1: only directories are listed.
+#[test]
+fn a_file_has_no_entries() {
+    let tree = Scratch::new(AN_HOUR, |root| fs::write(root.join("file"), b"").unwrap());
+    assert!(
+        matches!(tree.names("/file"), Err(Error::NotADirectory)),
+        "EDGE-1"
+    );
+    assert!(
+        matches!(tree.names("/none"), Err(Error::NotFound)),
+        "EDGE-1"
+    );
+}
+
+/// DIR-1: of ten thousand entries, those that stay come exactly once, while others
+/// are made and removed around them.
+#[test]
+fn entries_that_stay_come_exactly_once() {
+    const STAY: usize = 10_000;
+    let tree = Scratch::new(Freshness::EachUse, |root| {
+        for i in 0..STAY {
+            fs::write(root.join(format!("stays-{i}")), b"").unwrap();
+        }
+    });
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for worker in 0..2 {
+            let (tree, stop) = (&tree, &stop);
+            scope.spawn(move || {
+                for i in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let path = tree.host(&format!("passes-{worker}-{}", i % 700));
+                    if i / 700 % 2 == 0 {
+                        fs::write(path, b"").unwrap();
+                    } else {
+                        fs::remove_file(path).unwrap();
+                    }
+                }
+            });
+        }
+        let listings: Vec<_> = (0..5).map(|_| tree.names("/")).collect();
+        stop.store(true, Ordering::Relaxed);
+        for listing in listings {
+            let mut times = HashMap::new();
+            for name in listing.unwrap() {
+                *times.entry(name).or_insert(0) += 1;
+            }
+            for i in 0..STAY {
+                let seen = times.get(&format!("stays-{i}"));
+                assert_eq!(seen, Some(&1), "DIR-1: stays-{i}");
+            }
+        }
+    });
+}

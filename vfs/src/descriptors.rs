@@ -1,0 +1,57 @@
+//! The budget for descriptors (MEM-1): whoever keeps one with an inode counts it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// How many descriptors the back ends keep with inodes.
+pub(crate) struct Descriptors {
+    held: AtomicUsize,
+    budget: usize,
+    /// Making room begins when so many are held: the budget, or more after an
+    /// attempt that found nearly all in use.
+    threshold: AtomicUsize,
+}
+
+/// Attempts to make room are at least this many descriptors apart.
+const STEP: usize = 32;
+
+/// One descriptor that counts against [`Budget::fds`](crate::Budget::fds), for as
+/// long as this lives: keep it beside the descriptor.
+#[must_use = "dropping it takes the descriptor out of the count"]
+pub struct HeldDescriptor(Arc<Descriptors>);
+
+impl Descriptors {
+    pub(crate) fn new(budget: usize) -> Arc<Descriptors> {
+        Arc::new(Descriptors {
+            held: AtomicUsize::new(0),
+            budget,
+            threshold: AtomicUsize::new(budget),
+        })
+    }
+
+    /// Counts one more. True if the caches should make room.
+    pub(crate) fn hold(self: &Arc<Self>) -> (HeldDescriptor, bool) {
+        let held = self.held.fetch_add(1, Relaxed) + 1;
+        (
+            HeldDescriptor(self.clone()),
+            held > self.threshold.load(Relaxed),
+        )
+    }
+
+    /// Called after the caches have made what room they could.
+    pub(crate) fn made_room(&self) {
+        // What is in use must not make every further descriptor try again.
+        let next = (self.held() + STEP).max(self.budget);
+        self.threshold.store(next, Relaxed);
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+}
+
+impl Drop for HeldDescriptor {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Relaxed);
+    }
+}
