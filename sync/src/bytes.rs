@@ -1,37 +1,68 @@
-//! Looking for a byte in sixteen at once.
+//! Looking for bytes in sixteen at once.
 
-/// One bit per byte of `bytes` that is `wanted` or zero, the lowest byte first. On
-/// machines without 16-byte compares, only the lowest set bit is sure to be there.
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+/// One bit per byte of `bytes` that is `wanted`, the lowest byte first. On machines
+/// without 16-byte compares, only the lowest set bit is sure to be there.
 #[inline]
-pub fn mask_of_or_zero(bytes: u128, wanted: u8) -> u32 {
-    use std::arch::x86_64::*;
-    // SAFETY: the instructions are there (see the `cfg`), and they touch registers only.
-    unsafe {
-        let bytes = _mm_set_epi64x((bytes >> 64) as i64, bytes as i64);
-        let found = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(wanted as i8));
-        let zeros = _mm_cmpeq_epi8(bytes, _mm_setzero_si128());
-        _mm_movemask_epi8(_mm_or_si128(found, zeros)) as u32
-    }
+pub fn mask_of(bytes: &[u8; 16], wanted: u8) -> u32 {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+    return sse2::mask_of(bytes, wanted);
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
+    return portable_mask_of(bytes, wanted);
 }
 
-/// One bit per byte of `bytes` that is `wanted` or zero, the lowest byte first. On
-/// machines without 16-byte compares, only the lowest set bit is sure to be there.
-#[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
+/// True if a byte of `bytes` is zero.
 #[inline]
-pub fn mask_of_or_zero(bytes: u128, wanted: u8) -> u32 {
-    portable(bytes, wanted)
+pub fn has_zero(bytes: &[u8]) -> bool {
+    let Some(last) = bytes.last_chunk::<16>() else {
+        return bytes.contains(&0);
+    };
+    let (chunks, _) = bytes.as_chunks::<16>();
+    // The last 16 bytes overlap the chunks: some are looked at twice, no harm.
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+    return sse2::any_has_zero(chunks, last);
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
+    return chunks
+        .iter()
+        .chain([last])
+        .any(|chunk| mask_of(chunk, 0) != 0);
+}
+
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+mod sse2 {
+    use std::arch::x86_64::*;
+
+    #[inline]
+    pub(super) fn mask_of(bytes: &[u8; 16], wanted: u8) -> u32 {
+        // SAFETY: the instructions are there (see the `cfg`); 16 bytes are read from a
+        // reference to 16 bytes, at any alignment.
+        unsafe {
+            let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(wanted as i8))) as u32
+        }
+    }
+
+    #[inline]
+    pub(super) fn any_has_zero(chunks: &[[u8; 16]], last: &[u8; 16]) -> bool {
+        // SAFETY: as in `mask_of`.
+        unsafe {
+            let mut least = _mm_loadu_si128(last.as_ptr().cast());
+            for chunk in chunks {
+                least = _mm_min_epu8(least, _mm_loadu_si128(chunk.as_ptr().cast()));
+            }
+            _mm_movemask_epi8(_mm_cmpeq_epi8(least, _mm_setzero_si128())) != 0
+        }
+    }
 }
 
 #[cfg(any(
     test,
     not(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))
 ))]
-fn portable(bytes: u128, wanted: u8) -> u32 {
+fn portable_mask_of(bytes: &[u8; 16], wanted: u8) -> u32 {
     const ONES: u128 = u128::MAX / 255;
+    let word = u128::from_le_bytes(*bytes) ^ (ONES * u128::from(wanted));
     // The lowest zero byte of a word is the lowest byte whose top bit this sets.
-    let zero = |word: u128| word.wrapping_sub(ONES) & !word & (ONES << 7);
-    match zero(bytes) | zero(bytes ^ (ONES * u128::from(wanted))) {
+    match word.wrapping_sub(ONES) & !word & (ONES << 7) {
         0 => 0,
         marks => 1 << (marks.trailing_zeros() / 8),
     }
@@ -50,13 +81,25 @@ mod tests {
                     let mut bytes = [other; 16];
                     bytes[at] = byte;
                     bytes[15] = byte;
-                    let word = u128::from_le_bytes(bytes);
-                    assert_eq!(mask_of_or_zero(word, b'/').trailing_zeros() as usize, at);
-                    assert_eq!(portable(word, b'/').trailing_zeros() as usize, at);
+                    assert_eq!(mask_of(&bytes, byte).trailing_zeros() as usize, at);
+                    assert_eq!(portable_mask_of(&bytes, byte).trailing_zeros() as usize, at);
                 }
             }
         }
-        assert_eq!(mask_of_or_zero(u128::from_le_bytes([7; 16]), b'/'), 0);
-        assert_eq!(portable(u128::from_le_bytes([7; 16]), b'/'), 0);
+        assert_eq!(mask_of(&[7; 16], b'/'), 0);
+        assert_eq!(portable_mask_of(&[7; 16], b'/'), 0);
+    }
+
+    #[test]
+    fn a_zero_is_found_wherever_it_stands() {
+        for len in 0..70 {
+            let mut bytes = vec![b'x'; len];
+            assert!(!has_zero(&bytes));
+            for at in 0..len {
+                bytes[at] = 0;
+                assert!(has_zero(&bytes), "{at} of {len}");
+                bytes[at] = b'x';
+            }
+        }
     }
 }

@@ -81,7 +81,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             .buckets
             .load(guard)
             .expect("a table always has an array");
-        View { buckets, guard }
+        View {
+            heads: buckets.heads(),
+            mask: buckets.mask(),
+            buckets,
+            guard,
+        }
     }
 
     /// Locks the bucket of `hash`, sleeping if somebody else has it.
@@ -142,6 +147,9 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
 
 /// The array of a table, held still for several lookups.
 pub struct View<'g, T> {
+    /// The array's own fields, at hand: a walk looks up several names.
+    heads: &'g [AtomicPtr<Shared<T>>],
+    mask: usize,
     buckets: &'g Shared<Buckets<T>>,
     guard: &'g RcuGuard,
 }
@@ -162,10 +170,25 @@ impl<'g, T: HashKey> View<'g, T> {
         hash: u64,
         mut wanted: impl FnMut(&'g Shared<T>) -> bool,
     ) -> Option<&'g Shared<T>> {
-        let index = self.buckets.index(hash);
+        self.find_at_once(hash, &mut wanted)
+            .or_else(|| self.find_again(hash, &mut wanted))
+    }
+
+    /// As [`find`](Self::find), but gives up at the end of the chain it begins on,
+    /// even if that is not the chain of `hash`: for who has a slow path of its own.
+    #[inline(always)]
+    pub fn find_at_once(
+        self,
+        hash: u64,
+        mut wanted: impl FnMut(&'g Shared<T>) -> bool,
+    ) -> Option<&'g Shared<T>> {
+        let index = grow::index(hash, self.mask);
+        debug_assert!(index < self.heads.len());
+        // SAFETY: the array has `mask + 1` heads (`Buckets::new`), and the index is
+        // `hash` under that mask.
+        let head = unsafe { self.heads.get_unchecked(index) };
         // Acquire: pairs with the Release of every store that links an object.
-        let head = self.buckets.head(index).load(Acquire);
-        let mut at = head.map_addr(|address| address & !MARKS);
+        let mut at = head.load(Acquire).map_addr(|address| address & !MARKS);
         while at.addr() & END == 0 {
             // SAFETY: what is linked into a chain is an object that the table held a
             // reference to when we loaded the link, and RCU-1 frees it only after a
@@ -177,14 +200,11 @@ impl<'g, T: HashKey> View<'g, T> {
             // Acquire: as above.
             at = object.hash_next.load(Acquire);
         }
-        if at.addr() == end_of(index) {
-            return None;
-        }
-        self.find_again(hash, &mut wanted)
+        None
     }
 
-    /// The chain ended in another bucket's marker: an object we stood on was moved,
-    /// or the whole chain was.
+    /// Once more, looking at where the chain ends: in another bucket's marker if an
+    /// object we stood on was moved, or the whole chain was.
     #[cold]
     fn find_again(
         self,

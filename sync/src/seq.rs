@@ -8,16 +8,21 @@
 //! - SEQ-3: hand over hand: the child's count is sampled before the parent's is
 //!   rechecked.
 //!
-//! The count fills the upper half of a 64-bit word. The lower half is payload:
-//! flags that change only inside a write section, so that one load gives a reader
-//! the flags together with the moment they belong to.
+//! The count of write sections fills the upper half of a 64-bit word. The lower half
+//! is payload: flags that change only inside a write section, so that one load gives
+//! a reader the flags together with the moment they belong to. What makes the
+//! kernel's count odd is the top bit of that half here, so that a reader tests for
+//! it together with the flags.
 
 use crate::atomic::*;
 use crate::lock::{Mutex, MutexGuard, Rank};
 
 const ONE: u64 = 1 << 32;
+/// A write section is open.
+const OPEN: u64 = 1 << 31;
+const PAYLOAD: u64 = OPEN - 1;
 
-/// A sequence count with 32 bits of payload.
+/// A sequence count with 31 bits of payload.
 #[doc(alias = "seqcount_t")]
 pub struct SeqCount(AtomicU64);
 
@@ -29,30 +34,30 @@ impl Seq {
     /// The payload bits.
     #[inline]
     pub fn payload(self) -> u32 {
-        self.0 as u32
+        (self.0 & PAYLOAD) as u32
     }
 
     /// True if no write section was open and the payload under `mask` is `value`.
     #[inline]
     pub fn has(self, mask: u32, value: u32) -> bool {
-        self.0 & (ONE | u64::from(mask)) == u64::from(value)
+        self.0 as u32 & (OPEN as u32 | mask) == value
     }
 
     /// True if no write section was open.
     #[inline]
     pub fn is_even(self) -> bool {
-        self.0 & ONE == 0
+        self.0 & OPEN == 0
     }
 }
 
 impl SeqCount {
     /// Starts even, with this payload.
     pub fn new(payload: u32) -> SeqCount {
-        SeqCount(AtomicU64::new(u64::from(payload)))
+        SeqCount(AtomicU64::new(u64::from(payload) & PAYLOAD))
     }
 
     /// Samples the count, odd or even. An odd sample fails `read_retry` only when
-    /// the count moves, so check [`Seq::is_even`] where that matters.
+    /// the section ends, so check [`Seq::is_even`] where that matters.
     #[inline]
     #[doc(alias = "raw_seqcount_begin")]
     pub fn sample(&self) -> Seq {
@@ -86,19 +91,19 @@ impl SeqCount {
     #[doc(alias = "write_seqcount_begin")]
     pub fn write(&self) -> SeqWriter<'_> {
         let even = self.0.load(Relaxed);
-        debug_assert!(even & ONE == 0, "SEQ-1: two writers at once");
-        self.0.store(even.wrapping_add(ONE), Relaxed);
+        debug_assert!(even & OPEN == 0, "SEQ-1: two writers at once");
+        self.0.store(even | OPEN, Relaxed);
         // Release fence: pairs with the Acquire fence in `read_retry`, see there.
         fence(Release);
         SeqWriter {
             seq: self,
-            next: even.wrapping_add(2 * ONE),
+            next: even.wrapping_add(ONE),
         }
     }
 
     /// The payload, for whoever holds the writers' lock.
     pub fn payload(&self) -> u32 {
-        self.0.load(Relaxed) as u32
+        (self.0.load(Relaxed) & PAYLOAD) as u32
     }
 }
 
@@ -111,7 +116,7 @@ pub struct SeqWriter<'a> {
 impl SeqWriter<'_> {
     /// The payload that readers see from the end of this section on.
     pub fn set_payload(&mut self, payload: u32) {
-        self.next = self.next & !u64::from(u32::MAX) | u64::from(payload);
+        self.next = self.next & !PAYLOAD | u64::from(payload) & PAYLOAD;
     }
 }
 

@@ -103,6 +103,14 @@ impl Flags {
     /// ...and is this where nothing else needs to be.
     pub(crate) const SEARCHABLE: Flags = Flags::LOOKUP;
 
+    /// What must be looked at where a walk ends; a directory that is no root is where
+    /// any walk may end.
+    pub(crate) const END: Flags = Flags::DIR.union(Flags::ROOT);
+    /// A child that is both, nothing to look at and everyone may search it: all that
+    /// the walk's loop itself goes through.
+    pub(crate) const WALK: Flags = Flags::STEP.union(Flags::LOOKUP);
+    pub(crate) const WALK_ON: Flags = Flags::PLAIN.union(Flags::SEARCHABLE);
+
     pub(crate) fn of(seq: Seq) -> Flags {
         Flags::from_bits_retain(seq.payload())
     }

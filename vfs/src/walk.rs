@@ -28,6 +28,7 @@ mod refs;
 mod text;
 mod unlazy;
 
+use rcuwalk_sync::bytes::has_zero;
 use rcuwalk_sync::rcu as sync_rcu;
 use rcuwalk_sync::{RcuGuard, Seq, Shared};
 
@@ -41,7 +42,7 @@ use crate::mount::Mount;
 use crate::name::PATH_MAX;
 use crate::namespace::Namespace;
 use crate::stats::Why;
-use rcu::RcuWalk;
+use rcu::{End, RcuWalk};
 
 /// Symbolic links that one walk follows at most.
 #[doc(alias = "MAXSYMLINKS")]
@@ -99,7 +100,7 @@ enum RcuOutcome<'a, R> {
 #[inline]
 pub(crate) fn filename_lookup<R>(
     request: Request<'_>,
-    under_rcu: impl FnOnce(&RcuFound<'_>) -> Option<R>,
+    under_rcu: impl FnOnce(&RcuFound<'_, '_, '_>) -> Option<R>,
     by_reference: impl Fn(VfsPath) -> Result<R>,
 ) -> Result<R> {
     check_path(request)?;
@@ -120,26 +121,24 @@ pub(crate) fn filename_lookup<R>(
 #[inline]
 fn rcu_lookup<'a, R>(
     request: Request<'a>,
-    answer: impl FnOnce(&RcuFound<'_>) -> Option<R>,
+    answer: impl FnOnce(&RcuFound<'_, '_, '_>) -> Option<R>,
 ) -> RcuOutcome<'a, R> {
     let guard = sync_rcu::read_lock();
     let counters = request.ns.caches.counters.get_with(&guard);
-    let mut walk = RcuWalk::start(request, &guard);
+    let mut walk = RcuWalk::start(&request, &guard);
     let why = match walk.run() {
-        Ok(found) if found.is_negative() => {
-            if found.is_still_true() {
-                counters.negative_hit();
-                return RcuOutcome::Done(Err(Error::NotFound));
-            }
-            Why::Dying
-        }
-        Ok(found) => {
-            if let Some(answer) = answer(&found) {
+        Ok(End::Found) => match answer(&RcuFound(&walk)) {
+            Some(answer) => {
                 counters.hit();
                 return RcuOutcome::Done(Ok(answer));
             }
-            Why::Dying
+            None => Why::Dying,
+        },
+        Ok(End::Missing) if RcuFound(&walk).is_still_true() => {
+            counters.negative_hit();
+            return RcuOutcome::Done(Err(Error::NotFound));
         }
+        Ok(End::Missing) => Why::Dying,
         Err(why) => why,
     };
     give_up(request, walk, why)
@@ -196,6 +195,8 @@ fn check_path(request: Request<'_>) -> Result<()> {
     match request.path.len() {
         0 if !request.flags.contains(LookupFlags::EMPTY_PATH) => Err(Error::NotFound),
         PATH_MAX.. => Err(Error::NameTooLong),
+        // A C caller's path would end there; here it is a mistake or an attack.
+        _ if has_zero(request.path) => Err(Error::Invalid),
         _ => Ok(()),
     }
 }

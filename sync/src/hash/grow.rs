@@ -24,12 +24,19 @@ const CHECK_EVERY: u64 = 64;
 /// One array of heads.
 pub(super) struct Buckets<T> {
     heads: Box<[AtomicPtr<Shared<T>>]>,
-    pub(super) shift: u32,
+    mask: usize,
     /// The array that chains move to, once there is one.
     pub(super) next: RcuPtr<Buckets<T>>,
     /// The next chain that nobody has begun to move, and how many have arrived.
     begun: AtomicUsize,
     moved: AtomicUsize,
+}
+
+/// The upper half of the hash decides: a multiplicative hash mixes that best, and a
+/// fixed shift costs less than one by the size of the array.
+#[inline]
+pub(super) fn index(hash: u64, mask: usize) -> usize {
+    (hash >> 32) as usize & mask
 }
 
 pub(super) enum TryLock {
@@ -45,17 +52,24 @@ impl<T> Buckets<T> {
             heads: (0..size)
                 .map(|index| AtomicPtr::new(end_marker(index)))
                 .collect(),
-            shift: u64::BITS - size.trailing_zeros(),
+            mask: size - 1,
             next: RcuPtr::new(None),
             begun: AtomicUsize::new(0),
             moved: AtomicUsize::new(0),
         }
     }
 
-    /// The upper bits: those a multiplicative hash mixes best.
     #[inline]
     pub(super) fn index(&self, hash: u64) -> usize {
-        (hash >> self.shift) as usize
+        index(hash, self.mask)
+    }
+
+    pub(super) fn heads(&self) -> &[AtomicPtr<Shared<T>>] {
+        &self.heads
+    }
+
+    pub(super) fn mask(&self) -> usize {
+        self.mask
     }
 
     #[inline]

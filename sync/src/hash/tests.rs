@@ -169,6 +169,6 @@ fn stress_ops(default: u64) -> u64 {
 
 impl<T> Buckets<T> {
     fn size(&self) -> usize {
-        1 << (u64::BITS - self.shift)
+        self.mask() + 1
     }
 }

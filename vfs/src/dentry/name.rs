@@ -6,9 +6,6 @@
 
 use crate::name::Name;
 
-/// The longest name that fits into the words.
-const FITS: usize = 24;
-
 /// A name's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameWords {
@@ -17,22 +14,17 @@ pub(crate) struct NameWords {
 }
 
 impl NameWords {
+    /// The longest name that fits into the words.
+    pub(crate) const FITS: usize = 24;
+
     #[inline]
     pub(crate) fn words(&self) -> [u64; 3] {
         self.words
     }
 
-    /// A name of at most 16 bytes, as read from the path.
+    /// A name that fits.
     #[inline]
-    pub(crate) fn short(low: u64, high: u64) -> NameWords {
-        NameWords {
-            words: [low, high, 0],
-            long: false,
-        }
-    }
-
-    /// The words of a dentry whose name fits.
-    pub(super) fn from_words(words: [u64; 3]) -> NameWords {
+    pub(crate) fn from_words(words: [u64; 3]) -> NameWords {
         NameWords { words, long: false }
     }
 
@@ -70,21 +62,25 @@ impl HashKeys {
         }
     }
 
-    /// Two words at once: the folded multiply that the rapidhash family is built on.
+    /// The hash of a name that fits: two words at once, with the folded multiply that
+    /// the rapidhash family is built on.
     #[inline]
-    pub(crate) fn hash_short(self, low: u64, high: u64) -> u64 {
-        fold(low ^ self.a, high ^ self.b)
+    pub(crate) fn hash_words(self, [low, high, third]: [u64; 3]) -> u64 {
+        let hash = fold(low ^ self.a, high ^ self.b);
+        // The third word is zero for nearly all, and then that is all. Mixing it in
+        // before would let names collide that were made for it, whatever the keys.
+        if third == 0 {
+            hash
+        } else {
+            fold(hash ^ third, self.a)
+        }
     }
 
-    fn hash(self, bytes: &[u8]) -> u64 {
-        let (first, rest) = bytes.split_at(bytes.len().min(16));
-        let (low, high) = two_words(first);
-        let mut hash = self.hash_short(low, high);
-        for chunk in rest.chunks(16) {
+    fn hash_long(self, bytes: &[u8]) -> u64 {
+        bytes.chunks(16).fold(self.a, |hash, chunk| {
             let (low, high) = two_words(chunk);
-            hash = fold(hash ^ low ^ self.a, high ^ self.b.rotate_left(17));
-        }
-        hash
+            fold(hash ^ low, high ^ self.b)
+        })
     }
 }
 
@@ -114,22 +110,20 @@ pub(crate) struct NameHash<'a> {
 impl<'a> NameHash<'a> {
     pub(crate) fn new(name: Name<'a>, keys: HashKeys) -> NameHash<'a> {
         let bytes = name.as_bytes();
-        let hash = keys.hash(bytes);
+        let long = bytes.len() > NameWords::FITS;
         let (low, high) = two_words(&bytes[..bytes.len().min(16)]);
-        let long = bytes.len() > FITS;
-        let third = match bytes.get(16..) {
-            Some(rest) if !long => two_words(rest).0,
-            Some(_) => hash,
-            None => 0,
+        let (third, hash) = if long {
+            let hash = keys.hash_long(bytes);
+            (hash, hash)
+        } else {
+            let third = bytes.get(16..).map_or(0, |rest| two_words(rest).0);
+            (third, keys.hash_words([low, high, third]))
         };
-        NameHash {
-            name,
-            words: NameWords {
-                words: [low, high, third],
-                long,
-            },
-            hash,
-        }
+        let words = NameWords {
+            words: [low, high, third],
+            long,
+        };
+        NameHash { name, words, hash }
     }
 
     /// The hash of this name in the directory at address `parent`.
@@ -154,7 +148,9 @@ impl<'a> NameHash<'a> {
 #[inline]
 #[doc(alias = "d_hash")]
 pub(crate) fn in_dir(name_hash: u64, parent: usize) -> u64 {
-    (name_hash ^ parent as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    name_hash
+        .wrapping_add(parent as u64)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 #[cfg(test)]
@@ -168,17 +164,15 @@ mod tests {
         let bytes: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
         for len in 1..=bytes.len() {
             let name = of(&bytes[..len]);
-            assert_eq!(name.words.is_long(), len > FITS);
-            if len <= FITS {
+            assert_eq!(name.words.is_long(), len > NameWords::FITS);
+            if len <= NameWords::FITS {
                 assert_eq!(&*name.words.to_bytes(), &bytes[..len]);
             }
             if len > 1 {
                 assert_ne!(name.words, of(&bytes[..len - 1]).words);
             }
-            if len <= 16 {
-                let (low, high) = two_words(&bytes[..len]);
-                assert_eq!(NameWords::short(low, high), name.words);
-                assert_eq!(keys.hash_short(low, high), name.hash);
+            if len <= NameWords::FITS {
+                assert_eq!(keys.hash_words(name.words.words()), name.hash);
             }
         }
     }

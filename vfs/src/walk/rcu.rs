@@ -12,7 +12,7 @@
 
 use rcuwalk_sync::{RcuGuard, Seq, Shared, View, clock};
 
-use super::component::{Component, ends_in_nul, long_component, short_component};
+use super::component::{long_component, short_component};
 use super::text::{LinkStack, Saved};
 use super::{Here, LookupFlags, MAX_LINKS, Request};
 use crate::context::VfsPath;
@@ -43,7 +43,7 @@ impl<'a: 'g, 'g> Text<'a, 'g> {
 /// A walk in progress.
 #[doc(alias = "struct nameidata")]
 pub(super) struct RcuWalk<'a, 'g> {
-    pub(super) request: Request<'a>,
+    pub(super) request: &'g Request<'a>,
     pub(super) guard: &'g RcuGuard,
     mounts: &'g Shared<MountTable>,
     table: View<'g, Dentry>,
@@ -52,28 +52,27 @@ pub(super) struct RcuWalk<'a, 'g> {
     pub(super) pos: usize,
     pub(super) stack: LinkStack<Text<'a, 'g>>,
     pub(super) links: u32,
+    /// The text ended in a slash, and no component has come since.
+    ends_in_slash: bool,
 }
 
-/// Where a walk ended.
-pub(crate) struct RcuFound<'g> {
-    at: Here<'g>,
-    guard: &'g RcuGuard,
-    mounts: &'g Shared<MountTable>,
-    request: Request<'g>,
-    negative: bool,
-}
-
-/// What a step came to.
-enum Step {
-    /// On to the next component.
-    On,
+/// Where a walk ended: at its `at`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Found,
     /// The name stands for nothing, and that is certain.
     Missing,
 }
 
+/// Whether a cold step ended the walk.
+enum Step {
+    On,
+    End(End),
+}
+
 impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
-    #[inline]
-    pub(super) fn start(request: Request<'a>, guard: &'g RcuGuard) -> RcuWalk<'a, 'g> {
+    #[inline(always)]
+    pub(super) fn start(request: &'g Request<'a>, guard: &'g RcuGuard) -> RcuWalk<'a, 'g> {
         let absolute = request.path.first() == Some(&b'/');
         let start = if absolute {
             request.ctx.root()
@@ -90,112 +89,141 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             pos: 0,
             stack: LinkStack::new(),
             links: 0,
+            ends_in_slash: false,
         }
     }
 
     /// Walks to the end.
     #[doc(alias("link_path_walk", "walk_component", "lookup_fast", "step_into"))]
-    #[inline]
-    pub(super) fn run(&mut self) -> Result<RcuFound<'g>, Why> {
+    #[inline(always)]
+    pub(super) fn run(&mut self) -> Result<End, Why> {
         let keys = self.request.ns.caches.dcache.keys();
         // What changes with every component stays in registers; the walk itself is
         // brought up to date before anything cold looks at it.
         let mut at = self.at;
         let mut text = self.text.bytes();
-        let mut pos = self.pos;
-        let mut must_be_dir = self.request.flags.contains(LookupFlags::DIRECTORY);
-        loop {
-            while pos < text.len() && text[pos] == b'/' {
-                pos += 1;
-            }
-            if pos == text.len() {
-                must_be_dir |= text.last() == Some(&b'/');
-                match self.stack.pop() {
-                    Some(saved) => {
-                        self.text = saved.text;
-                        text = saved.text.bytes();
-                        pos = saved.pos;
-                        continue;
+        let mut pos = 0;
+        if !at.seq.has(Flags::LOOKUP.bits(), Flags::SEARCHABLE.bits()) {
+            self.may_lookup()?;
+        }
+        let root: &Shared<Dentry> = self.request.ctx.root().dentry();
+        'components: loop {
+            let step = 'cold: {
+                if pos >= text.len() {
+                    (self.at, self.pos) = (at, text.len());
+                    if at.seq.has(Flags::END.bits(), Flags::DIR.bits()) && self.stack.is_empty() {
+                        return Ok(End::Found);
                     }
-                    None => break,
+                    break 'cold self.end_of_text();
                 }
-            }
-            must_be_dir = self.request.flags.contains(LookupFlags::DIRECTORY);
-
-            if !at.seq.has(Flags::LOOKUP.bits(), Flags::SEARCHABLE.bits()) {
+                let Some(name) = short_component(text, pos) else {
+                    (self.at, self.pos) = (at, pos);
+                    break 'cold self.long_name();
+                };
+                // Behind the slash; past the end if there is none.
+                let next = name.end + 1;
+                if name.end == pos {
+                    pos = next;
+                    continue 'components;
+                }
+                if name.starts_with_dot() && (name.is_dot() || name.is_dot_dot()) {
+                    if name.is_dot_dot()
+                        && !std::ptr::eq(at.dentry, root)
+                        && !Flags::of(at.seq).contains(Flags::ROOT)
+                        && let Some(parent) = at.dentry.parent(self.guard)
+                    {
+                        let seq = parent.seq.sample();
+                        // SEQ-3, upwards: it was still the parent then.
+                        if !at.has_changed() && seq.has(Flags::WALK.bits(), Flags::WALK_ON.bits()) {
+                            (at.dentry, at.seq, pos) = (parent, seq, next);
+                            continue 'components;
+                        }
+                    }
+                    (self.at, self.pos) = (at, pos);
+                    break 'cold self.dots(name.is_dot_dot(), name.end);
+                }
+                let parent = at.dentry.address();
+                let words = NameWords::from_words(name.words);
+                let hash = in_dir(keys.hash_words(name.words), parent);
+                let mut seq = at.seq;
+                let child = self.table.find_at_once(hash, |dentry| {
+                    seq = dentry.seq.sample();
+                    dentry.is_at(parent, &words)
+                });
+                let Some(child) = child else {
+                    (self.at, self.pos) = (at, pos);
+                    break 'cold self.look_again(hash, words, name.end);
+                };
+                // SEQ-3: the parent was still this directory when it had this child.
+                if at.has_changed() {
+                    (self.at, self.pos) = (at, pos);
+                    return Err(Why::Moved);
+                }
+                if seq.has(Flags::WALK.bits(), Flags::WALK_ON.bits()) {
+                    (at.dentry, at.seq, pos) = (child, seq, next);
+                    continue 'components;
+                }
+                if seq.has(Flags::STEP.bits(), 0) {
+                    // Negative: what is behind it in the path does not matter.
+                    (self.at.mnt, self.at.dentry, self.at.seq) = (at.mnt, child, seq);
+                    return Ok(End::Missing);
+                }
+                if name.end == text.len()
+                    && seq.has(Flags::STEP.bits(), Flags::PLAIN.bits())
+                    && self.stack.is_empty()
+                    && !self.request.flags.contains(LookupFlags::DIRECTORY)
+                {
+                    // The last one, and anything will do.
+                    (self.at.mnt, self.at.dentry, self.at.seq) = (at.mnt, child, seq);
+                    return Ok(End::Found);
+                }
                 (self.at, self.pos) = (at, pos);
-                self.may_lookup()?;
-            }
-            let short = short_component(text, pos);
-            let step = match short {
-                Some(name) if !name.is_dot() && !name.is_dot_dot() => {
-                    if ends_in_nul(text, name.end) {
-                        (self.at, self.pos) = (at, pos);
-                        return Err(Why::Error);
-                    }
-                    let words = NameWords::short(name.low, name.high);
-                    let hash = in_dir(keys.hash_short(name.low, name.high), at.dentry.address());
-                    let mut seq = at.seq;
-                    let child = self.table.find(hash, |dentry| {
-                        seq = dentry.seq.sample();
-                        dentry.is_at(at.dentry.address(), &words)
-                    });
-                    let Some(child) = child else {
-                        (self.at, self.pos) = (at, pos);
-                        return Err(Why::NotCached);
-                    };
-                    // SEQ-3: the parent was still this directory when it had this child.
-                    if at.has_changed() {
-                        (self.at, self.pos) = (at, pos);
-                        return Err(Why::Moved);
-                    }
-                    if seq.has(Flags::STEP.bits(), Flags::PLAIN.bits()) {
-                        at = Here {
-                            mnt: at.mnt,
-                            dentry: child,
-                            seq,
-                        };
-                        pos = name.end;
-                        continue;
-                    }
-                    (self.at, self.pos) = (at, pos);
-                    self.step_into_slow(child, seq, name.end)?
-                }
-                _ => {
-                    (self.at, self.pos) = (at, pos);
-                    self.odd_component(short)?
-                }
+                self.step_into_slow(child, seq, name.end)
             };
-            (at, pos, text) = (self.at, self.pos, self.text.bytes());
-            if let Step::Missing = step {
-                return Ok(self.found(at, true));
+            if let Step::End(end) = step? {
+                return Ok(end);
             }
+            (at, pos, text) = (self.at, self.pos, self.text.bytes());
         }
-        (self.at, self.pos) = (at, pos);
-        if must_be_dir && !Flags::of(at.seq).contains(Flags::DIR) {
-            return Err(Why::Error);
-        }
-        if Flags::of(at.seq).contains(Flags::ROOT | Flags::REVALIDATE) {
-            self.check_fresh(at.dentry)?;
-        }
-        Ok(self.found(at, false))
     }
 
-    #[inline]
-    fn found(&self, at: Here<'g>, negative: bool) -> RcuFound<'g> {
-        let RcuWalk {
-            guard,
-            mounts,
-            request,
-            ..
-        } = *self;
-        RcuFound {
-            at,
-            guard,
-            mounts,
-            request,
-            negative,
+    /// The end of a link's target, or of all.
+    #[cold]
+    fn end_of_text(&mut self) -> Result<Step, Why> {
+        self.ends_in_slash |= self.text.bytes().last() == Some(&b'/');
+        if let Some(saved) = self.stack.pop() {
+            (self.text, self.pos) = (saved.text, saved.pos);
+            if self.text.bytes()[self.pos..]
+                .iter()
+                .any(|byte| *byte != b'/')
+            {
+                self.ends_in_slash = false;
+                self.search()?;
+            }
+            return Ok(Step::On);
         }
+        let flags = Flags::of(self.at.seq);
+        let must_be_dir = self.ends_in_slash || self.request.flags.contains(LookupFlags::DIRECTORY);
+        if must_be_dir && !flags.contains(Flags::DIR) {
+            return Err(Why::Error);
+        }
+        if flags.contains(Flags::ROOT | Flags::REVALIDATE) {
+            self.check_fresh(self.at.dentry)?;
+        }
+        Ok(Step::End(End::Found))
+    }
+
+    /// Every component is looked up in a directory that the caller may search; where
+    /// the mark says that everyone may, nobody asks.
+    fn search(&self) -> Result<(), Why> {
+        if self
+            .at
+            .seq
+            .has(Flags::LOOKUP.bits(), Flags::SEARCHABLE.bits())
+        {
+            return Ok(());
+        }
+        self.may_lookup()
     }
 
     /// Not a directory that everyone may search: one that this caller may?
@@ -218,25 +246,35 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             .map_err(|_| Why::Error)
     }
 
-    /// `.`, `..`, and names of 16 bytes and more.
+    /// Not found at once: missing, or moved to another chain just now.
     #[cold]
-    fn odd_component(&mut self, short: Option<Component>) -> Result<Step, Why> {
-        let text = self.text.bytes();
-        if let Some(dots) = short {
-            if ends_in_nul(text, dots.end) {
-                return Err(Why::Error);
-            }
-            if dots.is_dot_dot() {
-                self.follow_dotdot()?;
-            }
-            self.pos = dots.end;
-            return Ok(Step::On);
+    fn look_again(&mut self, hash: u64, words: NameWords, end: usize) -> Result<Step, Why> {
+        let parent = self.at.dentry.address();
+        let mut seq = self.at.seq;
+        let child = self.table.find(hash, |dentry| {
+            seq = dentry.seq.sample();
+            dentry.is_at(parent, &words)
+        });
+        let child = child.ok_or(Why::NotCached)?;
+        if self.at.has_changed() {
+            return Err(Why::Moved);
         }
+        self.step_into_slow(child, seq, end)
+    }
+
+    /// `.` and `..`.
+    #[cold]
+    fn dots(&mut self, two: bool, end: usize) -> Result<Step, Why> {
+        let to = if two { self.follow_dotdot()? } else { self.at };
+        self.go_on(to, end)
+    }
+
+    /// A name of more than 24 bytes.
+    #[cold]
+    fn long_name(&mut self) -> Result<Step, Why> {
+        let text = self.text.bytes();
         let end = long_component(text, self.pos);
         let name = Name::new(&text[self.pos..end]).map_err(|_| Why::Error)?;
-        if ends_in_nul(text, end) {
-            return Err(Why::Error);
-        }
         let name = NameHash::new(name, self.request.ns.caches.dcache.keys());
         let parent = self.at.dentry.address();
         let mut seq = self.at.seq;
@@ -248,11 +286,20 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if self.at.has_changed() {
             return Err(Why::Moved);
         }
-        if seq.has((Flags::STEP - Flags::LONG).bits(), Flags::PLAIN.bits()) {
-            (self.at.dentry, self.at.seq, self.pos) = (child, seq, end);
-            return Ok(Step::On);
-        }
         self.step_into_slow(child, seq, end)
+    }
+
+    /// Goes to a place that has been checked; what comes next needs the right to search.
+    fn go_on(&mut self, to: Here<'g>, end: usize) -> Result<Step, Why> {
+        let (was, at) = (self.pos, self.at);
+        (self.at, self.pos) = (to, end);
+        let last = end == self.text.bytes().len() && self.stack.is_empty();
+        if !last && let Err(why) = self.search() {
+            // Before the component in question: a REF-walk goes on from there.
+            (self.at, self.pos) = (at, was);
+            return Err(why);
+        }
+        Ok(Step::On)
     }
 
     /// A child that is no plain file or directory: missing, a link, a mount point, or
@@ -274,17 +321,16 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if !seq.is_even() || flags.contains(Flags::UNHASHED) {
             return Err(Why::Moved);
         }
-        if flags.contains(Flags::LONG) && end - self.pos <= 16 {
-            // The words of a long name end in its hash, and that happened to be zero.
+        if flags.contains(Flags::LONG) && end - self.pos <= NameWords::FITS {
+            // The words of a long name end in its hash, and that happened to be the same.
             return Err(Why::NotCached);
         }
         if flags.contains(Flags::REVALIDATE) {
             self.check_fresh(child)?;
         }
         if flags.is_negative() {
-            // The caller rechecks the count; the walk itself stays with the parent.
             self.at = to;
-            return Ok(Step::Missing);
+            return Ok(Step::End(End::Missing));
         }
         while flags.contains(Flags::MOUNTPOINT) {
             let Some(entry) = self.mounts.lookup(to.mnt, to.dentry.address()) else {
@@ -307,8 +353,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
                 return self.pick_link(to, end);
             }
         }
-        (self.at, self.pos) = (to, end);
-        Ok(Step::On)
+        self.go_on(to, end)
     }
 
     /// The link's target becomes the text; what is left of this one is put aside.
@@ -336,12 +381,13 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             self.at = Here::at(self.request.ctx.root());
         }
         (self.text, self.pos) = (Text::Link(body), 0);
+        self.search()?;
         Ok(Step::On)
     }
 
     #[cold]
     #[doc(alias("follow_dotdot_rcu", "choose_mountpoint_rcu"))]
-    fn follow_dotdot(&mut self) -> Result<(), Why> {
+    fn follow_dotdot(&self) -> Result<Here<'g>, Why> {
         let mut at = self.at;
         // From the root of a mount on to where that is mounted, unless it is where
         // this walk's own root is (WALK-3).
@@ -387,8 +433,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if !at.seq.is_even() {
             return Err(Why::Moved);
         }
-        self.at = at;
-        Ok(())
+        Ok(at)
     }
 
     #[cold]
@@ -401,27 +446,29 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     }
 }
 
-impl<'g> RcuFound<'g> {
-    /// True if the name is known to stand for nothing.
-    #[inline]
-    pub(crate) fn is_negative(&self) -> bool {
-        self.negative
-    }
+/// A walk that has ended, for who asks about the place it ended at.
+pub(crate) struct RcuFound<'w, 'a, 'g>(pub(super) &'w RcuWalk<'a, 'g>);
 
+impl<'g> RcuFound<'_, '_, 'g> {
     /// The inode, to be read before [`is_still_true`](Self::is_still_true).
     #[inline]
     pub(crate) fn inode(&self) -> Option<&'g Shared<Inode>> {
-        self.at.inode(self.guard)
+        self.0.at.inode(self.0.guard)
     }
 
     /// True if, up to now, the path has led to where the walk ended.
     #[inline]
     pub(crate) fn is_still_true(&self) -> bool {
-        let still = self.at.seq.is_even()
-            && !self.at.has_changed()
-            && self.request.ns.mounts_are(self.mounts);
+        let RcuWalk {
+            at,
+            request,
+            mounts,
+            ..
+        } = self.0;
+        // A count that was odd when it was sampled is not one moment.
+        let still = at.seq.is_even() && !at.has_changed() && request.ns.mounts_are(mounts);
         if still {
-            self.at.dentry.mark_used();
+            at.dentry.mark_used();
         }
         still
     }
@@ -429,7 +476,7 @@ impl<'g> RcuFound<'g> {
     /// Counted references to the place, if it is still true.
     #[doc(alias = "complete_walk")]
     pub(crate) fn try_get(&self) -> Option<VfsPath> {
-        let path = VfsPath::try_get(self.at.mnt, self.at.dentry)?;
+        let path = VfsPath::try_get(self.0.at.mnt, self.0.at.dentry)?;
         self.is_still_true().then_some(path)
     }
 }

@@ -5,7 +5,7 @@
 
 use rcuwalk_sync::{Ref, clock};
 
-use super::component::{ends_in_nul, long_component};
+use super::component::long_component;
 use super::text::{LinkStack, Saved};
 use super::{LookupFlags, MAX_LINKS, Request};
 use crate::attr::FileType;
@@ -168,9 +168,6 @@ impl<'a> RefWalk<'a> {
             let start = self.pos + slashes;
             if start < text.len() {
                 let end = long_component(text, start);
-                if ends_in_nul(text, end) {
-                    return Err(Error::Invalid);
-                }
                 let rest_is_slashes = text[end..].iter().all(|byte| *byte == b'/');
                 // For a lookup the last component is one with nothing behind it; for
                 // its parent, slashes behind it do not count.

@@ -26,7 +26,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         let text = owned(self.text)?;
         let stack = self.stack.try_map(owned)?;
         Some(RefWalk::resume(
-            self.request,
+            *self.request,
             at,
             text,
             self.pos,
