@@ -137,6 +137,11 @@ impl<T> Lru<T> {
         taken
     }
 
+    /// An object's bytes, as the lists count them.
+    pub fn weight_of(&self, object: &T) -> usize {
+        (self.weight)(object)
+    }
+
     /// Objects and bytes on one shard.
     pub fn shard_size(&self, shard: usize) -> (usize, usize) {
         let list = self.shards[shard].0.lock();

@@ -123,7 +123,7 @@ impl Vfs {
             rdev,
             target,
         };
-        let inode = dir.sb().fs().create(dir.sb(), &dir.inode, name, &new)?;
+        let inode = dir.sb().fs().create(dir.sb(), dir.inode, name, &new)?;
         dir.replace(&old, name, Some(inode));
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Vfs {
         if target.inode().kind() == FileType::Directory {
             return Err(Error::NotPermitted);
         }
-        dir.sb().fs().link(target.inode(), &dir.inode, name)?;
+        dir.sb().fs().link(target.inode(), dir.inode, name)?;
         dir.replace(&old, name, Some(target.inode_ref()));
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Vfs {
         if is_dir {
             return Err(Error::IsADirectory);
         }
-        dir.sb().fs().unlink(&dir.inode, name, &inode)?;
+        dir.sb().fs().unlink(dir.inode, name, &inode)?;
         dir.remove(&victim, &inode);
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Vfs {
         }
         // Nobody makes a name in it between the check and the end.
         let _victim = inode.rwsem.write_nested();
-        dir.sb().fs().rmdir(&dir.inode, name, &inode)?;
+        dir.sb().fs().rmdir(dir.inode, name, &inode)?;
         inode.shared().set(DEAD_DIR);
         dir.remove(&victim, &inode);
         Ok(())
@@ -278,7 +278,7 @@ impl Vfs {
             .filter(|inode| inode.kind() == FileType::Directory);
         let _victim = victim.map(|inode| inode.rwsem.write_nested());
         sb.fs()
-            .rename(sb, (&from_dir.inode, from_name), (&to_dir.inode, to_name))?;
+            .rename(sb, (from_dir.inode, from_name), (to_dir.inode, to_name))?;
         if let Some(inode) = victim {
             inode.shared().set(DEAD_DIR);
         }

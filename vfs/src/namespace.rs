@@ -180,7 +180,7 @@ impl Namespace {
         drop((changing, entry));
         rcu::barrier();
         self.caches.dcache.drop_super_block(sb);
-        self.caches.icache.drop_unused();
+        self.caches.icache.drop_unused_where(|id| id.sb == sb);
         Ok(())
     }
 

@@ -92,7 +92,7 @@ impl Vfs {
         flags: LookupFlags,
     ) -> Result<VfsPath> {
         let request = self.request(ctx, path.as_ref(), flags);
-        filename_lookup(request, |found| found.try_get(), Ok)
+        filename_lookup(&request, |found| found.try_get(), Ok)
     }
 
     /// The attributes of what `path` leads to. A cached answer takes no reference.
@@ -103,7 +103,7 @@ impl Vfs {
     pub fn stat(&self, ctx: &Context, path: impl AsRef<[u8]>, flags: LookupFlags) -> Result<Attr> {
         let request = self.request(ctx, path.as_ref(), flags);
         filename_lookup(
-            request,
+            &request,
             |found| {
                 let attr = found.inode()?.attr();
                 found.is_still_true().then_some(attr)
@@ -128,7 +128,7 @@ impl Vfs {
     ) -> Result<()> {
         let request = self.request(ctx, path.as_ref(), flags);
         let allowed = filename_lookup(
-            request,
+            &request,
             |found| {
                 let allowed =
                     mode.is_empty() || ctx.credentials().may(found.inode()?, mode).is_ok();
@@ -221,7 +221,7 @@ impl Vfs {
         self.ns.caches.statistics()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn request<'a>(
         &'a self,
         ctx: &'a Context,

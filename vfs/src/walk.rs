@@ -82,11 +82,9 @@ pub(crate) struct Request<'a> {
     pub(crate) flags: LookupFlags,
 }
 
-/// How an RCU-walk ended.
-enum RcuOutcome<'a, R> {
-    /// Resolved, and the caller's answer taken under RCU.
-    Done(Result<R>),
-    /// Stopped at a step it may not decide; go on from here with references.
+/// What becomes of an RCU-walk that could not finish.
+enum Unfinished<'a> {
+    /// It stopped at a step it may not decide; go on from here with references.
     Unlazied(RefWalk<'a>),
     /// Something moved underneath; start again from the top.
     Restart,
@@ -99,70 +97,59 @@ enum RcuOutcome<'a, R> {
 #[doc(alias = "path_lookupat")]
 #[inline]
 pub(crate) fn filename_lookup<R>(
-    request: Request<'_>,
+    request: &Request<'_>,
     under_rcu: impl FnOnce(&RcuFound<'_, '_, '_>) -> Option<R>,
     by_reference: impl Fn(VfsPath) -> Result<R>,
 ) -> Result<R> {
     check_path(request)?;
-    let mut walk = None;
-    if !request
-        .flags
-        .intersects(LookupFlags::REF_WALK | LookupFlags::REVAL)
-    {
-        match rcu_lookup(request, under_rcu) {
-            RcuOutcome::Done(answer) => return answer,
-            RcuOutcome::Unlazied(started) => walk = Some(started),
-            RcuOutcome::Restart => {}
-        }
+    let skip_rcu = LookupFlags::REF_WALK.union(LookupFlags::REVAL);
+    if request.flags.intersects(skip_rcu) {
+        return lookup_slow_path(request, Unfinished::Restart, &by_reference);
     }
-    lookup_slow_path(request, walk, &by_reference)
-}
-
-#[inline]
-fn rcu_lookup<'a, R>(
-    request: Request<'a>,
-    answer: impl FnOnce(&RcuFound<'_, '_, '_>) -> Option<R>,
-) -> RcuOutcome<'a, R> {
-    let guard = sync_rcu::read_lock();
-    let counters = request.ns.caches.counters.get_with(&guard);
-    let mut walk = RcuWalk::start(&request, &guard);
-    let why = match walk.run() {
-        Ok(End::Found) => match answer(&RcuFound(&walk)) {
-            Some(answer) => {
-                counters.hit();
-                return RcuOutcome::Done(Ok(answer));
+    let unfinished = {
+        let guard = sync_rcu::read_lock();
+        let counters = request.ns.caches.counters.get_with(&guard);
+        let mut walk = RcuWalk::start(request, &guard);
+        let why = match walk.run() {
+            Ok(End::Found) => match under_rcu(&RcuFound(&walk)) {
+                Some(answer) => {
+                    counters.hit();
+                    return Ok(answer);
+                }
+                None => Why::Dying,
+            },
+            Ok(End::Missing) if RcuFound(&walk).is_still_true() => {
+                counters.negative_hit();
+                return Err(Error::NotFound);
             }
-            None => Why::Dying,
-        },
-        Ok(End::Missing) if RcuFound(&walk).is_still_true() => {
-            counters.negative_hit();
-            return RcuOutcome::Done(Err(Error::NotFound));
-        }
-        Ok(End::Missing) => Why::Dying,
-        Err(why) => why,
+            Ok(End::Missing) => Why::Dying,
+            Err(why) => why,
+        };
+        give_up(request, walk, why)
     };
-    give_up(request, walk, why)
+    lookup_slow_path(request, unfinished, &by_reference)
 }
 
+/// Counts why an RCU-walk is given up, and takes what it has got to if that is sound.
 #[cold]
-fn give_up<'a, R>(request: Request<'a>, walk: RcuWalk<'a, '_>, why: Why) -> RcuOutcome<'a, R> {
+fn give_up<'a>(request: &Request<'a>, walk: RcuWalk<'a, '_>, why: Why) -> Unfinished<'a> {
     let counters = request.ns.caches.counters.get();
     match walk.try_to_unlazy() {
         Some(refs) if why != Why::Dying => {
             counters.unlazied(why);
-            RcuOutcome::Unlazied(refs)
+            Unfinished::Unlazied(refs)
         }
         _ => {
             counters.restart(why);
-            RcuOutcome::Restart
+            Unfinished::Restart
         }
     }
 }
 
 #[cold]
 fn lookup_slow_path<R>(
-    request: Request<'_>,
-    started: Option<RefWalk<'_>>,
+    request: &Request<'_>,
+    started: Unfinished<'_>,
     answer: &dyn Fn(VfsPath) -> Result<R>,
 ) -> Result<R> {
     if request.flags.contains(LookupFlags::CACHED) {
@@ -170,11 +157,14 @@ fn lookup_slow_path<R>(
     }
     request.ns.caches.counters.get().ref_walk();
     let reval = request.flags.contains(LookupFlags::REVAL);
-    let walk = started.unwrap_or_else(|| RefWalk::start(request, reval));
+    let walk = match started {
+        Unfinished::Unlazied(walk) => walk,
+        Unfinished::Restart => RefWalk::start(*request, reval),
+    };
     match walk.lookup().and_then(answer) {
         // What was cached is gone from the back end: once more, asking about every
         // name on the way. If that is stale again, so is the truth.
-        Err(Error::Stale) if !reval => RefWalk::start(request, true).lookup().and_then(answer),
+        Err(Error::Stale) if !reval => RefWalk::start(*request, true).lookup().and_then(answer),
         answered => answered,
     }
 }
@@ -182,7 +172,7 @@ fn lookup_slow_path<R>(
 /// Resolves all but the last component, for an operation on that.
 #[doc(alias = "path_parentat")]
 pub(crate) fn filename_parentat(request: Request<'_>) -> Result<Parent> {
-    check_path(request)?;
+    check_path(&request)?;
     request.ns.caches.counters.get().ref_walk();
     match RefWalk::start(request, false).parent() {
         Err(Error::Stale) => RefWalk::start(request, true).parent(),
@@ -191,7 +181,7 @@ pub(crate) fn filename_parentat(request: Request<'_>) -> Result<Parent> {
 }
 
 #[inline]
-fn check_path(request: Request<'_>) -> Result<()> {
+fn check_path(request: &Request<'_>) -> Result<()> {
     match request.path.len() {
         0 if !request.flags.contains(LookupFlags::EMPTY_PATH) => Err(Error::NotFound),
         PATH_MAX.. => Err(Error::NameTooLong),

@@ -15,7 +15,7 @@ use crate::PerThread;
 use crate::lock::Mutex;
 
 /// The size a table starts with and never goes below.
-pub(super) const SMALLEST: usize = 256;
+pub(super) const SMALLEST: usize = 512;
 /// Chains a locker moves while the table is changing its size.
 const STRIDE: usize = 32;
 /// How often a thread compares the number of objects with the size of the array.
@@ -236,11 +236,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     fn resize_if_due(&self) {
         let size = self.size();
         let len = self.len();
-        // Grow at one object per bucket; shrink below a sixteenth, so that a table
-        // that breathes does not resize with every breath.
-        let wanted = if len > size {
+        // Grow at one object per two buckets: a second object on a chain costs a walk
+        // a cache line, a head costs 8 bytes. Shrink below a thirty-second, so that a
+        // table that breathes does not resize with every breath.
+        let wanted = if len > size / 2 {
             size * 2
-        } else if len < size / 16 && size > SMALLEST {
+        } else if len < size / 32 && size > SMALLEST {
             size / 4
         } else {
             return;

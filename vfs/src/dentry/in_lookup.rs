@@ -22,19 +22,22 @@ const PENDING: Flag = Flag::new(0);
 /// everybody who looks up in it holds it.
 type InDir = (usize, Box<[u8]>);
 
+/// Who is being looked up, and what to wait for.
+type Pending = HashMap<InDir, Ref<()>>;
+
 pub(super) struct LookupTable {
-    shards: Box<[Mutex<HashMap<InDir, Ref<()>>>]>,
+    shards: Box<[Mutex<Pending>]>,
 }
 
 impl LookupTable {
     pub(super) fn new() -> LookupTable {
         let shards = (0..SHARDS)
-            .map(|_| Mutex::new(Rank::InLookup, HashMap::new()))
+            .map(|_| Mutex::new(Rank::InLookup, Pending::new()))
             .collect();
         LookupTable { shards }
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<HashMap<InDir, Ref<()>>> {
+    fn shard(&self, hash: u64) -> &Mutex<Pending> {
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 }

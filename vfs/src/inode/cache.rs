@@ -225,7 +225,10 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     pub fn prune(&self, most: usize) -> usize {
         let shards = self.inner.lru.shards();
         (0..shards)
-            .map(|shard| self.inner.prune_shard(shard, most.div_ceil(shards), false))
+            .map(|shard| {
+                self.inner
+                    .prune_shard(shard, most.div_ceil(shards), |_| false)
+            })
             .sum()
     }
 
@@ -234,16 +237,26 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     pub fn prune_now(&self, most: usize) -> usize {
         let shards = self.inner.lru.shards();
         (0..shards)
-            .map(|shard| self.inner.prune_shard(shard, most.div_ceil(shards), true))
+            .map(|shard| {
+                self.inner
+                    .prune_shard(shard, most.div_ceil(shards), |_| true)
+            })
             .sum()
     }
 
     /// Drops everything that nobody uses. Returns how many went.
-    #[doc(alias("drop_caches", "invalidate_inodes"))]
+    #[doc(alias = "drop_caches")]
     pub fn drop_unused(&self) -> usize {
-        let shards = self.inner.lru.shards();
-        (0..shards)
-            .map(|shard| self.inner.prune_shard(shard, usize::MAX, true))
+        self.drop_unused_where(|_| true)
+    }
+
+    /// Drops what nobody uses and `wanted` accepts. Returns how many went.
+    #[doc(alias("evict_inodes", "invalidate_inodes"))]
+    pub fn drop_unused_where(&self, wanted: impl Fn(&K) -> bool) -> usize {
+        let at_once = |node: &Node<K, P>| wanted(&node.key);
+        let shards = 0..self.inner.lru.shards();
+        shards
+            .map(|shard| self.inner.prune_shard(shard, usize::MAX, at_once))
             .sum()
     }
 
@@ -303,7 +316,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             drop(self.lru.remove(&node));
         }
         if self.share.is_over(inodes, extra) {
-            self.prune_shard(shard, PRUNE_BATCH, false);
+            self.prune_shard(shard, PRUNE_BATCH, |_| false);
         }
     }
 
@@ -312,20 +325,21 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     }
 
     /// What is in use stays, what was used since the last look gets another chance.
-    fn prune_shard(&self, shard: usize, most: usize, at_once: bool) -> usize {
-        let over = |len, weight| at_once || self.share.is_over(len, weight);
-        let (mut len, mut weight) = self.lru.shard_size(shard);
-        let each = Shared::<Node<K, P>>::BYTES;
+    fn prune_shard(
+        &self,
+        shard: usize,
+        most: usize,
+        at_once: impl Fn(&Node<K, P>) -> bool,
+    ) -> usize {
+        let (mut inodes, mut extra) = self.lru.shard_size(shard);
         let gone = self.lru.scan(shard, most, |node| {
             let unused = node.count() == CACHED;
-            if !unused || !over(len, weight) || !(at_once || node.age()) {
+            let wanted = at_once(node) || self.share.is_over(inodes, extra) && node.age();
+            if !unused || !wanted || !node.kill_if_count_is(CACHED) {
                 return Verdict::Rotate;
             }
-            if !node.kill_if_count_is(CACHED) {
-                return Verdict::Rotate;
-            }
-            len -= 1;
-            weight = weight.saturating_sub(each);
+            inodes -= 1;
+            extra = extra.saturating_sub(self.lru.weight_of(node));
             Verdict::Take
         });
         for node in &gone {

@@ -228,7 +228,8 @@ impl<'a> RefWalk<'a> {
         let flags = dentry.flags();
         let fresh = !flags.contains(Flags::REVALIDATE)
             || !self.reval && dentry.valid_until() > clock::millis();
-        if fresh || flags.contains(Flags::UNHASHED) {
+        // What is mounted on stays as long as the mount does.
+        if fresh || flags.intersects(Flags::UNHASHED | Flags::MOUNTPOINT) {
             return Ok(true);
         }
         let caches = &self.request.ns.caches;
