@@ -10,6 +10,11 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
+#[cfg(loom)]
+use loom::sync as imp;
+#[cfg(not(loom))]
+use std::sync as imp;
+
 use crate::atomic::note_store;
 use crate::rcu;
 
@@ -40,13 +45,18 @@ pub enum Rank {
     Lru,
 }
 
+#[cfg(not(loom))]
 thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static HELD: Cell<u32> = Cell::new(0);
 }
 
 /// True if this thread holds none of the locks of this module.
 pub(crate) fn none_held() -> bool {
-    HELD.get() == 0
+    HELD.with(Cell::get) == 0
 }
 
 /// RCU-2, checked in debug builds before anything that may sleep.
@@ -70,7 +80,7 @@ impl Held {
         order::push(rank, same_rank_is_ordered);
         #[cfg(not(debug_assertions))]
         let _ = (rank, same_rank_is_ordered);
-        HELD.set(HELD.get() + 1);
+        HELD.with(|held| held.set(held.get() + 1));
         Held {
             #[cfg(debug_assertions)]
             rank,
@@ -81,7 +91,7 @@ impl Held {
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
-        HELD.set(HELD.get() - 1);
+        HELD.with(|held| held.set(held.get() - 1));
         #[cfg(debug_assertions)]
         order::pop(self.rank);
     }
@@ -92,12 +102,18 @@ mod order {
     use super::Rank;
     use std::cell::RefCell;
 
+    #[cfg(not(loom))]
     thread_local! {
         static RANKS: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
+    #[cfg(loom)]
+    loom::thread_local! {
+        static RANKS: RefCell<Vec<Rank>> = RefCell::new(Vec::new());
+    }
 
     pub(super) fn push(next: Rank, same_rank_is_ordered: bool) {
-        RANKS.with_borrow_mut(|held| {
+        RANKS.with(|held| {
+            let mut held = held.borrow_mut();
             if let Some(last) = held.iter().max() {
                 assert!(
                     *last < next || (same_rank_is_ordered && *last == next),
@@ -109,7 +125,8 @@ mod order {
     }
 
     pub(super) fn pop(rank: Rank) {
-        RANKS.with_borrow_mut(|held| {
+        RANKS.with(|held| {
+            let mut held = held.borrow_mut();
             let at = held.iter().rposition(|r| *r == rank).expect("a held lock is in the list");
             held.remove(at);
         });
@@ -122,20 +139,27 @@ mod order {
 /// changed in steps that are each complete.
 pub struct Mutex<T> {
     rank: Rank,
-    inner: std::sync::Mutex<T>,
+    inner: imp::Mutex<T>,
 }
 
 /// A locked [`Mutex`].
 pub struct MutexGuard<'a, T> {
     // The lock is given back before the books are closed: fields drop in order.
-    inner: std::sync::MutexGuard<'a, T>,
+    inner: imp::MutexGuard<'a, T>,
     _held: Held,
 }
 
 impl<T> Mutex<T> {
     /// Unlocked.
+    #[cfg(not(loom))]
     pub const fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex { rank, inner: std::sync::Mutex::new(value) }
+        Mutex { rank, inner: imp::Mutex::new(value) }
+    }
+
+    /// Unlocked.
+    #[cfg(loom)]
+    pub fn new(rank: Rank, value: T) -> Mutex<T> {
+        Mutex { rank, inner: imp::Mutex::new(value) }
     }
 
     /// Waits for the lock.
@@ -169,25 +193,32 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 #[doc(alias = "rw_semaphore")]
 pub struct RwLock<T> {
     rank: Rank,
-    inner: std::sync::RwLock<T>,
+    inner: imp::RwLock<T>,
 }
 
 /// A [`RwLock`] locked shared.
 pub struct ReadGuard<'a, T> {
-    inner: std::sync::RwLockReadGuard<'a, T>,
+    inner: imp::RwLockReadGuard<'a, T>,
     _held: Held,
 }
 
 /// A [`RwLock`] locked exclusively.
 pub struct WriteGuard<'a, T> {
-    inner: std::sync::RwLockWriteGuard<'a, T>,
+    inner: imp::RwLockWriteGuard<'a, T>,
     _held: Held,
 }
 
 impl<T> RwLock<T> {
     /// Unlocked.
+    #[cfg(not(loom))]
     pub const fn new(rank: Rank, value: T) -> RwLock<T> {
-        RwLock { rank, inner: std::sync::RwLock::new(value) }
+        RwLock { rank, inner: imp::RwLock::new(value) }
+    }
+
+    /// Unlocked.
+    #[cfg(loom)]
+    pub fn new(rank: Rank, value: T) -> RwLock<T> {
+        RwLock { rank, inner: imp::RwLock::new(value) }
     }
 
     /// Waits until no writer holds it.

@@ -120,6 +120,12 @@ pub fn barrier() {
     domain().barrier();
 }
 
+/// Ends this thread's part in RCU, for models: elsewhere the thread's end does it.
+#[cfg(loom)]
+pub fn leave() {
+    slot::leave();
+}
+
 /// What RCU has been doing.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]

@@ -15,7 +15,7 @@ use crate::PerThread;
 use crate::lock::Mutex;
 
 /// The size a table starts with and never goes below.
-pub(super) const SMALLEST: usize = 256;
+pub(super) const SMALLEST: usize = if cfg!(loom) { 2 } else { 256 };
 /// Chains a locker moves while the table is changing its size.
 const STRIDE: usize = 32;
 /// How often a thread compares the number of objects with the size of the array.
@@ -63,7 +63,7 @@ impl<T> Buckets<T> {
 
     pub(super) fn try_lock(&self, index: usize) -> TryLock {
         let head = self.head(index);
-        for _ in 0..32 {
+        for _ in 0..if cfg!(loom) { 1 } else { 32 } {
             let now = head.load(Relaxed);
             if now.addr() & MOVED != 0 {
                 // Acquire: pairs with the Release in `set_first`, by which the mover

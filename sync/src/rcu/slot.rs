@@ -148,7 +148,6 @@ thread_local! {
 #[cfg(loom)]
 loom::thread_local! {
     static READER: Cell<Option<Reader>> = Cell::new(None);
-    static GOODBYE: Goodbye = Goodbye;
 }
 
 /// This thread's reader of the process-wide domain.
@@ -167,21 +166,30 @@ fn register_this_thread() -> Reader {
     // Arms the destructor that gives the slot back. A thread that is past it (it
     // reads from another thread-local's destructor) keeps its slot for good: one
     // slot leaked, nothing unsafe.
+    #[cfg(not(loom))]
     let _ = GOODBYE.try_with(|_| ());
     reader
 }
 
 /// Gives the slot back when the thread ends.
+///
+/// Loom ends its statics before its threads' locals: there, models call [`leave`].
+#[cfg(not(loom))]
 struct Goodbye;
 
+#[cfg(not(loom))]
 impl Drop for Goodbye {
     fn drop(&mut self) {
-        if let Some(reader) = READER.with(Cell::take) {
-            // A guard leaked with `mem::forget` would be inherited by the next
-            // thread; the slot stays with the dead thread instead.
-            if !reader.is_inside() {
-                domain().unregister(reader);
-            }
+        leave();
+    }
+}
+
+pub(super) fn leave() {
+    if let Some(reader) = READER.with(Cell::take) {
+        // A guard leaked with `mem::forget` would be inherited by the next
+        // thread; the slot stays with the dead thread instead.
+        if !reader.is_inside() {
+            domain().unregister(reader);
         }
     }
 }
