@@ -107,7 +107,10 @@ impl Reader {
             // Acquire: pairs with the AcqRel of `Domain::next_period`; a section
             // that begins in a period sees everything unpublished before it.
             let period = domain.period.load(Acquire);
-            self.0.epoch.store(period, Relaxed);
+            // Release: pairs with the Acquire scan in `Domain::oldest_reader`, which
+            // may see this stamp in place of the QUIESCENT before it; what an earlier
+            // section read happened before what is freed because that one has ended.
+            self.0.epoch.store(period, Release);
             // Pairs with `heavy` in `Domain::free_before`: either that one's scan
             // sees our epoch, or our reads come after what was unpublished before.
             membarrier::light();

@@ -8,19 +8,38 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use loom::cell::UnsafeCell;
+use loom::model::Builder;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread::{self, JoinHandle};
 
-/// Runs `model` in every interleaving that loom tries, and returns every outcome.
+/// Runs `model` in every interleaving, and returns every outcome.
+///
+/// Without a bound on preemptions: for models that take a few seconds so.
+pub(crate) fn all_outcomes<T: Ord + Send + 'static>(
+    model: impl Fn() -> T + Send + Sync + 'static,
+) -> BTreeSet<T> {
+    let mut builder = Builder::new();
+    builder.preemption_bound = None;
+    run(builder, model)
+}
+
+/// As `all_outcomes`, with as many preemptions as `LOOM_MAX_PREEMPTIONS` says.
 ///
 /// A model claims the whole set: one that never reached the second outcome has
 /// proved nothing.
 pub(crate) fn outcomes<T: Ord + Send + 'static>(
     model: impl Fn() -> T + Send + Sync + 'static,
 ) -> BTreeSet<T> {
+    run(Builder::new(), model)
+}
+
+fn run<T: Ord + Send + 'static>(
+    builder: Builder,
+    model: impl Fn() -> T + Send + Sync + 'static,
+) -> BTreeSet<T> {
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let executions = Arc::new(AtomicUsize::new(0));
-    loom::model({
+    builder.check({
         let (seen, executions) = (seen.clone(), executions.clone());
         move || {
             executions.fetch_add(1, Relaxed);
