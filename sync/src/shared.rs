@@ -34,6 +34,9 @@ pub struct Shared<T> {
 }
 
 const COUNT: u64 = u32::MAX as u64;
+/// No more references than this, with as many again as a margin for threads that
+/// are past the check.
+const MOST: u64 = COUNT / 2;
 const DEAD: u64 = 1 << 32;
 const LOCKED: u64 = 1 << 33;
 const WAITERS: u64 = 1 << 34;
@@ -64,8 +67,8 @@ impl<T> Shared<T> {
     pub fn try_get(&self) -> Option<Ref<T>> {
         let mut word = self.word.load(Relaxed);
         loop {
-            // A full count fails too: the next one would run into the marks.
-            if word & DEAD != 0 || matches!(word & COUNT, 0 | COUNT) {
+            // A full count fails too: many more would run into the marks.
+            if word & DEAD != 0 || word & COUNT == 0 || word & COUNT >= MOST {
                 return None;
             }
             // Acquire: pairs with the Release in `kill_if_count_is` and in `Ref`'s
@@ -90,8 +93,10 @@ impl<T> Shared<T> {
     pub fn kill_if_count_is(&self, count: u32) -> bool {
         let mut word = self.word.load(Relaxed);
         while word & DEAD == 0 && word & COUNT == u64::from(count) {
-            // Release: pairs with the Acquire in `is_dead`.
-            match self.word.compare_exchange_weak(word, word | DEAD, Release, Relaxed) {
+            // AcqRel: Release pairs with the Acquire in `is_dead`; Acquire with the
+            // Release of `Ref`'s drop: the killer sees what the references that are
+            // gone have done.
+            match self.word.compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -338,9 +343,12 @@ impl<T> Clone for Ref<T> {
         // Relaxed: we hold a reference, so the object is there, and making one more
         // orders nothing.
         let before = self.word.fetch_add(1, Relaxed);
-        // Half of the range as a margin: between this check and another thread's
-        // lie at most as many additions as there are threads.
-        assert!(before & COUNT < COUNT / 2, "RCU-3: over 2^31 references to one object");
+        if before & COUNT >= MOST {
+            // Taken back before the panic: who catches it again and again must not
+            // get the count past its margin.
+            self.word.fetch_sub(1, Relaxed);
+            panic!("RCU-3: over 2^31 references to one object");
+        }
         Ref { object: self.object, _owns: PhantomData }
     }
 }
@@ -402,6 +410,18 @@ mod tests {
         assert!(object.try_get().is_none(), "RCU-3: it is dead");
         assert!(!object.kill_if_count_is(1), "RCU-3: only one call kills");
         assert_eq!(**object, 7);
+    }
+
+    /// RCU-3: a count never runs into the marks, whoever forgets how many references.
+    #[test]
+    fn a_full_count_gives_no_more() {
+        let object = Ref::new(());
+        object.word.store(MOST, Relaxed);
+        assert!(object.try_get().is_none(), "RCU-3: by a reader");
+        let clone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| object.clone()));
+        assert!(clone.is_err(), "RCU-3: by a holder");
+        assert_eq!(u64::from(object.count()), MOST, "RCU-3: the attempts left no trace");
+        object.word.store(1, Relaxed);
     }
 
     /// RCU-1: the value is dropped after a grace period, not with the last reference.
