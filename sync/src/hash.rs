@@ -154,7 +154,7 @@ impl<'g, T: HashKey> View<'g, T> {
                 return Some(object);
             }
             // Acquire: as above.
-            at = object.hash_next.load(Acquire);
+            at = object.hash_next().load(Acquire);
         }
         if at.addr() == end_of(index) {
             return None;
@@ -186,7 +186,7 @@ impl<'g, T: HashKey> View<'g, T> {
                 if wanted(object) {
                     return Some(object);
                 }
-                at = object.hash_next.load(Acquire);
+                at = object.hash_next().load(Acquire);
             }
             if at.addr() == end_of(index) {
                 return None;
@@ -216,7 +216,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
             if wanted(object) {
                 return Some(object);
             }
-            at = object.hash_next.load(Relaxed);
+            at = object.hash_next().load(Relaxed);
         }
         None
     }
@@ -231,7 +231,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         debug_assert_eq!(self.buckets().index(object.hash()), self.index, "inserted elsewhere");
         let object = Ref::into_raw(object);
         // SAFETY: the table's reference keeps it alive.
-        let next = unsafe { &object.as_ref().hash_next };
+        let next = unsafe { object.as_ref() }.hash_next();
         next.store(self.first(), Relaxed);
         // Release: pairs with the Acquire in `find`; the object and its link are
         // there for whoever finds it.
@@ -248,11 +248,11 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
             // SAFETY: as in `find`.
             let current = unsafe { &*at };
             if !ptr::eq(current, object) {
-                before = Some(&current.hash_next);
-                at = current.hash_next.load(Relaxed);
+                before = Some(current.hash_next());
+                at = current.hash_next().load(Relaxed);
                 continue;
             }
-            let next = current.hash_next.load(Relaxed);
+            let next = current.hash_next().load(Relaxed);
             // Release: pairs with the Acquire in `find`; the next object was
             // published by whoever inserted it, and we pass that on.
             match before {

@@ -7,6 +7,7 @@
 //! what RCU retired runs foreign `Drop` code and waits until that is zero.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
@@ -69,6 +70,8 @@ pub(crate) fn assert_may_sleep() {
 pub(crate) struct Held {
     #[cfg(debug_assertions)]
     rank: Rank,
+    /// Not `Send`: the books are this thread's.
+    _thread: PhantomData<*mut ()>,
 }
 
 impl Held {
@@ -84,6 +87,7 @@ impl Held {
         Held {
             #[cfg(debug_assertions)]
             rank,
+            _thread: PhantomData,
         }
     }
 }

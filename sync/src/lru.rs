@@ -156,12 +156,12 @@ impl<T> Lru<T> {
 impl<T> List<T> {
     fn push_head(&mut self, object: NonNull<Shared<T>>) {
         // SAFETY: the caller hands over an object that it or the list keeps alive.
-        let links = unsafe { &object.as_ref().lru };
+        let links = unsafe { object.as_ref() }.lru();
         links.towards_head.store(ptr::null_mut(), Relaxed);
         links.towards_tail.store(self.head, Relaxed);
         match NonNull::new(self.head) {
             // SAFETY: on the list, hence alive.
-            Some(head) => unsafe { head.as_ref() }.lru.towards_head.store(object.as_ptr(), Relaxed),
+            Some(head) => unsafe { head.as_ref() }.lru().towards_head.store(object.as_ptr(), Relaxed),
             None => self.tail = object.as_ptr(),
         }
         self.head = object.as_ptr();
@@ -169,17 +169,17 @@ impl<T> List<T> {
 
     fn unlink(&mut self, object: NonNull<Shared<T>>) {
         // SAFETY: on the list, hence alive.
-        let links = unsafe { &object.as_ref().lru };
+        let links = unsafe { object.as_ref() }.lru();
         let headward = links.towards_head.load(Relaxed);
         let tailward = links.towards_tail.load(Relaxed);
         match NonNull::new(headward) {
             // SAFETY: on the list, hence alive.
-            Some(other) => unsafe { other.as_ref() }.lru.towards_tail.store(tailward, Relaxed),
+            Some(other) => unsafe { other.as_ref() }.lru().towards_tail.store(tailward, Relaxed),
             None => self.head = tailward,
         }
         match NonNull::new(tailward) {
             // SAFETY: on the list, hence alive.
-            Some(other) => unsafe { other.as_ref() }.lru.towards_head.store(headward, Relaxed),
+            Some(other) => unsafe { other.as_ref() }.lru().towards_head.store(headward, Relaxed),
             None => self.tail = headward,
         }
     }

@@ -10,8 +10,10 @@
 //! under a guard keeps a valid `&Shared<T>` until the guard ends.
 
 use std::alloc::Layout;
+use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::RefUnwindSafe;
 use std::ptr::NonNull;
 
 use crate::atomic::*;
@@ -22,15 +24,19 @@ use crate::{rcu, slab, wait};
 ///
 /// The hash link and the word lead, so that a value whose first 48 bytes are the
 /// hot ones fills one cache line with them.
+///
+/// The cell is for the end: a reference made from `&Shared` may be the last one, and
+/// then frees through a pointer that came from a shared borrow.
 #[doc(alias("lockref", "kref"))]
+#[repr(transparent)]
+pub struct Shared<T>(UnsafeCell<Inner<T>>);
+
 #[repr(C, align(64))]
-pub struct Shared<T> {
-    /// The chain of [`RcuHash`](crate::RcuHash) this object is on.
-    pub(crate) hash_next: AtomicPtr<Shared<T>>,
+struct Inner<T> {
+    hash_next: AtomicPtr<Shared<T>>,
     word: AtomicU64,
     value: T,
-    /// The list of [`Lru`](crate::Lru) this object is on.
-    pub(crate) lru: crate::lru::Links<T>,
+    lru: crate::lru::Links<T>,
 }
 
 const COUNT: u64 = u32::MAX as u64;
@@ -60,12 +66,40 @@ impl Flag {
     pub(crate) const AGED: Flag = Flag(1 << 37);
 }
 
+// SAFETY: `&Shared<T>` gives `&T`, and a `Ref<T>` that may drop the `T` on any thread.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T: RefUnwindSafe> RefUnwindSafe for Shared<T> {}
+
 impl<T> Shared<T> {
+    #[inline]
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: initialised by `Ref::new`; nobody changes it by `&mut` before `free`,
+        // which nobody's `&Shared` outlives (RCU-1, RCU-3).
+        unsafe { &*self.0.get() }
+    }
+
+    #[inline]
+    fn word(&self) -> &AtomicU64 {
+        &self.inner().word
+    }
+
+    /// The chain of [`RcuHash`](crate::RcuHash) this object is on.
+    #[inline]
+    pub(crate) fn hash_next(&self) -> &AtomicPtr<Shared<T>> {
+        &self.inner().hash_next
+    }
+
+    /// The list of [`Lru`](crate::Lru) this object is on.
+    pub(crate) fn lru(&self) -> &crate::lru::Links<T> {
+        &self.inner().lru
+    }
+
     /// Takes a reference, unless the object is dead or unreferenced.
     #[inline]
     #[doc(alias("lockref_get_not_dead", "igrab", "legitimize_path"))]
     pub fn try_get(&self) -> Option<Ref<T>> {
-        let mut word = self.word.load(Relaxed);
+        let mut word = self.word().load(Relaxed);
         loop {
             // A full count fails too: many more would run into the marks.
             if word & DEAD != 0 || word & COUNT == 0 || word & COUNT >= MOST {
@@ -73,7 +107,7 @@ impl<T> Shared<T> {
             }
             // Acquire: pairs with the Release in `kill_if_count_is` and in `Ref`'s
             // drop; whoever gets a reference sees the object as its last owner left it.
-            match self.word.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
+            match self.word().compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
                 Ok(_) => return Some(Ref { object: NonNull::from(self), _owns: PhantomData }),
                 Err(now) => word = now,
             }
@@ -82,7 +116,7 @@ impl<T> Shared<T> {
 
     /// How many references there are, at this moment.
     pub fn count(&self) -> u32 {
-        self.word.load(Relaxed) as u32
+        self.word().load(Relaxed) as u32
     }
 
     /// Marks the object dead if exactly `count` references exist. From then on
@@ -91,12 +125,12 @@ impl<T> Shared<T> {
     /// True if this call killed it.
     #[doc(alias = "lockref_mark_dead")]
     pub fn kill_if_count_is(&self, count: u32) -> bool {
-        let mut word = self.word.load(Relaxed);
+        let mut word = self.word().load(Relaxed);
         while word & DEAD == 0 && word & COUNT == u64::from(count) {
             // AcqRel: Release pairs with the Acquire in `is_dead`; Acquire with the
             // Release of `Ref`'s drop: the killer sees what the references that are
             // gone have done.
-            match self.word.compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed) {
+            match self.word().compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -108,24 +142,24 @@ impl<T> Shared<T> {
     #[inline]
     pub fn is_dead(&self) -> bool {
         // Acquire: pairs with the Release in `kill_if_count_is`.
-        self.word.load(Acquire) & DEAD != 0
+        self.word().load(Acquire) & DEAD != 0
     }
 
     /// Whether `flag` is set.
     #[inline]
     pub fn has(&self, flag: Flag) -> bool {
         // Acquire: pairs with the Release in `set` and `clear`.
-        self.word.load(Acquire) & flag.0 != 0
+        self.word().load(Acquire) & flag.0 != 0
     }
 
     /// Sets `flag`; true if it was not set before.
     pub fn set(&self, flag: Flag) -> bool {
-        self.word.fetch_or(flag.0, AcqRel) & flag.0 == 0
+        self.word().fetch_or(flag.0, AcqRel) & flag.0 == 0
     }
 
     /// Clears `flag` and wakes who waits for that; true if it was set before.
     pub fn clear(&self, flag: Flag) -> bool {
-        let before = self.word.fetch_and(!(flag.0 | WAITERS), AcqRel);
+        let before = self.word().fetch_and(!(flag.0 | WAITERS), AcqRel);
         if before & WAITERS != 0 {
             wait::wake_all(self.address());
         }
@@ -146,15 +180,15 @@ impl<T> Shared<T> {
     /// its last use is not written to (WALK-2).
     #[inline]
     pub fn mark_used(&self) {
-        if self.word.load(Relaxed) & Flag::AGED.0 != 0 {
-            self.word.fetch_and(!Flag::AGED.0, Relaxed);
+        if self.word().load(Relaxed) & Flag::AGED.0 != 0 {
+            self.word().fetch_and(!Flag::AGED.0, Relaxed);
         }
     }
 
     /// Marks the object as next to go. True if it was marked before and not used
     /// since: its second chance is over.
     pub fn age(&self) -> bool {
-        self.word.fetch_or(Flag::AGED.0, Relaxed) & Flag::AGED.0 != 0
+        self.word().fetch_or(Flag::AGED.0, Relaxed) & Flag::AGED.0 != 0
     }
 
     /// Takes the object's lock, which sleeps in the same word.
@@ -203,10 +237,10 @@ impl<T> Shared<T> {
     }
 
     fn try_lock_word(&self) -> bool {
-        let mut word = self.word.load(Relaxed);
+        let mut word = self.word().load(Relaxed);
         while word & LOCKED == 0 {
             // Acquire: pairs with the Release in `LockedShared::drop`.
-            match self.word.compare_exchange_weak(word, word | LOCKED, Acquire, Relaxed) {
+            match self.word().compare_exchange_weak(word, word | LOCKED, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -216,9 +250,9 @@ impl<T> Shared<T> {
 
     /// True if none of `bits` is set; otherwise marks the word as waited for.
     fn unset_or_marked(&self, bits: u64) -> bool {
-        let mut word = self.word.load(Acquire);
+        let mut word = self.word().load(Acquire);
         while word & bits != 0 {
-            match self.word.compare_exchange_weak(word, word | WAITERS, Relaxed, Acquire) {
+            match self.word().compare_exchange_weak(word, word | WAITERS, Relaxed, Acquire) {
                 Ok(_) => return false,
                 Err(now) => word = now,
             }
@@ -234,7 +268,7 @@ impl<T> Shared<T> {
 
     /// The place of the word, the links and the value: for tests of the layout.
     #[doc(hidden)]
-    pub const VALUE_OFFSET: usize = std::mem::offset_of!(Shared<T>, value);
+    pub const VALUE_OFFSET: usize = std::mem::offset_of!(Inner<T>, value);
 
     /// Bytes an object takes from the allocator.
     pub const BYTES: usize = size_of::<Shared<T>>();
@@ -244,11 +278,17 @@ impl<T> Deref for Shared<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        &self.value
+        &self.inner().value
     }
 }
 
-/// An object whose lock is held.
+/// An object whose lock is held. A guard belongs to its thread:
+///
+/// ```compile_fail
+/// let object = rcuwalk_sync::Ref::new(());
+/// let locked = object.lock(rcuwalk_sync::lock::Rank::Dentry);
+/// std::thread::scope(|scope| scope.spawn(|| drop(locked)));
+/// ```
 pub struct LockedShared<'a, T> {
     object: &'a Shared<T>,
     _held: Held,
@@ -264,7 +304,7 @@ impl<T> Deref for LockedShared<'_, T> {
 impl<T> Drop for LockedShared<'_, T> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `try_lock_word`.
-        let before = self.object.word.fetch_and(!(LOCKED | WAITERS), Release);
+        let before = self.object.word().fetch_and(!(LOCKED | WAITERS), Release);
         if before & WAITERS != 0 {
             wait::wake_all(self.object.address());
         }
@@ -295,12 +335,12 @@ impl<T: Send + Sync + 'static> Ref<T> {
         let object = slab::allocate(Layout::new::<Shared<T>>()).cast::<Shared<T>>();
         // SAFETY: freshly allocated with the layout of `Shared<T>`.
         unsafe {
-            object.write(Shared {
+            object.write(Shared(UnsafeCell::new(Inner {
                 hash_next: AtomicPtr::new(std::ptr::null_mut()),
                 word: AtomicU64::new(word),
                 value,
                 lru: crate::lru::Links::default(),
-            });
+            })));
         }
         Ref { object, _owns: PhantomData }
     }
@@ -342,11 +382,11 @@ impl<T> Clone for Ref<T> {
     fn clone(&self) -> Ref<T> {
         // Relaxed: we hold a reference, so the object is there, and making one more
         // orders nothing.
-        let before = self.word.fetch_add(1, Relaxed);
+        let before = self.word().fetch_add(1, Relaxed);
         if before & COUNT >= MOST {
             // Taken back before the panic: who catches it again and again must not
             // get the count past its margin.
-            self.word.fetch_sub(1, Relaxed);
+            self.word().fetch_sub(1, Relaxed);
             panic!("RCU-3: over 2^31 references to one object");
         }
         Ref { object: self.object, _owns: PhantomData }
@@ -359,7 +399,7 @@ impl<T> Drop for Ref<T> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire fence below; what we did with the object
         // happened before it is freed.
-        if self.word.fetch_sub(1, Release) & COUNT == 1 {
+        if self.word().fetch_sub(1, Release) & COUNT == 1 {
             self.drop_slow();
         }
     }
@@ -412,16 +452,27 @@ mod tests {
         assert_eq!(**object, 7);
     }
 
+    /// RCU-3: the last reference may be one that a reader got.
+    #[test]
+    fn a_reader_s_reference_may_be_the_last() {
+        let place = crate::RcuPtr::new(Some(Ref::new(String::from("kept"))));
+        let got = place.get(&rcu::read_lock()).unwrap();
+        drop(place);
+        assert_eq!((&***got, got.count()), ("kept", 1), "RCU-3");
+        drop(got);
+        rcu::barrier();
+    }
+
     /// RCU-3: a count never runs into the marks, whoever forgets how many references.
     #[test]
     fn a_full_count_gives_no_more() {
         let object = Ref::new(());
-        object.word.store(MOST, Relaxed);
+        object.word().store(MOST, Relaxed);
         assert!(object.try_get().is_none(), "RCU-3: by a reader");
         let clone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| object.clone()));
         assert!(clone.is_err(), "RCU-3: by a holder");
         assert_eq!(u64::from(object.count()), MOST, "RCU-3: the attempts left no trace");
-        object.word.store(1, Relaxed);
+        object.word().store(1, Relaxed);
     }
 
     /// RCU-1: the value is dropped after a grace period, not with the last reference.

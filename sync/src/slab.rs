@@ -15,9 +15,8 @@ use std::ptr::NonNull;
 /// The unit of sizes, and the alignment of every object.
 pub(crate) const LINE: usize = 64;
 
-/// Allocates memory for `layout`, aligned to a cache line.
+/// Allocates memory for `layout`, aligned to a cache line at least.
 pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
-    debug_assert!(layout.align() <= LINE);
     #[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
     if let Some(class) = pages::class_of(layout) {
         return pages::allocate(class);
@@ -113,7 +112,7 @@ mod pages {
     #[inline]
     pub(super) fn class_of(layout: Layout) -> Option<usize> {
         let class = layout.size().div_ceil(LINE) - 1;
-        (class < CLASSES).then_some(class)
+        (class < CLASSES && layout.align() <= LINE).then_some(class)
     }
 
     pub(super) fn allocate(class: usize) -> NonNull<u8> {

@@ -139,7 +139,7 @@ impl<T> Buckets<T> {
                 // SAFETY: nobody else uses the table any more, so each reference on a
                 // chain is taken back once, here.
                 let object = unsafe { Ref::from_raw(object) };
-                at = object.hash_next.load(Relaxed);
+                at = object.hash_next().load(Relaxed);
                 object.clear(Flag::HASHED);
             }
         }
@@ -273,7 +273,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             // SAFETY: on a locked chain, hence alive: the table holds a reference,
             // and it goes with the object to the new chain.
             let object = unsafe { &*at };
-            let next = object.hash_next.load(Relaxed);
+            let next = object.hash_next().load(Relaxed);
             let target = to.index(object.hash());
             // LOCK-1: buckets of an old array are locked before those of the new.
             let _to_held = Held::new(self.rank, true);
@@ -283,7 +283,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             let first = to.head(target).load(Relaxed).map_addr(|address| address & !MARKS);
             // Release: pairs with the Acquire in `find`: a reader that is carried
             // over finds the new chain's objects initialised.
-            object.hash_next.store(first, Release);
+            object.hash_next().store(first, Release);
             to.set_first(target, at, Release);
             to.unlock(target);
             at = next;

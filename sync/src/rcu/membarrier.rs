@@ -20,8 +20,10 @@ static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// first `light`.
 pub(super) fn init() {
     if MODE.load(Relaxed) == UNKNOWN {
-        // Two threads at once come to the same answer: registering twice is allowed.
-        MODE.store(if register() { MEMBARRIER } else { FENCE }, Relaxed);
+        let mode = if register() { MEMBARRIER } else { FENCE };
+        // The first answer stays. A later one may differ (a sandbox came in between),
+        // and readers that rely on membarrier would not be seen without it.
+        let _ = MODE.compare_exchange(UNKNOWN, mode, Relaxed, Relaxed);
     }
 }
 

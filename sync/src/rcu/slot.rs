@@ -1,7 +1,7 @@
 //! A reader's slot: the line it announces itself on, and what it retired.
 
 use std::cell::Cell;
-use std::sync::atomic::AtomicU32 as PlainU32;
+use std::sync::atomic::AtomicU64 as OwnU64;
 use std::time::Instant;
 
 #[cfg(loom)]
@@ -23,8 +23,9 @@ pub(super) struct Slot {
     /// The grace period the outermost read section began in, or [`QUIESCENT`].
     /// Written by its thread alone: the standard atomic, not the counting one.
     pub(super) epoch: PlainU64,
-    /// How many guards the thread holds. Its own, an atomic only to be `Sync`.
-    nesting: PlainU32,
+    /// How many guards the thread holds. Its own, an atomic only to be `Sync`; too
+    /// wide to overflow, however many guards are leaked.
+    nesting: OwnU64,
     pub(super) index: usize,
     /// What the thread retired since it last handed over a full bag.
     pub(super) bag: Mutex<Bag>,
@@ -89,7 +90,7 @@ impl Slot {
     pub(super) fn new(index: usize) -> Slot {
         Slot {
             epoch: PlainU64::new(QUIESCENT),
-            nesting: PlainU32::new(0),
+            nesting: OwnU64::new(0),
             index,
             bag: Mutex::default(),
             watch: Mutex::default(),
