@@ -38,6 +38,10 @@ pub(super) struct Slot {
 pub(super) struct Bag {
     pub(super) objects: Vec<Retired>,
     pub(super) bytes: usize,
+    /// A barrier waits for it.
+    pub(super) owed: bool,
+    /// A full one was sealed where nothing may be freed; the next occasion is to be used.
+    pub(super) due: bool,
 }
 
 /// What the domain has noticed about a reader.
