@@ -94,23 +94,24 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     /// The array is not counted: it is retired when its last chain has moved, and
     /// a locked chain has not. That holds it for as long as the lock is held.
     fn lock_head(&self, hash: u64) -> (NonNull<Shared<Buckets<T>>>, usize) {
-        let guard = crate::rcu::read_lock();
-        let mut buckets = self.buckets.load(&guard).expect("a table always has an array");
         loop {
-            let index = buckets.index(hash);
-            match buckets.try_lock(index) {
-                grow::TryLock::Locked => return (NonNull::from(buckets), index),
-                grow::TryLock::Moved => {
-                    buckets = buckets.next.load(&guard).expect("a moved chain has gone somewhere");
-                }
-                grow::TryLock::Busy => {
-                    let kept = buckets.try_get();
-                    drop(guard);
-                    if let Some(kept) = kept {
-                        kept.wait_unlocked(index);
+            let guard = crate::rcu::read_lock();
+            let mut buckets = self.buckets.load(&guard).expect("a table always has an array");
+            let index = loop {
+                let index = buckets.index(hash);
+                match buckets.try_lock(index) {
+                    grow::TryLock::Locked => return (NonNull::from(buckets), index),
+                    grow::TryLock::Moved => {
+                        let next = buckets.next.load(&guard);
+                        buckets = next.expect("a moved chain has gone somewhere");
                     }
-                    return self.lock_head(hash);
+                    grow::TryLock::Busy => break index,
                 }
+            };
+            let kept = buckets.try_get();
+            drop(guard);
+            if let Some(kept) = kept {
+                kept.wait_unlocked(index);
             }
         }
     }
@@ -232,9 +233,10 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         let object = Ref::into_raw(object);
         // SAFETY: the table's reference keeps it alive.
         let next = unsafe { object.as_ref() }.hash_next();
-        next.store(self.first(), Relaxed);
-        // Release: pairs with the Acquire in `find`; the object and its link are
-        // there for whoever finds it.
+        // Release, both: pair with the Acquires in `find`. By the link comes a reader
+        // who stands on the object since it was on another chain, by the head
+        // everybody else; both find what they get to initialised.
+        next.store(self.first(), Release);
         self.buckets().set_first(self.index, object.as_ptr(), Release);
         self.table.grow.count(1);
     }

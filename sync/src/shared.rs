@@ -62,6 +62,7 @@ impl Flag {
     pub(crate) const HASHED: Flag = Flag(1 << 35);
     /// On an LRU list.
     pub(crate) const LISTED: Flag = Flag(1 << 36);
+    const LIST_NUMBER: u64 = 0xffff << 48;
     /// Passed over once by the shrinker, and not used since.
     pub(crate) const AGED: Flag = Flag(1 << 37);
 }
@@ -164,6 +165,29 @@ impl<T> Shared<T> {
             wait::wake_all(self.address());
         }
         before & flag.0 != 0
+    }
+
+    /// Marks the object as on the list number `list`, unless it is on one.
+    pub(crate) fn set_listed(&self, list: u16) -> bool {
+        let mut word = self.word().load(Relaxed);
+        while word & Flag::LISTED.0 == 0 {
+            let listed = word | Flag::LISTED.0 | u64::from(list) << 48;
+            match self.word().compare_exchange_weak(word, listed, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// True if the object is on the list number `list`.
+    pub(crate) fn is_listed(&self, list: u16) -> bool {
+        let word = self.word().load(Acquire);
+        word & Flag::LISTED.0 != 0 && word >> 48 == u64::from(list)
+    }
+
+    pub(crate) fn clear_listed(&self) {
+        self.clear(Flag(Flag::LISTED.0 | Flag::LIST_NUMBER));
     }
 
     /// Sleeps until `flag` is clear.

@@ -268,6 +268,16 @@ mod pages {
         }
 
         #[test]
+        fn wider_alignments_are_kept() {
+            let layout = Layout::from_size_align(LINE, 4 * LINE).unwrap();
+            for object in [(); 8].map(|()| super::super::allocate(layout)) {
+                assert!(object.as_ptr().addr().is_multiple_of(4 * LINE));
+                // SAFETY: allocated above with this layout, used by nobody.
+                unsafe { super::super::free(object, layout) };
+            }
+        }
+
+        #[test]
         fn slots_travel_between_threads() {
             let layout = Layout::from_size_align(3 * LINE, LINE).unwrap();
             struct Objects(Vec<NonNull<u8>>);

@@ -129,6 +129,14 @@ impl<T> Buckets<T> {
         }
     }
 
+    /// Locks a head whose chain has not moved and will not, sleeping if need be.
+    fn wait_lock(&self, index: usize) -> LockedHead<'_, T> {
+        while !matches!(self.try_lock(index), TryLock::Locked) {
+            self.wait_unlocked(index);
+        }
+        LockedHead { buckets: self, index }
+    }
+
     /// Gives up every reference. Only the last owner of the table calls it.
     pub(super) fn drop_chains(&self) {
         for index in 0..self.heads.len() {
@@ -146,6 +154,18 @@ impl<T> Buckets<T> {
         if let Some(next) = self.next.swap(None) {
             next.drop_chains();
         }
+    }
+}
+
+/// A head locked by whoever moves a chain.
+struct LockedHead<'a, T> {
+    buckets: &'a Buckets<T>,
+    index: usize,
+}
+
+impl<T> Drop for LockedHead<'_, T> {
+    fn drop(&mut self) {
+        self.buckets.unlock(self.index);
     }
 }
 
@@ -265,32 +285,30 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
 
     fn move_chain(&self, from: &Buckets<T>, to: &Buckets<T>, index: usize) {
         let _from_held = Held::new(self.rank, false);
-        while !matches!(from.try_lock(index), TryLock::Locked) {
-            from.wait_unlocked(index);
-        }
+        let _from_locked = from.wait_lock(index);
         let mut at = from.head(index).load(Relaxed).map_addr(|address| address & !MARKS);
         while at.addr() & END == 0 {
             // SAFETY: on a locked chain, hence alive: the table holds a reference,
             // and it goes with the object to the new chain.
             let object = unsafe { &*at };
             let next = object.hash_next().load(Relaxed);
+            // Foreign code: if it panics, both chains are as whole as between two moves.
             let target = to.index(object.hash());
             // LOCK-1: buckets of an old array are locked before those of the new.
             let _to_held = Held::new(self.rank, true);
-            while !matches!(to.try_lock(target), TryLock::Locked) {
-                to.wait_unlocked(target);
-            }
+            let _to_locked = to.wait_lock(target);
             let first = to.head(target).load(Relaxed).map_addr(|address| address & !MARKS);
             // Release: pairs with the Acquire in `find`: a reader that is carried
             // over finds the new chain's objects initialised.
             object.hash_next().store(first, Release);
             to.set_first(target, at, Release);
-            to.unlock(target);
+            // Off the old chain before the new one's lock is given up: whoever removes
+            // it there must leave nothing behind for readers to find it by (RCU-1).
+            from.set_first(index, next, Release);
             at = next;
         }
         // Release: whoever sees the mark sees the chain in its new place.
         let marker = end_marker::<T>(index).map_addr(|address| address | MOVED);
         from.set_first(index, marker, Release);
-        from.unlock(index);
     }
 }

@@ -138,6 +138,34 @@ fn readers_find_what_stays_while_all_else_moves() {
     assert_eq!(live.load(Relaxed), 0, "RCU-1: all freed");
 }
 
+/// RCU-1: a `hash` that panics while a chain moves leaves every object on one chain.
+#[test]
+fn a_panic_while_a_chain_moves_frees_nothing_twice() {
+    struct Moody(u64, Arc<AtomicBool>, #[expect(dead_code, reason = "for its drop")] Item);
+    impl HashKey for Moody {
+        fn hash(&self) -> u64 {
+            assert!(self.0 != 1 || !self.1.load(Relaxed), "not now");
+            self.0 % 2
+        }
+    }
+    let (live, bad) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+    let table = RcuHash::new(Rank::DentryBucket);
+    let item = |key| Item { key, live: Arc::clone(&live) };
+    for key in 0..4 {
+        live.fetch_add(1, Relaxed);
+        table.lock(key % 2).insert(Ref::new(Moody(key, bad.clone(), item(key))));
+    }
+    table.resize(512);
+    bad.store(true, Relaxed);
+    let moving = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.move_some()));
+    assert!(moving.is_err());
+    bad.store(false, Relaxed);
+    assert!(table.lock(0).find(|object| object.0 == 0).is_some(), "still there, and not locked");
+    drop(table);
+    rcu::barrier();
+    assert_eq!(live.load(Relaxed), 0, "RCU-1: each freed once");
+}
+
 const SIZES: [usize; 4] = [256, 4096, 512, 16384];
 
 /// How much a stress test does: `RCUWALK_STRESS_OPS` overrules, Miri does little.
