@@ -19,7 +19,7 @@ pub(super) const SMALLEST: usize = if cfg!(loom) { 2 } else { 256 };
 /// Chains a locker moves while the table is changing its size.
 const STRIDE: usize = 32;
 /// How often a thread compares the number of objects with the size of the array.
-const CHECK_EVERY: u64 = 64;
+const CHECK_EVERY: u64 = if cfg!(loom) { 1 } else { 64 };
 
 /// One array of heads.
 pub(super) struct Buckets<T> {
