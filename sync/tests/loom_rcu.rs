@@ -1,4 +1,26 @@
 //! RCU-1 and the publishing of pointers, in every order that loom tries.
+//!
+//! Each line was weakened once, and this is what failed (with others, mostly):
+//!
+//! | weakened                                    | caught by                              |
+//! |---------------------------------------------|----------------------------------------|
+//! | `light` or `heavy` gone, or only AcqRel     | `a_barrier_waits_for_the_reader`       |
+//! | `heavy` gone in `synchronize`               | `synchronize_waits_for_the_reader`     |
+//! | reader's stamp stored after `light`         | `a_slot_changes_hands`                 |
+//! | reader's stamp Relaxed                      | `a_reader_that_comes_back_has_left_before` |
+//! | `exit` Relaxed; scan Relaxed                | `a_barrier_waits_for_the_reader`       |
+//! | `next_period` Relaxed                       | `whoever_frees_waits_for_the_readers`  |
+//! | `next_period` returns the number before     | `a_barrier_waits_for_the_reader`       |
+//! | a bag freed one period early                | `a_barrier_waits_for_the_reader`       |
+//! | `synchronize` content one period early      | `a_barrier_waits_for_the_reader`       |
+//! | bags taken after the fence, or the scan     | `whoever_frees_waits_for_the_readers`  |
+//! | nesting ignored on entry, or on exit        | `a_nested_section_does_not_end_the_outer_one` |
+//! | `RcuPtr::swap` no Release, `load` Relaxed   | `a_reader_finds_old_or_new_and_keeps_it` |
+//!
+//! Two survive. The Acquire of a reader's period: here `light` is a full fence, which
+//! includes it; with membarrier it is not, and a weakly ordered CPU needs it. The
+//! Acquire of `RcuPtr::swap`: who takes an object out has it from the place's last
+//! writer by way of a lock in every model.
 #![cfg(loom)]
 
 mod loom_support;

@@ -1,4 +1,9 @@
 //! SEQ-1: several words, read as of one moment.
+//!
+//! `a_rename_is_never_seen_half_done` fails when any one of these is weakened: the
+//! Acquire of `sample`, the fence in `read_retry` and its comparison, the fence in
+//! `write`, the Release at the section's end, the refusal of odd counts.
+//! `writers_of_a_seqlock_take_turns` fails when the lock goes before the section ends.
 #![cfg(loom)]
 
 mod loom_support;

@@ -1,4 +1,23 @@
 //! RCU-3 and the one word of a shared object: count, lock, marks and who waits.
+//!
+//! Each line was weakened once, and this is what failed (with others, mostly):
+//!
+//! | weakened                                    | caught by                              |
+//! |---------------------------------------------|----------------------------------------|
+//! | `try_get` without the look at DEAD          | `either_killed_or_got`                 |
+//! | `try_get` from zero                         | `a_reference_is_got_before_the_last_drop_or_not_at_all` |
+//! | `kill_if_count_is` no Acquire               | `a_killer_sees_what_was_done_before`   |
+//! | `kill_if_count_is` no Release, `is_dead` Relaxed | `the_dead_were_left_in_order`     |
+//! | `kill_if_count_is` without the look at DEAD | `an_object_is_killed_once`             |
+//! | `set` as a load and a store                 | `a_mark_is_set_once`                   |
+//! | lock no Acquire; unlock no Release          | `the_lock_excludes_and_wakes`          |
+//! | unlock or `clear` does not wake; WAITERS not marked | `lock_and_mark_wake_each_others_waiters` |
+//! | wake without the queue's lock; wake one     | `lock_and_mark_wake_each_others_waiters` |
+//! | `clear` no Release; `has` Relaxed; the waiter's first look Relaxed | `waiters_see_what_was_done_before_the_mark_went` |
+//!
+//! Two survive. The fence before freeing: the locks of the domain order that, too, in
+//! every model. The Acquire of `try_get`: nothing in the interface tells which drops
+//! came before it; it stays for whoever reasons from `count`.
 #![cfg(loom)]
 
 mod loom_support;
