@@ -33,6 +33,16 @@ pub(crate) fn outcomes<T: Ord + Send + 'static>(
     run(Builder::new(), model)
 }
 
+/// As `outcomes`, with `least` preemptions or more: for what fewer cannot bring about.
+pub(crate) fn outcomes_at<T: Ord + Send + 'static>(
+    least: usize,
+    model: impl Fn() -> T + Send + Sync + 'static,
+) -> BTreeSet<T> {
+    let mut builder = Builder::new();
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.max(least));
+    run(builder, model)
+}
+
 fn run<T: Ord + Send + 'static>(
     builder: Builder,
     model: impl Fn() -> T + Send + Sync + 'static,
