@@ -107,29 +107,27 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     /// The array is not counted: it is retired when its last chain has moved, and
     /// a locked chain has not. That holds it for as long as the lock is held.
     fn lock_head(&self, hash: u64) -> (NonNull<Shared<Buckets<T>>>, usize) {
-        let guard = crate::rcu::read_lock();
-        let mut buckets = self
-            .buckets
-            .load(&guard)
-            .expect("a table always has an array");
         loop {
-            let index = buckets.index(hash);
-            match buckets.try_lock(index) {
-                grow::TryLock::Locked => return (NonNull::from(buckets), index),
-                grow::TryLock::Moved => {
-                    buckets = buckets
-                        .next
-                        .load(&guard)
-                        .expect("a moved chain has gone somewhere");
-                }
-                grow::TryLock::Busy => {
-                    let kept = buckets.try_get();
-                    drop(guard);
-                    if let Some(kept) = kept {
-                        kept.wait_unlocked(index);
+            let guard = crate::rcu::read_lock();
+            let mut buckets = self
+                .buckets
+                .load(&guard)
+                .expect("a table always has an array");
+            let index = loop {
+                let index = buckets.index(hash);
+                match buckets.try_lock(index) {
+                    grow::TryLock::Locked => return (NonNull::from(buckets), index),
+                    grow::TryLock::Moved => {
+                        let next = buckets.next.load(&guard);
+                        buckets = next.expect("a moved chain has gone somewhere");
                     }
-                    return self.lock_head(hash);
+                    grow::TryLock::Busy => break index,
                 }
+            };
+            let kept = buckets.try_get();
+            drop(guard);
+            if let Some(kept) = kept {
+                kept.wait_unlocked(index);
             }
         }
     }
@@ -170,22 +168,35 @@ impl<'g, T: HashKey> View<'g, T> {
         hash: u64,
         mut wanted: impl FnMut(&'g Shared<T>) -> bool,
     ) -> Option<&'g Shared<T>> {
-        self.find_at_once(hash, &mut wanted)
-            .or_else(|| self.find_again(hash, &mut wanted))
+        let index = grow::index(hash, self.mask);
+        match self.look_along(index, &mut wanted) {
+            Ok(found) => Some(found),
+            Err(end) if end == end_of(index) => None,
+            Err(_) => self.find_again(hash, &mut wanted),
+        }
     }
 
-    /// As [`find`](Self::find), but gives up at the end of the chain it begins on,
-    /// even if that is not the chain of `hash`: for who has a slow path of its own.
+    /// As [`find`](Self::find), but gives up at the end of the chain, even if that is
+    /// another one's: for who has a slow path of its own.
     #[inline(always)]
     pub fn find_at_once(
         self,
         hash: u64,
-        mut wanted: impl FnMut(&'g Shared<T>) -> bool,
+        wanted: impl FnMut(&'g Shared<T>) -> bool,
     ) -> Option<&'g Shared<T>> {
-        let index = grow::index(hash, self.mask);
+        self.look_along(grow::index(hash, self.mask), wanted).ok()
+    }
+
+    /// The first object wanted on a chain, or the marker that the walk along it ended in.
+    #[inline(always)]
+    fn look_along(
+        self,
+        index: usize,
+        mut wanted: impl FnMut(&'g Shared<T>) -> bool,
+    ) -> Result<&'g Shared<T>, usize> {
         debug_assert!(index < self.heads.len());
-        // SAFETY: the array has `mask + 1` heads (`Buckets::new`), and the index is
-        // `hash` under that mask.
+        // SAFETY: the array has `mask + 1` heads (`Buckets::new`), and the index is some
+        // number under that mask.
         let head = unsafe { self.heads.get_unchecked(index) };
         // Acquire: pairs with the Release of every store that links an object.
         let mut at = head.load(Acquire).map_addr(|address| address & !MARKS);
@@ -195,16 +206,16 @@ impl<'g, T: HashKey> View<'g, T> {
             // grace period, which `guard` holds open for 'g.
             let object: &'g Shared<T> = unsafe { &*at };
             if wanted(object) {
-                return Some(object);
+                return Ok(object);
             }
             // Acquire: as above.
-            at = object.hash_next.load(Acquire);
+            at = object.hash_next().load(Acquire);
         }
-        None
+        Err(at.addr())
     }
 
-    /// Once more, looking at where the chain ends: in another bucket's marker if an
-    /// object we stood on was moved, or the whole chain was.
+    /// The chain ended in another bucket's marker: an object we stood on was moved, or
+    /// the whole chain was.
     #[cold]
     fn find_again(
         self,
@@ -222,12 +233,12 @@ impl<'g, T: HashKey> View<'g, T> {
             }
             let mut at = head.map_addr(|address| address & !MARKS);
             while at.addr() & END == 0 {
-                // SAFETY: as in `find`.
+                // SAFETY: as in `look_along`.
                 let object: &'g Shared<T> = unsafe { &*at };
                 if wanted(object) {
                     return Some(object);
                 }
-                at = object.hash_next.load(Acquire);
+                at = object.hash_next().load(Acquire);
             }
             if at.addr() == end_of(index) {
                 return None;
@@ -257,7 +268,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
             if wanted(object) {
                 return Some(object);
             }
-            at = object.hash_next.load(Relaxed);
+            at = object.hash_next().load(Relaxed);
         }
         None
     }
@@ -279,10 +290,11 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         );
         let object = Ref::into_raw(object);
         // SAFETY: the table's reference keeps it alive.
-        let next = unsafe { &object.as_ref().hash_next };
-        next.store(self.first(), Relaxed);
-        // Release: pairs with the Acquire in `find`; the object and its link are
-        // there for whoever finds it.
+        let next = unsafe { object.as_ref() }.hash_next();
+        // Release, both: pair with the Acquires in `find`. By the link comes a reader
+        // who stands on the object since it was on another chain, by the head
+        // everybody else; both find what they get to initialised.
+        next.store(self.first(), Release);
         self.buckets()
             .set_first(self.index, object.as_ptr(), Release);
         self.table.grow.count(1);
@@ -299,14 +311,14 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         let mut before: Option<&AtomicPtr<Shared<T>>> = None;
         let mut at = self.first();
         while at.addr() & END == 0 {
-            // SAFETY: as in `find`.
+            // SAFETY: as in `look_along`.
             let current = unsafe { &*at };
             if !wanted(current) {
-                before = Some(&current.hash_next);
-                at = current.hash_next.load(Relaxed);
+                before = Some(current.hash_next());
+                at = current.hash_next().load(Relaxed);
                 continue;
             }
-            let next = current.hash_next.load(Relaxed);
+            let next = current.hash_next().load(Relaxed);
             // Release: pairs with the Acquire in `find`; the next object was
             // published by whoever inserted it, and we pass that on.
             match before {

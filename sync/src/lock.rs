@@ -7,8 +7,14 @@
 //! what RCU retired runs foreign `Drop` code and waits until that is zero.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
+
+#[cfg(loom)]
+use loom::sync as imp;
+#[cfg(not(loom))]
+use std::sync as imp;
 
 use crate::atomic::note_store;
 use crate::rcu;
@@ -40,13 +46,26 @@ pub enum Rank {
     Lru,
 }
 
+#[cfg(not(loom))]
 thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
+#[cfg(loom)]
+loom::thread_local! {
+    static HELD: Cell<u32> = Cell::new(0);
+}
+
+/// Beside the count: RCU has something to free once no lock is held any more.
+const FREE_LATER: u32 = 1 << 31;
 
 /// True if this thread holds none of the locks of this module.
 pub(crate) fn none_held() -> bool {
-    HELD.get() == 0
+    HELD.with(Cell::get) & !FREE_LATER == 0
+}
+
+/// Has [`rcu::free_due`] called when this thread gives back the last lock it holds.
+pub(crate) fn free_later() {
+    HELD.with(|held| held.set(held.get() | FREE_LATER));
 }
 
 /// RCU-2, checked in debug builds before anything that may sleep.
@@ -62,6 +81,8 @@ pub(crate) fn assert_may_sleep() {
 pub(crate) struct Held {
     #[cfg(debug_assertions)]
     rank: Rank,
+    /// Not `Send`: the books are this thread's.
+    _thread: PhantomData<*mut ()>,
 }
 
 impl Held {
@@ -73,10 +94,11 @@ impl Held {
         order::push(rank, same_rank_is_ordered);
         #[cfg(not(debug_assertions))]
         let _ = (rank, same_rank_is_ordered);
-        HELD.set(HELD.get() + 1);
+        HELD.with(|held| held.set(held.get() + 1));
         Held {
             #[cfg(debug_assertions)]
             rank,
+            _thread: PhantomData,
         }
     }
 }
@@ -84,9 +106,16 @@ impl Held {
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
-        HELD.set(HELD.get() - 1);
+        let now = HELD.with(|held| {
+            held.set(held.get() - 1);
+            held.get()
+        });
         #[cfg(debug_assertions)]
         order::pop(self.rank);
+        if now == FREE_LATER {
+            HELD.with(|held| held.set(0));
+            rcu::free_due();
+        }
     }
 }
 
@@ -95,12 +124,18 @@ mod order {
     use super::Rank;
     use std::cell::RefCell;
 
+    #[cfg(not(loom))]
     thread_local! {
         static RANKS: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
+    #[cfg(loom)]
+    loom::thread_local! {
+        static RANKS: RefCell<Vec<Rank>> = RefCell::new(Vec::new());
+    }
 
     pub(super) fn push(next: Rank, same_rank_is_ordered: bool) {
-        RANKS.with_borrow_mut(|held| {
+        RANKS.with(|held| {
+            let mut held = held.borrow_mut();
             if let Some(last) = held.iter().max() {
                 assert!(
                     *last < next || (same_rank_is_ordered && *last == next),
@@ -112,7 +147,8 @@ mod order {
     }
 
     pub(super) fn pop(rank: Rank) {
-        RANKS.with_borrow_mut(|held| {
+        RANKS.with(|held| {
+            let mut held = held.borrow_mut();
             let at = held
                 .iter()
                 .rposition(|r| *r == rank)
@@ -128,22 +164,32 @@ mod order {
 /// changed in steps that are each complete.
 pub struct Mutex<T> {
     rank: Rank,
-    inner: std::sync::Mutex<T>,
+    inner: imp::Mutex<T>,
 }
 
 /// A locked [`Mutex`].
 pub struct MutexGuard<'a, T> {
     // The lock is given back before the books are closed: fields drop in order.
-    inner: std::sync::MutexGuard<'a, T>,
+    inner: imp::MutexGuard<'a, T>,
     _held: Held,
 }
 
 impl<T> Mutex<T> {
     /// Unlocked.
+    #[cfg(not(loom))]
     pub const fn new(rank: Rank, value: T) -> Mutex<T> {
         Mutex {
             rank,
-            inner: std::sync::Mutex::new(value),
+            inner: imp::Mutex::new(value),
+        }
+    }
+
+    /// Unlocked.
+    #[cfg(loom)]
+    pub fn new(rank: Rank, value: T) -> Mutex<T> {
+        Mutex {
+            rank,
+            inner: imp::Mutex::new(value),
         }
     }
 
@@ -178,27 +224,37 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 #[doc(alias = "rw_semaphore")]
 pub struct RwLock<T> {
     rank: Rank,
-    inner: std::sync::RwLock<T>,
+    inner: imp::RwLock<T>,
 }
 
 /// A [`RwLock`] locked shared.
 pub struct ReadGuard<'a, T> {
-    inner: std::sync::RwLockReadGuard<'a, T>,
+    inner: imp::RwLockReadGuard<'a, T>,
     _held: Held,
 }
 
 /// A [`RwLock`] locked exclusively.
 pub struct WriteGuard<'a, T> {
-    inner: std::sync::RwLockWriteGuard<'a, T>,
+    inner: imp::RwLockWriteGuard<'a, T>,
     _held: Held,
 }
 
 impl<T> RwLock<T> {
     /// Unlocked.
+    #[cfg(not(loom))]
     pub const fn new(rank: Rank, value: T) -> RwLock<T> {
         RwLock {
             rank,
-            inner: std::sync::RwLock::new(value),
+            inner: imp::RwLock::new(value),
+        }
+    }
+
+    /// Unlocked.
+    #[cfg(loom)]
+    pub fn new(rank: Rank, value: T) -> RwLock<T> {
+        RwLock {
+            rank,
+            inner: imp::RwLock::new(value),
         }
     }
 

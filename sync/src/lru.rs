@@ -6,10 +6,10 @@
 //! address, and shards share nothing.
 
 use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
 
 use crate::atomic::*;
 use crate::lock::{Mutex, Rank};
-use crate::shared::Flag;
 use crate::{Ref, Shared};
 
 /// Neighbours on the list. Guarded by the shard's lock.
@@ -41,6 +41,7 @@ pub enum Verdict {
 #[doc(alias = "list_lru")]
 pub struct Lru<T> {
     shards: Box<[Shard<T>]>,
+    number: Number,
     weight: fn(&T) -> usize,
 }
 
@@ -58,8 +59,39 @@ struct List<T> {
 // SAFETY: the pointers are counted references to `Shared<T>`, as `Ref<T>` is.
 unsafe impl<T: Send + Sync> Send for List<T> {}
 
+/// What tells an [`Lru`] from every other live one; each object on it carries it.
+struct Number(u16);
+
+/// The next number never drawn, and those given back.
+static NUMBERS: std::sync::Mutex<(u32, Vec<u16>)> = std::sync::Mutex::new((0, Vec::new()));
+
+impl Number {
+    fn draw() -> Number {
+        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        Number(numbers.1.pop().unwrap_or_else(|| {
+            let fresh = u16::try_from(numbers.0).expect("at most 65536 LRUs at a time");
+            numbers.0 += 1;
+            fresh
+        }))
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        // The lists have been emptied: no object carries the number any more.
+        NUMBERS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .1
+            .push(self.0);
+    }
+}
+
 impl<T> Lru<T> {
     /// Empty lists. `weight` tells an object's bytes, the same each time it is asked.
+    ///
+    /// # Panics
+    /// If there are 65536 already.
     pub fn new(rank: Rank, shards: usize, weight: fn(&T) -> usize) -> Lru<T> {
         let list = || List {
             head: ptr::null_mut(),
@@ -71,6 +103,7 @@ impl<T> Lru<T> {
             shards: (0..shards.max(1))
                 .map(|_| Shard(Mutex::new(rank, list())))
                 .collect(),
+            number: Number::draw(),
             weight,
         }
     }
@@ -87,14 +120,16 @@ impl<T> Lru<T> {
         (spread >> 40) as usize % self.shards.len()
     }
 
-    /// Puts an object at the head of its shard, unless it is on it already.
+    /// Puts an object at the head of its shard, unless it is on a list already.
     /// Returns the shard's length and weight, to hold against a budget.
     #[doc(alias = "list_lru_add")]
     pub fn insert(&self, object: Ref<T>) -> (usize, usize) {
+        // Before anything changes: it is foreign code, and may panic.
+        let weight = (self.weight)(&object);
         let mut list = self.shards[self.shard_of(&object)].0.lock();
-        if object.set(Flag::LISTED) {
+        if object.set_listed(self.number.0) {
             list.len += 1;
-            list.weight += (self.weight)(&object);
+            list.weight += weight;
             list.push_head(Ref::into_raw(object));
         }
         (list.len, list.weight)
@@ -104,7 +139,8 @@ impl<T> Lru<T> {
     #[doc(alias = "list_lru_del")]
     pub fn remove(&self, object: &Shared<T>) -> Option<Ref<T>> {
         let mut list = self.shards[self.shard_of(object)].0.lock();
-        if !object.has(Flag::LISTED) {
+        // Not any list: the object's neighbours on another are behind another lock.
+        if !object.is_listed(self.number.0) {
             return None;
         }
         Some(self.take(&mut list, NonNull::from(object)))
@@ -156,13 +192,15 @@ impl<T> Lru<T> {
     }
 
     fn take(&self, list: &mut List<T>, object: NonNull<Shared<T>>) -> Ref<T> {
+        // SAFETY: on the list, hence alive. Asked first: it is foreign code, and may panic.
+        let weight = (self.weight)(unsafe { object.as_ref() });
         list.unlink(object);
         // SAFETY: the list put the reference there with `into_raw`, and unlinking it
         // under the lock makes this the only time that it is taken back.
         let object = unsafe { Ref::from_raw(object) };
         list.len -= 1;
-        list.weight -= (self.weight)(&object);
-        object.clear(Flag::LISTED);
+        list.weight = list.weight.saturating_sub(weight);
+        object.clear_listed();
         object
     }
 }
@@ -170,13 +208,13 @@ impl<T> Lru<T> {
 impl<T> List<T> {
     fn push_head(&mut self, object: NonNull<Shared<T>>) {
         // SAFETY: the caller hands over an object that it or the list keeps alive.
-        let links = unsafe { &object.as_ref().lru };
+        let links = unsafe { object.as_ref() }.lru();
         links.towards_head.store(ptr::null_mut(), Relaxed);
         links.towards_tail.store(self.head, Relaxed);
         match NonNull::new(self.head) {
             // SAFETY: on the list, hence alive.
             Some(head) => unsafe { head.as_ref() }
-                .lru
+                .lru()
                 .towards_head
                 .store(object.as_ptr(), Relaxed),
             None => self.tail = object.as_ptr(),
@@ -186,13 +224,13 @@ impl<T> List<T> {
 
     fn unlink(&mut self, object: NonNull<Shared<T>>) {
         // SAFETY: on the list, hence alive.
-        let links = unsafe { &object.as_ref().lru };
+        let links = unsafe { object.as_ref() }.lru();
         let headward = links.towards_head.load(Relaxed);
         let tailward = links.towards_tail.load(Relaxed);
         match NonNull::new(headward) {
             // SAFETY: on the list, hence alive.
             Some(other) => unsafe { other.as_ref() }
-                .lru
+                .lru()
                 .towards_tail
                 .store(tailward, Relaxed),
             None => self.head = tailward,
@@ -200,7 +238,7 @@ impl<T> List<T> {
         match NonNull::new(tailward) {
             // SAFETY: on the list, hence alive.
             Some(other) => unsafe { other.as_ref() }
-                .lru
+                .lru()
                 .towards_head
                 .store(headward, Relaxed),
             None => self.tail = headward,
@@ -247,5 +285,52 @@ mod tests {
         assert_eq!(objects[3].count(), 1, "the list gave its reference back");
         drop(lru);
         assert_eq!(objects[0].count(), 1);
+    }
+
+    /// RCU-3: a list gives back the references that it holds, and no other list's.
+    #[test]
+    fn an_object_is_taken_from_the_list_it_is_on() {
+        let [a, b] = [(); 2].map(|()| Lru::new(Rank::Lru, 1, |_: &u32| 10));
+        let objects: Vec<_> = (0..3).map(Ref::new).collect();
+        for object in &objects {
+            a.insert(object.clone());
+        }
+        b.insert(objects[1].clone());
+        assert!(
+            b.remove(&objects[1]).is_none(),
+            "RCU-3: it is on the other list"
+        );
+        assert_eq!((a.size(), b.size()), ((3, 30), (0, 0)));
+        assert!(a.remove(&objects[1]).is_some());
+        assert_eq!(objects[1].count(), 1);
+    }
+
+    /// RCU-3: a weight that cannot be told leaves an object off the list, and on it.
+    #[test]
+    fn a_panic_in_weight_changes_nothing() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        use std::sync::atomic::AtomicBool;
+
+        let lru = Lru::new(Rank::Lru, 1, |heavy: &AtomicBool| {
+            assert!(!heavy.load(Relaxed), "too heavy");
+            10
+        });
+        let object = Ref::new(AtomicBool::new(true));
+        assert!(catch_unwind(AssertUnwindSafe(|| lru.insert(object.clone()))).is_err());
+        assert!(
+            lru.remove(&object).is_none(),
+            "RCU-3: it never was on the list"
+        );
+        object.store(false, Relaxed);
+        lru.insert(object.clone());
+        object.store(true, Relaxed);
+        assert!(catch_unwind(AssertUnwindSafe(|| lru.remove(&object))).is_err());
+        assert_eq!(
+            (lru.size(), object.count()),
+            ((1, 10), 2),
+            "RCU-3: it still is"
+        );
+        object.store(false, Relaxed);
+        assert!(lru.remove(&object).is_some());
     }
 }

@@ -108,6 +108,12 @@ pub(crate) unsafe fn retire(object: *mut (), bytes: usize, free: unsafe fn(*mut 
     );
 }
 
+/// Frees what this thread could not free while it held a lock.
+#[cold]
+pub(crate) fn free_due() {
+    domain().free_due(slot::this_thread());
+}
+
 /// Waits for a grace period.
 ///
 /// # Panics
@@ -127,6 +133,12 @@ pub fn synchronize() {
 pub fn barrier() {
     crate::lock::assert_may_sleep();
     domain().barrier();
+}
+
+/// Ends this thread's part in RCU, for models: elsewhere the thread's end does it.
+#[cfg(loom)]
+pub fn leave() {
+    slot::leave();
 }
 
 /// What RCU has been doing.

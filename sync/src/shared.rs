@@ -10,8 +10,10 @@
 //! under a guard keeps a valid `&Shared<T>` until the guard ends.
 
 use std::alloc::Layout;
+use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::RefUnwindSafe;
 use std::ptr::NonNull;
 
 use crate::atomic::*;
@@ -22,18 +24,25 @@ use crate::{rcu, slab, wait};
 ///
 /// The hash link and the word lead, so that a value whose first 48 bytes are the
 /// hot ones fills one cache line with them.
+///
+/// The cell is for the end: a reference made from `&Shared` may be the last one, and
+/// then frees through a pointer that came from a shared borrow.
 #[doc(alias("lockref", "kref"))]
+#[repr(transparent)]
+pub struct Shared<T>(UnsafeCell<Inner<T>>);
+
 #[repr(C, align(64))]
-pub struct Shared<T> {
-    /// The chain of [`RcuHash`](crate::RcuHash) this object is on.
-    pub(crate) hash_next: AtomicPtr<Shared<T>>,
+struct Inner<T> {
+    hash_next: AtomicPtr<Shared<T>>,
     word: AtomicU64,
     value: T,
-    /// The list of [`Lru`](crate::Lru) this object is on.
-    pub(crate) lru: crate::lru::Links<T>,
+    lru: crate::lru::Links<T>,
 }
 
 const COUNT: u64 = u32::MAX as u64;
+/// No more references than this, with as many again as a margin for threads that
+/// are past the check.
+const MOST: u64 = COUNT / 2;
 const DEAD: u64 = 1 << 32;
 const LOCKED: u64 = 1 << 33;
 const WAITERS: u64 = 1 << 34;
@@ -53,25 +62,54 @@ impl Flag {
     pub(crate) const HASHED: Flag = Flag(1 << 35);
     /// On an LRU list.
     pub(crate) const LISTED: Flag = Flag(1 << 36);
+    const LIST_NUMBER: u64 = 0xffff << 48;
     /// Passed over once by the shrinker, and not used since.
     pub(crate) const AGED: Flag = Flag(1 << 37);
 }
 
+// SAFETY: `&Shared<T>` gives `&T`, and a `Ref<T>` that may drop the `T` on any thread.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T: RefUnwindSafe> RefUnwindSafe for Shared<T> {}
+
 impl<T> Shared<T> {
+    #[inline]
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: initialised by `Ref::new`; nobody changes it by `&mut` before `free`,
+        // which nobody's `&Shared` outlives (RCU-1, RCU-3).
+        unsafe { &*self.0.get() }
+    }
+
+    #[inline]
+    fn word(&self) -> &AtomicU64 {
+        &self.inner().word
+    }
+
+    /// The chain of [`RcuHash`](crate::RcuHash) this object is on.
+    #[inline]
+    pub(crate) fn hash_next(&self) -> &AtomicPtr<Shared<T>> {
+        &self.inner().hash_next
+    }
+
+    /// The list of [`Lru`](crate::Lru) this object is on.
+    pub(crate) fn lru(&self) -> &crate::lru::Links<T> {
+        &self.inner().lru
+    }
+
     /// Takes a reference, unless the object is dead or unreferenced.
     #[inline]
     #[doc(alias("lockref_get_not_dead", "igrab", "legitimize_path"))]
     pub fn try_get(&self) -> Option<Ref<T>> {
-        let mut word = self.word.load(Relaxed);
+        let mut word = self.word().load(Relaxed);
         loop {
-            // A full count fails too: the next one would run into the marks.
-            if word & DEAD != 0 || matches!(word & COUNT, 0 | COUNT) {
+            // A full count fails too: many more would run into the marks.
+            if word & DEAD != 0 || word & COUNT == 0 || word & COUNT >= MOST {
                 return None;
             }
             // Acquire: pairs with the Release in `kill_if_count_is` and in `Ref`'s
             // drop; whoever gets a reference sees the object as its last owner left it.
             match self
-                .word
+                .word()
                 .compare_exchange_weak(word, word + 1, Acquire, Relaxed)
             {
                 Ok(_) => {
@@ -87,7 +125,7 @@ impl<T> Shared<T> {
 
     /// How many references there are, at this moment.
     pub fn count(&self) -> u32 {
-        self.word.load(Relaxed) as u32
+        self.word().load(Relaxed) as u32
     }
 
     /// Marks the object dead if exactly `count` references exist. From then on
@@ -96,12 +134,14 @@ impl<T> Shared<T> {
     /// True if this call killed it.
     #[doc(alias = "lockref_mark_dead")]
     pub fn kill_if_count_is(&self, count: u32) -> bool {
-        let mut word = self.word.load(Relaxed);
+        let mut word = self.word().load(Relaxed);
         while word & DEAD == 0 && word & COUNT == u64::from(count) {
-            // Release: pairs with the Acquire in `is_dead`.
+            // AcqRel: Release pairs with the Acquire in `is_dead`; Acquire with the
+            // Release of `Ref`'s drop: the killer sees what the references that are
+            // gone have done.
             match self
-                .word
-                .compare_exchange_weak(word, word | DEAD, Release, Relaxed)
+                .word()
+                .compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed)
             {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -114,28 +154,54 @@ impl<T> Shared<T> {
     #[inline]
     pub fn is_dead(&self) -> bool {
         // Acquire: pairs with the Release in `kill_if_count_is`.
-        self.word.load(Acquire) & DEAD != 0
+        self.word().load(Acquire) & DEAD != 0
     }
 
     /// Whether `flag` is set.
     #[inline]
     pub fn has(&self, flag: Flag) -> bool {
         // Acquire: pairs with the Release in `set` and `clear`.
-        self.word.load(Acquire) & flag.0 != 0
+        self.word().load(Acquire) & flag.0 != 0
     }
 
     /// Sets `flag`; true if it was not set before.
     pub fn set(&self, flag: Flag) -> bool {
-        self.word.fetch_or(flag.0, AcqRel) & flag.0 == 0
+        self.word().fetch_or(flag.0, AcqRel) & flag.0 == 0
     }
 
     /// Clears `flag` and wakes who waits for that; true if it was set before.
     pub fn clear(&self, flag: Flag) -> bool {
-        let before = self.word.fetch_and(!(flag.0 | WAITERS), AcqRel);
+        let before = self.word().fetch_and(!(flag.0 | WAITERS), AcqRel);
         if before & WAITERS != 0 {
             wait::wake_all(self.address());
         }
         before & flag.0 != 0
+    }
+
+    /// Marks the object as on the list number `list`, unless it is on one.
+    pub(crate) fn set_listed(&self, list: u16) -> bool {
+        let mut word = self.word().load(Relaxed);
+        while word & Flag::LISTED.0 == 0 {
+            let listed = word | Flag::LISTED.0 | u64::from(list) << 48;
+            match self
+                .word()
+                .compare_exchange_weak(word, listed, AcqRel, Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// True if the object is on the list number `list`.
+    pub(crate) fn is_listed(&self, list: u16) -> bool {
+        let word = self.word().load(Acquire);
+        word & Flag::LISTED.0 != 0 && word >> 48 == u64::from(list)
+    }
+
+    pub(crate) fn clear_listed(&self) {
+        self.clear(Flag(Flag::LISTED.0 | Flag::LIST_NUMBER));
     }
 
     /// Sleeps until `flag` is clear.
@@ -152,15 +218,15 @@ impl<T> Shared<T> {
     /// its last use is not written to (WALK-2).
     #[inline]
     pub fn mark_used(&self) {
-        if self.word.load(Relaxed) & Flag::AGED.0 != 0 {
-            self.word.fetch_and(!Flag::AGED.0, Relaxed);
+        if self.word().load(Relaxed) & Flag::AGED.0 != 0 {
+            self.word().fetch_and(!Flag::AGED.0, Relaxed);
         }
     }
 
     /// Marks the object as next to go. True if it was marked before and not used
     /// since: its second chance is over.
     pub fn age(&self) -> bool {
-        self.word.fetch_or(Flag::AGED.0, Relaxed) & Flag::AGED.0 != 0
+        self.word().fetch_or(Flag::AGED.0, Relaxed) & Flag::AGED.0 != 0
     }
 
     /// Takes the object's lock, which sleeps in the same word.
@@ -212,11 +278,11 @@ impl<T> Shared<T> {
     }
 
     fn try_lock_word(&self) -> bool {
-        let mut word = self.word.load(Relaxed);
+        let mut word = self.word().load(Relaxed);
         while word & LOCKED == 0 {
             // Acquire: pairs with the Release in `LockedShared::drop`.
             match self
-                .word
+                .word()
                 .compare_exchange_weak(word, word | LOCKED, Acquire, Relaxed)
             {
                 Ok(_) => return true,
@@ -228,10 +294,10 @@ impl<T> Shared<T> {
 
     /// True if none of `bits` is set; otherwise marks the word as waited for.
     fn unset_or_marked(&self, bits: u64) -> bool {
-        let mut word = self.word.load(Acquire);
+        let mut word = self.word().load(Acquire);
         while word & bits != 0 {
             match self
-                .word
+                .word()
                 .compare_exchange_weak(word, word | WAITERS, Relaxed, Acquire)
             {
                 Ok(_) => return false,
@@ -255,7 +321,7 @@ impl<T> Shared<T> {
 
     /// The place of the word, the links and the value: for tests of the layout.
     #[doc(hidden)]
-    pub const VALUE_OFFSET: usize = std::mem::offset_of!(Shared<T>, value);
+    pub const VALUE_OFFSET: usize = std::mem::offset_of!(Inner<T>, value);
 
     /// Bytes an object takes from the allocator.
     pub const BYTES: usize = size_of::<Shared<T>>();
@@ -265,11 +331,17 @@ impl<T> Deref for Shared<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        &self.value
+        &self.inner().value
     }
 }
 
-/// An object whose lock is held.
+/// An object whose lock is held. A guard belongs to its thread:
+///
+/// ```compile_fail
+/// let object = rcuwalk_sync::Ref::new(());
+/// let locked = object.lock(rcuwalk_sync::lock::Rank::Dentry);
+/// std::thread::scope(|scope| scope.spawn(|| drop(locked)));
+/// ```
 pub struct LockedShared<'a, T> {
     object: &'a Shared<T>,
     _held: Held,
@@ -285,7 +357,7 @@ impl<T> Deref for LockedShared<'_, T> {
 impl<T> Drop for LockedShared<'_, T> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `try_lock_word`.
-        let before = self.object.word.fetch_and(!(LOCKED | WAITERS), Release);
+        let before = self.object.word().fetch_and(!(LOCKED | WAITERS), Release);
         if before & WAITERS != 0 {
             wait::wake_all(self.object.address());
         }
@@ -316,12 +388,12 @@ impl<T: Send + Sync + 'static> Ref<T> {
         let object = slab::allocate(Layout::new::<Shared<T>>()).cast::<Shared<T>>();
         // SAFETY: freshly allocated with the layout of `Shared<T>`.
         unsafe {
-            object.write(Shared {
+            object.write(Shared(UnsafeCell::new(Inner {
                 hash_next: AtomicPtr::new(std::ptr::null_mut()),
                 word: AtomicU64::new(word),
                 value,
                 lru: crate::lru::Links::default(),
-            });
+            })));
         }
         Ref {
             object,
@@ -369,13 +441,13 @@ impl<T> Clone for Ref<T> {
     fn clone(&self) -> Ref<T> {
         // Relaxed: we hold a reference, so the object is there, and making one more
         // orders nothing.
-        let before = self.word.fetch_add(1, Relaxed);
-        // Half of the range as a margin: between this check and another thread's
-        // lie at most as many additions as there are threads.
-        assert!(
-            before & COUNT < COUNT / 2,
-            "RCU-3: over 2^31 references to one object"
-        );
+        let before = self.word().fetch_add(1, Relaxed);
+        if before & COUNT >= MOST {
+            // Taken back before the panic: who catches it again and again must not
+            // get the count past its margin.
+            self.word().fetch_sub(1, Relaxed);
+            panic!("RCU-3: over 2^31 references to one object");
+        }
         Ref {
             object: self.object,
             _owns: PhantomData,
@@ -389,7 +461,7 @@ impl<T> Drop for Ref<T> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire fence below; what we did with the object
         // happened before it is freed.
-        if self.word.fetch_sub(1, Release) & COUNT == 1 {
+        if self.word().fetch_sub(1, Release) & COUNT == 1 {
             self.drop_slow();
         }
     }
@@ -451,6 +523,33 @@ mod tests {
         assert_eq!(**object, 7);
     }
 
+    /// RCU-3: the last reference may be one that a reader got.
+    #[test]
+    fn a_reader_s_reference_may_be_the_last() {
+        let place = crate::RcuPtr::new(Some(Ref::new(String::from("kept"))));
+        let got = place.get(&rcu::read_lock()).unwrap();
+        drop(place);
+        assert_eq!((&***got, got.count()), ("kept", 1), "RCU-3");
+        drop(got);
+        rcu::barrier();
+    }
+
+    /// RCU-3: a count never runs into the marks, whoever forgets how many references.
+    #[test]
+    fn a_full_count_gives_no_more() {
+        let object = Ref::new(());
+        object.word().store(MOST, Relaxed);
+        assert!(object.try_get().is_none(), "RCU-3: by a reader");
+        let clone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| object.clone()));
+        assert!(clone.is_err(), "RCU-3: by a holder");
+        assert_eq!(
+            u64::from(object.count()),
+            MOST,
+            "RCU-3: the attempts left no trace"
+        );
+        object.word().store(1, Relaxed);
+    }
+
     /// RCU-1: the value is dropped after a grace period, not with the last reference.
     #[test]
     fn a_guard_outlives_the_last_reference() {
@@ -487,13 +586,14 @@ mod tests {
 
     #[test]
     fn the_lock_excludes() {
-        let object = Ref::new(std::cell::UnsafeCell::new(0u64).into_inner());
+        let rounds = if cfg!(miri) { 20 } else { 2000 };
+        let object = Ref::new(0u64);
         let total = Arc::new(std::sync::atomic::AtomicU64::new(0));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let (object, total) = (object.clone(), total.clone());
                 std::thread::spawn(move || {
-                    for _ in 0..2000 {
+                    for _ in 0..rounds {
                         let _locked = object.lock(Rank::Dentry);
                         // A lost update would show that two were inside at once.
                         let seen = total.load(Relaxed);
@@ -506,6 +606,6 @@ mod tests {
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
-        assert_eq!(total.load(Relaxed), 8000);
+        assert_eq!(total.load(Relaxed), 4 * rounds);
     }
 }

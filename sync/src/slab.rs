@@ -15,9 +15,8 @@ use std::ptr::NonNull;
 /// The unit of sizes, and the alignment of every object.
 pub(crate) const LINE: usize = 64;
 
-/// Allocates memory for `layout`, aligned to a cache line.
+/// Allocates memory for `layout`, aligned to a cache line at least.
 pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
-    debug_assert!(layout.align() <= LINE);
     #[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
     if let Some(class) = pages::class_of(layout) {
         return pages::allocate(class);
@@ -120,7 +119,7 @@ mod pages {
     #[inline]
     pub(super) fn class_of(layout: Layout) -> Option<usize> {
         let class = layout.size().div_ceil(LINE) - 1;
-        (class < CLASSES).then_some(class)
+        (class < CLASSES && layout.align() <= LINE).then_some(class)
     }
 
     pub(super) fn allocate(class: usize) -> NonNull<u8> {
@@ -296,6 +295,16 @@ mod pages {
                 "{} pages kept",
                 state.partial.len()
             );
+        }
+
+        #[test]
+        fn wider_alignments_are_kept() {
+            let layout = Layout::from_size_align(LINE, 4 * LINE).unwrap();
+            for object in [(); 8].map(|()| super::super::allocate(layout)) {
+                assert!(object.as_ptr().addr().is_multiple_of(4 * LINE));
+                // SAFETY: allocated above with this layout, used by nobody.
+                unsafe { super::super::free(object, layout) };
+            }
         }
 
         #[test]

@@ -5,10 +5,16 @@
 //! Whoever changes the word and finds the mark wakes the queue. A word needs one
 //! bit, not a condition variable.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::atomic::note_store;
 
+#[cfg(not(loom))]
 const QUEUES: usize = 128;
 
 struct Queue {
@@ -18,6 +24,7 @@ struct Queue {
     wakeups: Condvar,
 }
 
+#[cfg(not(loom))]
 static TABLE: [Queue; QUEUES] = [const {
     Queue {
         lock: Mutex::new(()),
@@ -25,6 +32,18 @@ static TABLE: [Queue; QUEUES] = [const {
     }
 }; QUEUES];
 
+// One queue under loom, so that words that share a queue are what it checks.
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref TABLE: Queue = Queue { lock: Mutex::new(()), wakeups: Condvar::new() };
+}
+
+#[cfg(loom)]
+fn queue_of(_address: usize) -> &'static Queue {
+    &TABLE
+}
+
+#[cfg(not(loom))]
 fn queue_of(address: usize) -> &'static Queue {
     // Objects are aligned to cache lines, so the low bits say nothing.
     &TABLE[(address >> 6) % QUEUES]

@@ -15,11 +15,13 @@ use crate::PerThread;
 use crate::lock::Mutex;
 
 /// The size a table starts with and never goes below.
-pub(super) const SMALLEST: usize = 512;
+pub(super) const SMALLEST: usize = if cfg!(loom) { 2 } else { 512 };
+/// A second object on a chain costs a walk a cache line, a head costs 8 bytes.
+const HEADS_PER_OBJECT: usize = if cfg!(loom) { 1 } else { 2 };
 /// Chains a locker moves while the table is changing its size.
 const STRIDE: usize = 32;
 /// How often a thread compares the number of objects with the size of the array.
-const CHECK_EVERY: u64 = 64;
+const CHECK_EVERY: u64 = if cfg!(loom) { 1 } else { 64 };
 
 /// One array of heads.
 pub(super) struct Buckets<T> {
@@ -79,7 +81,7 @@ impl<T> Buckets<T> {
 
     pub(super) fn try_lock(&self, index: usize) -> TryLock {
         let head = self.head(index);
-        for _ in 0..32 {
+        for _ in 0..if cfg!(loom) { 1 } else { 32 } {
             let now = head.load(Relaxed);
             if now.addr() & MOVED != 0 {
                 // Acquire: pairs with the Release in `set_first`, by which the mover
@@ -151,6 +153,17 @@ impl<T> Buckets<T> {
         }
     }
 
+    /// Locks a head whose chain has not moved and will not, sleeping if need be.
+    fn wait_lock(&self, index: usize) -> LockedHead<'_, T> {
+        while !matches!(self.try_lock(index), TryLock::Locked) {
+            self.wait_unlocked(index);
+        }
+        LockedHead {
+            buckets: self,
+            index,
+        }
+    }
+
     /// Gives up every reference. Only the last owner of the table calls it.
     pub(super) fn drop_chains(&self) {
         for index in 0..self.heads.len() {
@@ -161,7 +174,7 @@ impl<T> Buckets<T> {
                 // SAFETY: nobody else uses the table any more, so each reference on a
                 // chain is taken back once, here.
                 let object = unsafe { Ref::from_raw(object) };
-                at = object.hash_next.load(Relaxed);
+                at = object.hash_next().load(Relaxed);
                 object.clear(Flag::HASHED);
             }
         }
@@ -171,13 +184,25 @@ impl<T> Buckets<T> {
     }
 }
 
+/// A head locked by whoever moves a chain.
+struct LockedHead<'a, T> {
+    buckets: &'a Buckets<T>,
+    index: usize,
+}
+
+impl<T> Drop for LockedHead<'_, T> {
+    fn drop(&mut self) {
+        self.buckets.unlock(self.index);
+    }
+}
+
 /// A thread's share in the number of objects.
 #[derive(Default)]
 struct Counts {
     /// Objects inserted less objects removed.
     net: AtomicI64,
-    /// How often this thread inserted or removed.
-    changes: AtomicU64Plain,
+    /// How often this thread locked a bucket.
+    visits: AtomicU64Plain,
 }
 
 /// What a table knows about its size.
@@ -205,7 +230,6 @@ impl Growth {
     pub(super) fn count(&self, change: i64) {
         let mine = self.counts().get();
         mine.net.store(mine.net.load(Relaxed) + change, Relaxed);
-        mine.changes.store(mine.changes.load(Relaxed) + 1, Relaxed);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -217,7 +241,10 @@ impl Growth {
     }
 
     fn time_to_check(&self) -> bool {
-        self.counts().get().changes.load(Relaxed) % CHECK_EVERY == CHECK_EVERY - 1
+        let mine = self.counts().get();
+        let visits = mine.visits.load(Relaxed) + 1;
+        mine.visits.store(visits, Relaxed);
+        visits % CHECK_EVERY == 0
     }
 }
 
@@ -236,10 +263,9 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     fn resize_if_due(&self) {
         let size = self.size();
         let len = self.len();
-        // Grow at one object per two buckets: a second object on a chain costs a walk
-        // a cache line, a head costs 8 bytes. Shrink below a thirty-second, so that a
-        // table that breathes does not resize with every breath.
-        let wanted = if len > size / 2 {
+        // Shrink far below that only: a table that breathes does not resize with every
+        // breath.
+        let wanted = if len * HEADS_PER_OBJECT > size {
             size * 2
         } else if len < size / 32 && size > SMALLEST {
             size / 4
@@ -296,9 +322,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
 
     fn move_chain(&self, from: &Buckets<T>, to: &Buckets<T>, index: usize) {
         let _from_held = Held::new(self.rank, false);
-        while !matches!(from.try_lock(index), TryLock::Locked) {
-            from.wait_unlocked(index);
-        }
+        let _from_locked = from.wait_lock(index);
         let mut at = from
             .head(index)
             .load(Relaxed)
@@ -307,27 +331,27 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             // SAFETY: on a locked chain, hence alive: the table holds a reference,
             // and it goes with the object to the new chain.
             let object = unsafe { &*at };
-            let next = object.hash_next.load(Relaxed);
+            let next = object.hash_next().load(Relaxed);
+            // Foreign code: if it panics, both chains are as whole as between two moves.
             let target = to.index(object.hash());
             // LOCK-1: buckets of an old array are locked before those of the new.
             let _to_held = Held::new(self.rank, true);
-            while !matches!(to.try_lock(target), TryLock::Locked) {
-                to.wait_unlocked(target);
-            }
+            let _to_locked = to.wait_lock(target);
             let first = to
                 .head(target)
                 .load(Relaxed)
                 .map_addr(|address| address & !MARKS);
             // Release: pairs with the Acquire in `find`: a reader that is carried
             // over finds the new chain's objects initialised.
-            object.hash_next.store(first, Release);
+            object.hash_next().store(first, Release);
             to.set_first(target, at, Release);
-            to.unlock(target);
+            // Off the old chain before the new one's lock is given up: whoever removes
+            // it there must leave nothing behind for readers to find it by (RCU-1).
+            from.set_first(index, next, Release);
             at = next;
         }
         // Release: whoever sees the mark sees the chain in its new place.
         let marker = end_marker::<T>(index).map_addr(|address| address | MOVED);
         from.set_first(index, marker, Release);
-        from.unlock(index);
     }
 }

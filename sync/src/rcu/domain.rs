@@ -8,7 +8,7 @@
 //! sealed with period `p`, and a reader that could still find it.
 //!
 //! - The reader's stamp is at least `p`: it loaded the period after the sealing
-//!   stored it (Acquire with AcqRel), so it sees the unpublishing. It cannot find
+//!   stored it (Acquire with Release), so it sees the unpublishing. It cannot find
 //!   the object.
 //! - The reader's stamp is lower and the scan sees it: the bag waits.
 //! - The scan sees no stamp: then the reader's light fence came after our heavy
@@ -16,10 +16,12 @@
 //!
 //! Nobody but writers frees: a thread whose bag is full seals it and frees what
 //! is ripe, if nobody else is at it. Past the cap a writer waits for a grace
-//! period, unless it holds a lock or is itself inside a read section.
+//! period. A thread that holds a lock or is itself inside a read section does
+//! neither, but at the first object it retires after that.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::sync::TryLockError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,11 +71,20 @@ pub(super) fn domain() -> &'static Domain {
 #[cfg(not(loom))]
 thread_local! {
     /// Freeing runs foreign `Drop` code that may retire more: no recursion.
-    static FREEING: Cell<bool> = const { Cell::new(false) };
+    static FREEING: Cell<Freeing> = const { Cell::new(Freeing::No) };
 }
 #[cfg(loom)]
 loom::thread_local! {
-    static FREEING: Cell<bool> = Cell::new(false);
+    static FREEING: Cell<Freeing> = Cell::new(Freeing::No);
+}
+
+/// Whether this thread is freeing, and for whom.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freeing {
+    No,
+    Yes,
+    /// What is retired in turn is owed to a barrier, too.
+    Owed,
 }
 
 impl Domain {
@@ -144,31 +155,56 @@ impl Domain {
 
     /// Takes charge of something to free later.
     pub(super) fn retire(&self, reader: Reader, retired: Retired) {
-        let bytes = retired.bytes;
+        let freeing = FREEING.with(Cell::get);
+        // Freeing runs `Drop` code that may lock anything: not under a lock (LOCK-1),
+        // not inside a read section (RCU-2).
+        let may_free = freeing == Freeing::No && crate::lock::none_held() && !reader.is_inside();
+
         let mut bag = lock(&reader.0.bag);
-        bag.bytes += bytes;
+        bag.bytes += retired.bytes;
         bag.objects.push(retired);
-        if bag.objects.len() < Self::BATCH_OBJECTS && bag.bytes < Self::BATCH_BYTES {
-            return;
+        bag.owed |= freeing == Freeing::Owed;
+        let mut due = bag.due;
+        if bag.objects.len() >= Self::BATCH_OBJECTS || bag.bytes >= Self::BATCH_BYTES {
+            self.seal(&mut bag);
+            due = true;
         }
-        self.seal(&mut bag);
+        bag.due = due && !may_free;
         drop(bag);
-        // Freeing runs `Drop` code that may lock anything: not under a lock (LOCK-1).
-        if crate::lock::none_held() && !FREEING.with(Cell::get) {
-            self.free_some(reader);
+        if due && may_free {
+            self.free_some();
+        } else if due && !crate::lock::none_held() {
+            // A thread that retires under locks only would never free otherwise.
+            crate::lock::free_later();
         }
     }
 
-    fn free_some(&self, reader: Reader) {
-        let over_cap = self.pending_bytes.load(Relaxed) > Self::CAP_BYTES
-            || self.retired.load(Relaxed) - self.freed.load(Relaxed) > Self::CAP_OBJECTS;
-        if over_cap && !reader.is_inside() {
+    /// See [`super::free_due`].
+    pub(super) fn free_due(&self, reader: Reader) {
+        if reader.is_inside() || FREEING.with(Cell::get) != Freeing::No {
+            // Put off to the next `retire`: the bag's mark is still set.
+            return;
+        }
+        lock(&reader.0.bag).due = false;
+        self.free_some();
+    }
+
+    fn free_some(&self) {
+        // Freed first: what is freed later was retired before we look.
+        let freed = self.freed.load(Relaxed);
+        let objects = self.retired.load(Relaxed).saturating_sub(freed);
+        if self.pending_bytes.load(Relaxed) > Self::CAP_BYTES || objects > Self::CAP_OBJECTS {
             let freeing = lock(&self.freeing);
             self.free_all_sealed(&freeing);
-        } else if let Ok(freeing) = self.freeing.try_lock() {
-            let bags = std::mem::take(&mut *lock(&self.sealed));
-            self.free_before(bags, &freeing);
+            return;
         }
+        let freeing = match self.freeing.try_lock() {
+            Ok(freeing) => freeing,
+            Err(TryLockError::Poisoned(panicked)) => panicked.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let bags = std::mem::take(&mut *lock(&self.sealed));
+        self.free_before(bags, &freeing);
     }
 
     /// Waits until every read section open now has ended.
@@ -183,33 +219,50 @@ impl Domain {
 
     /// See [`super::barrier`].
     pub fn barrier(&self) {
-        if FREEING.with(Cell::get) {
+        if FREEING.with(Cell::get) != Freeing::No {
             // Called from `Drop` code that this thread is running while it frees:
             // it would wait for itself. What it waits for is under way.
             return;
         }
+        // First of all: whoever is freeing now retires in turn before we collect.
+        let freeing = lock(&self.freeing);
+        self.seal_all(|_| true);
+        // Only what is there now, and what that retires: others who keep retiring
+        // would keep us here for ever.
+        lock(&self.sealed)
+            .iter_mut()
+            .for_each(|(_, bag)| bag.owed = true);
         loop {
-            let slots = lock(&self.slots).all.clone();
-            for slot in slots {
-                self.seal(&mut lock(&slot.bag));
+            while lock(&self.sealed).iter().any(|(_, bag)| bag.owed) {
+                self.free_all_sealed(&freeing);
             }
-            let freeing = lock(&self.freeing);
-            if !self.free_all_sealed(&freeing) {
+            if !self.seal_all(|bag| bag.owed) {
                 return;
             }
         }
     }
 
-    /// Waits for a grace period and frees all that was sealed before. False if
-    /// there was nothing.
-    fn free_all_sealed(&self, freeing: &MutexGuard<'_, ()>) -> bool {
-        let bags = std::mem::take(&mut *lock(&self.sealed));
-        if bags.is_empty() {
-            return false;
+    /// Seals the bags that `wanted` accepts. False if there was none with anything in it.
+    fn seal_all(&self, wanted: impl Fn(&Bag) -> bool) -> bool {
+        let slots = lock(&self.slots).all.clone();
+        let mut any = false;
+        for slot in slots {
+            let mut bag = lock(&slot.bag);
+            if wanted(&bag) && !bag.objects.is_empty() {
+                self.seal(&mut bag);
+                any = true;
+            }
         }
-        self.synchronize();
-        self.free_before(bags, freeing);
-        true
+        any
+    }
+
+    /// Waits for a grace period and frees all that was sealed before.
+    fn free_all_sealed(&self, freeing: &MutexGuard<'_, ()>) {
+        let bags = std::mem::take(&mut *lock(&self.sealed));
+        if !bags.is_empty() {
+            self.synchronize();
+            self.free_before(bags, freeing);
+        }
     }
 
     /// Frees the bags whose grace period is over; the others go back.
@@ -228,14 +281,15 @@ impl Domain {
             kept.append(&mut sealed);
             *sealed = kept;
         }
-        FREEING.with(|freeing| freeing.set(true));
-        for (_, bag) in bags {
-            let (count, bytes) = (bag.objects.len() as u64, bag.bytes as u64);
-            bag.objects.into_iter().for_each(Retired::run);
-            self.freed.fetch_add(count, Relaxed);
-            self.pending_bytes.fetch_sub(bytes, Relaxed);
+        let mut ripe = Ripe {
+            domain: self,
+            bags,
+            count: 0,
+            bytes: 0,
+        };
+        while let Some(retired) = ripe.next() {
+            retired.run();
         }
-        FREEING.with(|freeing| freeing.set(false));
     }
 
     fn seal(&self, bag: &mut Bag) {
@@ -252,9 +306,10 @@ impl Domain {
     }
 
     fn next_period(&self) -> u64 {
-        // AcqRel: pairs with the Acquire in `Reader::enter`. A reader stamped with
-        // this period or a later one sees all that we unpublished.
-        self.period.fetch_add(1, AcqRel) + 1
+        // Release: pairs with the Acquire in `Reader::enter`. A reader stamped with
+        // this period sees all that we unpublished; with a later one, too, because
+        // later numbers are drawn by read-modify-writes on top of ours.
+        self.period.fetch_add(1, Release) + 1
     }
 
     /// The earliest period that a reader is still in; `u64::MAX` if none is.
@@ -274,9 +329,10 @@ impl Domain {
         // one that stays.
         self.next_period();
         let slots = lock(&self.slots);
+        let freed = self.freed.load(Relaxed);
         let mut stats = Statistics {
             retired: self.retired.load(Relaxed),
-            freed: self.freed.load(Relaxed),
+            freed,
             pending_bytes: self.pending_bytes.load(Relaxed),
             readers: slots.all.len() - slots.unused.len(),
             stalled: None,
@@ -302,6 +358,71 @@ impl Domain {
 impl Default for Domain {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Bags whose grace period is over, being freed. If `Drop` code panics, what is left
+/// goes back to the queue.
+struct Ripe<'a> {
+    domain: &'a Domain,
+    bags: VecDeque<(u64, Bag)>,
+    /// Freed, and not yet told the domain.
+    count: u64,
+    bytes: u64,
+}
+
+impl Ripe<'_> {
+    fn next(&mut self) -> Option<Retired> {
+        loop {
+            let (_, bag) = self.bags.front_mut()?;
+            if let Some(retired) = bag.objects.pop() {
+                let state = if bag.owed {
+                    Freeing::Owed
+                } else {
+                    Freeing::Yes
+                };
+                FREEING.with(|freeing| freeing.set(state));
+                bag.bytes -= retired.bytes;
+                self.count += 1;
+                self.bytes += retired.bytes as u64;
+                return Some(retired);
+            }
+            self.bags.pop_front();
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        self.domain
+            .freed
+            .fetch_add(std::mem::take(&mut self.count), Relaxed);
+        self.domain
+            .pending_bytes
+            .fetch_sub(std::mem::take(&mut self.bytes), Relaxed);
+    }
+}
+
+impl Drop for Ripe<'_> {
+    fn drop(&mut self) {
+        FREEING.with(|freeing| freeing.set(Freeing::No));
+        if !self.bags.is_empty() {
+            self.tell();
+            let mut sealed = lock(&self.domain.sealed);
+            self.bags.append(&mut sealed);
+            *sealed = std::mem::take(&mut self.bags);
+        }
+    }
+}
+
+/// The slots of domains that are gone. Somebody may have kept a [`Reader`], so they
+/// are not freed; and leak checkers want to see where they are.
+#[cfg(not(loom))]
+static ABANDONED: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+#[cfg(not(loom))]
+impl Drop for Domain {
+    fn drop(&mut self) {
+        lock(&ABANDONED).append(&mut lock(&self.slots).all);
     }
 }
 

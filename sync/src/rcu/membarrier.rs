@@ -20,14 +20,18 @@ static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// first `light`.
 pub(super) fn init() {
     if MODE.load(Relaxed) == UNKNOWN {
-        // Two threads at once come to the same answer: registering twice is allowed.
-        MODE.store(if register() { MEMBARRIER } else { FENCE }, Relaxed);
+        let mode = if register() { MEMBARRIER } else { FENCE };
+        // The first answer stays. A later one may differ (a sandbox came in between),
+        // and readers that rely on membarrier would not be seen without it.
+        let _ = MODE.compare_exchange(UNKNOWN, mode, Relaxed, Relaxed);
     }
 }
 
 /// The reader's half: before it, the announcement; after it, the reading.
 #[inline]
 pub(super) fn light() {
+    #[cfg(loom)]
+    order_matters();
     if MODE.load(Relaxed) == MEMBARRIER {
         compiler_fence(SeqCst);
     } else {
@@ -37,10 +41,24 @@ pub(super) fn light() {
 
 /// The writer's half: before it, unpublishing; after it, looking for readers.
 pub(super) fn heavy() {
+    #[cfg(loom)]
+    order_matters();
     fence(SeqCst);
     if MODE.load(Relaxed) == MEMBARRIER {
         expedited();
     }
+}
+
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref ORDER: crate::atomic::AtomicU32 = crate::atomic::AtomicU32::new(0);
+}
+
+/// Loom tries both orders of two stores to one place, but not of two fences: so
+/// each fence comes with a store, which by itself orders nothing.
+#[cfg(loom)]
+fn order_matters() {
+    ORDER.fetch_add(1, Relaxed);
 }
 
 #[cfg(any(miri, loom, not(target_os = "linux")))]

@@ -1,7 +1,7 @@
 //! A reader's slot: the line it announces itself on, and what it retired.
 
 use std::cell::Cell;
-use std::sync::atomic::AtomicU32 as PlainU32;
+use std::sync::atomic::AtomicU64 as OwnU64;
 use std::time::Instant;
 
 #[cfg(loom)]
@@ -23,8 +23,9 @@ pub(super) struct Slot {
     /// The grace period the outermost read section began in, or [`QUIESCENT`].
     /// Written by its thread alone: the standard atomic, not the counting one.
     pub(super) epoch: PlainU64,
-    /// How many guards the thread holds. Its own, an atomic only to be `Sync`.
-    nesting: PlainU32,
+    /// How many guards the thread holds. Its own, an atomic only to be `Sync`; too
+    /// wide to overflow, however many guards are leaked.
+    nesting: OwnU64,
     pub(super) index: usize,
     /// What the thread retired since it last handed over a full bag.
     pub(super) bag: Mutex<Bag>,
@@ -37,6 +38,10 @@ pub(super) struct Slot {
 pub(super) struct Bag {
     pub(super) objects: Vec<Retired>,
     pub(super) bytes: usize,
+    /// A barrier waits for it.
+    pub(super) owed: bool,
+    /// A full one was sealed where nothing may be freed; the next occasion is to be used.
+    pub(super) due: bool,
 }
 
 /// What the domain has noticed about a reader.
@@ -95,7 +100,7 @@ impl Slot {
     pub(super) fn new(index: usize) -> Slot {
         Slot {
             epoch: PlainU64::new(QUIESCENT),
-            nesting: PlainU32::new(0),
+            nesting: OwnU64::new(0),
             index,
             bag: Mutex::default(),
             watch: Mutex::default(),
@@ -113,7 +118,10 @@ impl Reader {
             // Acquire: pairs with the AcqRel of `Domain::next_period`; a section
             // that begins in a period sees everything unpublished before it.
             let period = domain.period.load(Acquire);
-            self.0.epoch.store(period, Relaxed);
+            // Release: pairs with the Acquire scan in `Domain::oldest_reader`, which
+            // may see this stamp in place of the QUIESCENT before it; what an earlier
+            // section read happened before what is freed because that one has ended.
+            self.0.epoch.store(period, Release);
             // Pairs with `heavy` in `Domain::free_before`: either that one's scan
             // sees our epoch, or our reads come after what was unpublished before.
             membarrier::light();
@@ -154,7 +162,6 @@ thread_local! {
 #[cfg(loom)]
 loom::thread_local! {
     static READER: Cell<Option<Reader>> = Cell::new(None);
-    static GOODBYE: Goodbye = Goodbye;
 }
 
 /// This thread's reader of the process-wide domain.
@@ -173,21 +180,30 @@ fn register_this_thread() -> Reader {
     // Arms the destructor that gives the slot back. A thread that is past it (it
     // reads from another thread-local's destructor) keeps its slot for good: one
     // slot leaked, nothing unsafe.
+    #[cfg(not(loom))]
     let _ = GOODBYE.try_with(|_| ());
     reader
 }
 
 /// Gives the slot back when the thread ends.
+///
+/// Loom ends its statics before its threads' locals: there, models call [`leave`].
+#[cfg(not(loom))]
 struct Goodbye;
 
+#[cfg(not(loom))]
 impl Drop for Goodbye {
     fn drop(&mut self) {
-        if let Some(reader) = READER.with(Cell::take) {
-            // A guard leaked with `mem::forget` would be inherited by the next
-            // thread; the slot stays with the dead thread instead.
-            if !reader.is_inside() {
-                domain().unregister(reader);
-            }
+        leave();
+    }
+}
+
+pub(super) fn leave() {
+    if let Some(reader) = READER.with(Cell::take) {
+        // A guard leaked with `mem::forget` would be inherited by the next
+        // thread; the slot stays with the dead thread instead.
+        if !reader.is_inside() {
+            domain().unregister(reader);
         }
     }
 }

@@ -127,3 +127,139 @@ fn the_cap_makes_writers_wait() {
         "waiting: {most} bytes"
     );
 }
+
+/// RCU-1: a barrier includes what another thread's freeing, under way, retires in turn.
+#[test]
+fn a_barrier_waits_for_what_others_are_freeing() {
+    static DOMAIN: Domain = Domain::new();
+    let domain = &DOMAIN;
+    let freed = Arc::new(Plain::new(0));
+    let (inside, entered) = std::sync::mpsc::channel();
+    let (go_on, told) = std::sync::mpsc::channel::<()>();
+    let writer = thread::spawn({
+        let freed = freed.clone();
+        move || {
+            let reader = domain.register();
+            let callback = Box::new(move || {
+                inside.send(()).unwrap();
+                told.recv().unwrap();
+                count_one(domain, reader, &freed);
+            });
+            domain.retire(reader, Retired::callback(Domain::BATCH_BYTES, callback));
+        }
+    });
+    entered.recv().unwrap();
+    let barrier = thread::spawn(|| domain.barrier());
+    thread::sleep(Duration::from_millis(20));
+    go_on.send(()).unwrap();
+    barrier.join().unwrap();
+    assert_eq!(
+        freed.load(Relaxed),
+        1,
+        "RCU-1: retired in turn, before the barrier ended"
+    );
+    writer.join().unwrap();
+}
+
+/// RCU-1: a barrier ends though others keep retiring what retires in turn.
+#[test]
+#[cfg_attr(miri, ignore = "a race against the clock")]
+fn a_barrier_does_not_wait_for_what_comes_after_it() {
+    static DOMAIN: Domain = Domain::new();
+    let domain = &DOMAIN;
+    let stop = Arc::new(Plain::new(0));
+    let writer = thread::spawn({
+        let stop = stop.clone();
+        move || {
+            let reader = domain.register();
+            while stop.load(Relaxed) == 0 {
+                let again = Box::new(move || {
+                    domain.retire(reader, Retired::callback(1, Box::new(|| ())));
+                });
+                domain.retire(reader, Retired::callback(1, again));
+            }
+        }
+    });
+    let (done, ended) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        (0..20).for_each(|_| domain.barrier());
+        done.send(()).unwrap();
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(30));
+    stop.store(1, Relaxed);
+    writer.join().unwrap();
+    assert!(ended.is_ok(), "RCU-1: the barrier never ended");
+}
+
+/// RCU-1: `Drop` code that panics neither stops freeing nor loses what is behind it.
+#[test]
+fn a_panic_while_freeing_loses_nothing() {
+    let domain = Domain::new();
+    let reader = domain.register();
+    let freed = Arc::new(Plain::new(0));
+    count_one(&domain, reader, &freed);
+    domain.retire(
+        reader,
+        Retired::callback(64, Box::new(|| panic!("in a callback"))),
+    );
+    count_one(&domain, reader, &freed);
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| domain.barrier()));
+    assert!(caught.is_err());
+    domain.barrier();
+    assert_eq!(freed.load(Relaxed), 2, "RCU-1: both others were freed");
+    let stats = domain.statistics();
+    assert_eq!((stats.retired, stats.freed, stats.pending_bytes), (3, 3, 0));
+}
+
+/// RCU-2: foreign `Drop` code does not run inside a read section, but soon after it.
+#[test]
+fn nothing_is_freed_inside_a_section() {
+    let domain = Domain::new();
+    let (reader, writer) = (domain.register(), domain.register());
+    let freed = Arc::new(Plain::new(0));
+    for _ in 0..Domain::BATCH_OBJECTS - 1 {
+        count_one(&domain, writer, &freed);
+    }
+    writer.enter(&domain);
+    count_one(&domain, reader, &freed);
+    count_one(&domain, writer, &freed);
+    assert_eq!(freed.load(Relaxed), 0, "RCU-2: it is inside");
+    writer.exit();
+    count_one(&domain, writer, &freed);
+    assert_eq!(
+        freed.load(Relaxed),
+        Domain::BATCH_OBJECTS as u64,
+        "RCU-2: it has left"
+    );
+}
+
+/// RCU-1: what is retired under a lock is freed when the lock is given back.
+#[test]
+fn who_retires_under_locks_frees_between_them() {
+    let freed = Arc::new(Plain::new(0));
+    let lock = crate::lock::Mutex::new(crate::lock::Rank::DirRwsem, ());
+    {
+        let _held = lock.lock();
+        for _ in 0..Domain::BATCH_OBJECTS {
+            let freed = freed.clone();
+            crate::rcu::defer(8, move || {
+                freed.fetch_add(1, Relaxed);
+            });
+        }
+        assert_eq!(
+            freed.load(Relaxed),
+            0,
+            "LOCK-1: foreign code does not run under a lock"
+        );
+    }
+    // Another test's thread may be freeing or reading at this moment: not lost, late.
+    for _ in 0..1000 {
+        if freed.load(Relaxed) > 0 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+        let _held = lock.lock();
+        crate::rcu::defer(Domain::BATCH_BYTES, || ());
+    }
+    assert!(freed.load(Relaxed) > 0, "RCU-1: the lock is given back");
+}
