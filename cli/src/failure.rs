@@ -1,0 +1,44 @@
+//! How a command fails: one line on standard error, and an exit status.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Said in one line that names the thing and, if there is one, the way out.
+    Error(String),
+    /// By this signal, on the user's wish: nothing needs to be said.
+    Signal(u8),
+}
+
+impl Failure {
+    /// An error that says it all.
+    pub(crate) fn error(message: impl Display) -> Failure {
+        Failure::Error(message.to_string())
+    }
+
+    /// Tells the user; returns the exit status.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Failure::Error(message) => {
+                // With standard error closed there is nobody left to tell.
+                let _ = writeln!(io::stderr(), "rcuwalk: {message}");
+                ExitCode::FAILURE
+            }
+            Failure::Signal(signal) => ExitCode::from(128 + signal),
+        }
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(Failure::error(format_args!(
+            "cannot write to standard output: {err}"
+        ))),
+        _ => Ok(()),
+    }
+}
