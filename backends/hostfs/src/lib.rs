@@ -88,6 +88,7 @@ mod listing;
 mod lookup;
 mod process;
 
+pub use identity::host_mount_id;
 pub use process::process_credentials;
 
 /// What [`HostFs::new`] mounts with: names and attributes are believed for a second.
