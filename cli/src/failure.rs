@@ -9,6 +9,8 @@ use std::process::ExitCode;
 pub(crate) enum Failure {
     /// Said in one line that names the thing and, if there is one, the way out.
     Error(String),
+    /// Several of these.
+    Errors(Vec<String>),
     /// By this signal, on the user's wish: nothing needs to be said.
     Signal(u8),
 }
@@ -21,14 +23,16 @@ impl Failure {
 
     /// Tells the user; returns the exit status.
     pub(crate) fn report(self) -> ExitCode {
-        match self {
-            Failure::Error(message) => {
-                // With standard error closed there is nobody left to tell.
-                let _ = writeln!(io::stderr(), "rcuwalk: {message}");
-                ExitCode::FAILURE
-            }
-            Failure::Signal(signal) => ExitCode::from(128 + signal),
+        let messages = match self {
+            Failure::Error(message) => vec![message],
+            Failure::Errors(messages) => messages,
+            Failure::Signal(signal) => return ExitCode::from(128 + signal),
+        };
+        for message in messages {
+            // With standard error closed there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "rcuwalk: {message}");
         }
+        ExitCode::FAILURE
     }
 }
 
@@ -40,5 +44,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
             "cannot write to standard output: {err}"
         ))),
         _ => Ok(()),
+    }
+}
+
+/// The C library's words for an error: those that users know from other programs.
+pub(crate) fn errno_text(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
     }
 }

@@ -4,6 +4,7 @@
 //! |--------------|---------------------------------------------------------------|
 //! | this file    | the subcommands, and how each ends                            |
 //! | `bench.rs`   | `rcuwalk bench`: the workloads against the kernel             |
+//! | `resolve.rs` | `rcuwalk resolve`: how a path is resolved, step by step        |
 //! | `failure.rs` | errors: one line on standard error, and the exit status       |
 //! | `signals.rs` | Ctrl-C, without anything left behind                          |
 //!
@@ -14,6 +15,7 @@
 
 mod bench;
 mod failure;
+mod resolve;
 mod signals;
 
 use std::process::ExitCode;
@@ -34,11 +36,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Args),
+    Resolve(resolve::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
+        Command::Resolve(args) => resolve::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
