@@ -25,7 +25,9 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 pub use contest::Ours;
 pub use report::{Report, Row, Walks};
@@ -101,20 +103,18 @@ impl Access {
         let on_own_thread = contest.kernel.on_own_thread(|here| {
             contest.verify(here, stop)?;
             let before = contest.statistics();
-            let alone = self.alone(&contest, here, stop, &mut steps)?;
+            let (alone, cpu_share) = cpu_share_of(|| self.alone(&contest, here, stop, &mut steps))?;
             let together = self.together(&contest, stop, &mut steps)?;
             let walks = contest.walks_since(&before);
-            Ok::<_, AccessError>((alone, together, walks))
+            Ok::<_, AccessError>((alone, cpu_share, together, walks))
         });
-        let (alone, together, walks) =
+        let (alone, cpu_share, together, walks) =
             on_own_thread.map_err(AccessError::io("enter the tree"))??;
-        Ok(Report::new(
-            self,
-            &contest,
-            &alone,
-            together.as_deref(),
+        Ok(Report {
+            cpu_share,
             walks,
-        ))
+            ..Report::new(self, &contest, &alone, together.as_deref())
+        })
     }
 
     /// One thread: all contenders in turn, and a system call that does nothing.
@@ -207,7 +207,7 @@ impl Access {
 /// answers, and of none of ours.
 fn getppid_lap() -> Lap {
     const CALLS: u64 = 200;
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     for _ in 0..CALLS {
         std::hint::black_box(rustix::process::getppid());
     }
@@ -215,6 +215,18 @@ fn getppid_lap() -> Lap {
         ops: CALLS,
         time: start.elapsed(),
     }
+}
+
+/// What `work` returns, and how much of its time this thread had a core.
+fn cpu_share_of<R, E>(work: impl FnOnce() -> Result<R, E>) -> Result<(R, f64), E> {
+    let used = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let (start, used_before) = (Instant::now(), used());
+    let done = work()?;
+    let used = (used() - used_before).as_secs_f64();
+    Ok((done, (used / start.elapsed().as_secs_f64()).min(1.0)))
 }
 
 /// How far the benchmark is.

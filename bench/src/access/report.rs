@@ -11,6 +11,9 @@ use super::contest::Contest;
 use crate::machine::Machine;
 use crate::measure::Summary;
 
+/// Below this share of a core the reader is told.
+const BUSY: f64 = 0.95;
+
 /// What was measured. Serialised, it is the JSON document of the benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -30,6 +33,9 @@ pub struct Report {
     pub syscall_ns: f64,
     /// False if the kernel had to look up each missing name anew, as on tmpfs.
     pub kernel_caches_missing_names: bool,
+    /// How much of the time on one thread that thread had a core; less than 1 if
+    /// other programs were running, and then all times are too long.
+    pub cpu_share: f64,
     /// What answered the timed walks of ours.
     pub walks: Vec<Walks>,
     /// What it was measured on.
@@ -98,7 +104,6 @@ impl Report {
         contest: &Contest,
         alone: &[Summary],
         together: Option<&[Summary]>,
-        walks: Vec<Walks>,
     ) -> Self {
         let (found, missing) = contest.found_and_missing();
         let names = contest.names();
@@ -121,7 +126,8 @@ impl Report {
             syscall_ns: hundredths(alone[names.len()].median()),
             // Unknown counts as the usual: all but two file systems do.
             kernel_caches_missing_names: contest.kernel.caches_missing_names().unwrap_or(true),
-            walks,
+            cpu_share: 1.0,
+            walks: Vec::new(),
             machine: Machine::this(),
         }
     }
@@ -195,6 +201,14 @@ impl fmt::Display for Report {
                 "The temporary directory is on a file system that does not cache missing \
                  names (tmpfs):\nthe kernel is slower here than it could be. Set TMPDIR to \
                  a directory on a disk."
+            )?;
+        }
+        if self.cpu_share < BUSY {
+            writeln!(
+                f,
+                "Other programs had the processor for {:.0}% of the time on one thread: \
+                 all times are\nlonger than on an idle machine, and ratios less certain.",
+                (1.0 - self.cpu_share) * 100.0
             )?;
         }
         self.walks.iter().try_for_each(|walks| walks.fmt(f))
