@@ -133,6 +133,11 @@ impl InTree {
         paths.iter().filter(exists).count()
     }
 
+    /// What access(2) says about one path: that it exists, or the errno.
+    pub fn access(&self, path: &CStr) -> Result<(), i32> {
+        rustix::fs::access(path, Access::EXISTS).map_err(rustix::io::Errno::raw_os_error)
+    }
+
     /// [`access_all`](Self::access_all), timed: one lap of the kernel's contender.
     pub fn lap(&self, paths: &[CString]) -> Lap {
         let start = Instant::now();

@@ -10,11 +10,15 @@
 //! | `tree.rs`    | which tree: its text form, taking it from a host, building it   |
 //! | `kernel.rs`  | the kernel as a contender: access(2) on a materialised tree     |
 //! | `measure.rs` | contenders in turn, round by round; and many threads at once    |
+//! | `machine.rs` | what it was measured on                                         |
+//! | `access.rs`  | all of it put together: access(2), the kernel against ours      |
 //!
 //! The rule of this crate: nothing is prepared inside the measured time that a
 //! user of the measured call would have prepared before it.
 
+pub mod access;
 pub mod kernel;
+pub mod machine;
 pub mod measure;
 pub mod paths;
 pub mod tree;

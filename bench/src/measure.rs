@@ -92,6 +92,16 @@ impl Rounds {
         contenders: &mut [Contender<'_>],
         stop: &AtomicBool,
     ) -> Result<Vec<Summary>, Stopped> {
+        self.run_telling(contenders, stop, &mut || {})
+    }
+
+    /// As [`run`](Self::run); calls `round_done` after each round that counts.
+    pub fn run_telling(
+        &self,
+        contenders: &mut [Contender<'_>],
+        stop: &AtomicBool,
+        round_done: &mut dyn FnMut(),
+    ) -> Result<Vec<Summary>, Stopped> {
         assert!(self.rounds > 0, "no rounds, no median");
         for contender in &mut *contenders {
             contender.round(self.time, stop)?;
@@ -105,6 +115,7 @@ impl Rounds {
                 let next = (round + turn) % count;
                 samples[next].push(contenders[next].round(self.time, stop)?);
             }
+            round_done();
         }
         let names = contenders.iter().map(|contender| contender.name.clone());
         Ok(names
@@ -124,6 +135,17 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Of samples taken elsewhere, one per round, in order.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn new(name: impl Into<String>, samples: Vec<f64>) -> Self {
+        assert!(!samples.is_empty(), "no samples, no median");
+        let name = name.into();
+        Self { name, samples }
+    }
+
     /// The samples, one per round, in order.
     pub fn samples(&self) -> &[f64] {
         &self.samples

@@ -19,6 +19,7 @@ mod permission;
 mod readdir;
 mod stats;
 mod super_block;
+mod trace;
 mod vfs;
 mod walk;
 
@@ -35,5 +36,6 @@ pub use permission::{Access, Caps, Credentials};
 pub use readdir::{DirEntry, ReadDir};
 pub use stats::{Statistics, Why};
 pub use super_block::SuperBlock;
+pub use trace::{How, Trace, TraceStep, Walk};
 pub use vfs::Vfs;
 pub use walk::LookupFlags;

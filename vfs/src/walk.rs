@@ -12,6 +12,7 @@
 //! | `walk/refs.rs`      | the walk with references: read this one first         |
 //! | `walk/rcu.rs`       | the same without, and with rechecks instead           |
 //! | `walk/unlazy.rs`    | from the second to the first, mid-path                |
+//! | `walk/record.rs`    | what a walk tells `Vfs::trace`                        |
 //!
 //! WALK-1: an RCU-walk takes only decisions that a REF-walk could have taken at
 //! that moment. Every `read_retry` below is there to keep it. Of errors it decides
@@ -24,6 +25,7 @@
 
 mod component;
 mod rcu;
+mod record;
 mod refs;
 mod text;
 mod unlazy;
@@ -33,6 +35,7 @@ use rcuwalk_sync::rcu as sync_rcu;
 use rcuwalk_sync::{RcuGuard, Seq, Shared};
 
 pub(crate) use rcu::RcuFound;
+pub(crate) use record::{Reach, Record, Recorder, reach};
 pub(crate) use refs::{Parent, RefWalk};
 
 use crate::context::{Context, VfsPath};
@@ -181,7 +184,7 @@ pub(crate) fn filename_parentat(request: Request<'_>) -> Result<Parent> {
 }
 
 #[inline]
-fn check_path(request: &Request<'_>) -> Result<()> {
+pub(crate) fn check_path(request: &Request<'_>) -> Result<()> {
     match request.path.len() {
         0 if !request.flags.contains(LookupFlags::EMPTY_PATH) => Err(Error::NotFound),
         PATH_MAX.. => Err(Error::NameTooLong),

@@ -116,6 +116,14 @@ fn is_same_file(cached: &Attr, now: &Attr) -> bool {
     cached.kind == now.kind && same_birth && same_target
 }
 
+/// The id of the host's mount that an inode of a [`HostFs`](crate::HostFs) is in, as
+/// in the first field of `/proc/self/mountinfo`; 0 if the host did not tell.
+///
+/// Two inodes with different ids lie on different sides of a mount point.
+pub fn host_mount_id(key: InodeKey) -> u64 {
+    key.space >> 32
+}
+
 /// Mount and device in one word; see the module's picture.
 fn space(mount: u64, major: u32, minor: u32) -> u64 {
     debug_assert!(

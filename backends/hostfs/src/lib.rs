@@ -18,6 +18,7 @@
 //! | `identity.rs` | inode keys, and telling apart two files of one inode number  |
 //! | `host.rs`     | the system calls, and why they cannot leave the root         |
 //! | `listing.rs`  | directory listings and their positions                       |
+//! | `process.rs`  | the credentials of this process                              |
 //!
 //! The rule that holds it together: **the host is only ever asked about one name in
 //! one directory.** Links, `..`, and absolute paths are the VFS's to walk, so a link
@@ -85,6 +86,10 @@ mod host;
 mod identity;
 mod listing;
 mod lookup;
+mod process;
+
+pub use identity::host_mount_id;
+pub use process::process_credentials;
 
 /// What [`HostFs::new`] mounts with: names and attributes are believed for a second.
 pub const DEFAULT_FRESHNESS: Freshness = Freshness::Ttl(Duration::from_secs(1));

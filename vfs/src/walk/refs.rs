@@ -6,6 +6,7 @@
 use rcuwalk_sync::{Ref, clock};
 
 use super::component::long_component;
+use super::record::{Recorder, crossed};
 use super::text::{LinkStack, Saved};
 use super::{LookupFlags, MAX_LINKS, Request};
 use crate::attr::FileType;
@@ -16,6 +17,7 @@ use crate::inode::{DEAD_DIR, InodeRef, LinkBody};
 use crate::mount::MountRef;
 use crate::name::Name;
 use crate::permission::Access;
+use crate::trace::How;
 
 /// A text of a REF-walk: the caller's path, or a link's target, held.
 #[derive(Clone)]
@@ -36,18 +38,20 @@ impl Text<'_> {
 /// A walk in progress.
 #[doc(alias = "struct nameidata")]
 pub(crate) struct RefWalk<'a> {
-    request: Request<'a>,
-    at: VfsPath,
+    pub(super) request: Request<'a>,
+    pub(super) at: VfsPath,
     text: Text<'a>,
-    pos: usize,
-    stack: LinkStack<Text<'a>>,
-    links: u32,
+    pub(super) pos: usize,
+    pub(super) stack: LinkStack<Text<'a>>,
+    pub(super) links: u32,
     /// The last component had a slash behind it, here or in the link that led here.
     must_be_dir: bool,
     /// Ask the back end about every cached name.
     reval: bool,
     /// Stop before the last component.
     parent: bool,
+    /// Takes notes for [`Vfs::trace`](crate::Vfs::trace); does nothing otherwise.
+    pub(super) record: Recorder<'a>,
 }
 
 /// Where the last component of a path would be, for who wants to make or remove it.
@@ -102,6 +106,7 @@ impl<'a> RefWalk<'a> {
             must_be_dir,
             reval: false,
             parent: false,
+            record: Recorder::default(),
         }
     }
 
@@ -145,9 +150,13 @@ impl<'a> RefWalk<'a> {
             if self.parent && step.last {
                 return Ok(Some(step));
             }
+            self.record.component(&step.name, self.position());
             self.may_lookup()?;
             match &*step.name {
-                b"." => self.pos = step.end,
+                b"." => {
+                    self.record_held(self.at.mnt());
+                    self.pos = step.end;
+                }
                 b".." => {
                     self.follow_dotdot()?;
                     self.pos = step.end;
@@ -215,6 +224,7 @@ impl<'a> RefWalk<'a> {
         let Some(dentry) = dcache.d_lookup_rcu(self.at.dentry(), &hash) else {
             return Ok(None);
         };
+        self.record.how(How::Cached);
         if self.revalidate(&dentry, name)? {
             Ok(Some(dentry))
         } else {
@@ -237,6 +247,7 @@ impl<'a> RefWalk<'a> {
         let sb = &self.at.mnt().sb;
         let inode = dentry.inode_ref();
         let dir = self.at.inode();
+        self.record.how(How::Revalidated);
         if sb.fs().revalidate(sb, dir, name, inode.as_deref())? {
             dentry.set_valid_until(sb.validity().until);
             return Ok(true);
@@ -258,6 +269,7 @@ impl<'a> RefWalk<'a> {
             let hash = caches.dcache.name(name);
             match caches.dcache.d_alloc_parallel(self.at.dentry(), hash) {
                 ParallelLookup::Cached(dentry) => {
+                    self.record.how(How::Cached);
                     if self.revalidate(&dentry, name)? {
                         return Ok(dentry);
                     }
@@ -267,6 +279,7 @@ impl<'a> RefWalk<'a> {
                         return Err(Error::NotFound);
                     }
                     caches.counters.get().slow_lookup();
+                    self.record.how(How::LookedUp);
                     // Taken before asking: the answer may be older than its arrival.
                     let validity = sb.validity();
                     let inode = sb.fs().lookup(sb, &dir, name)?;
@@ -284,6 +297,7 @@ impl<'a> RefWalk<'a> {
         let Some(inode) = to.dentry().inode_ref() else {
             return Err(Error::NotFound);
         };
+        self.record.found(&inode, crossed(self.at.mnt(), to.mnt()));
         let follow = !step.last || self.request.flags.contains(LookupFlags::FOLLOW);
         if inode.kind() == FileType::Symlink && follow {
             return self.pick_link(inode, step.end);
@@ -314,7 +328,9 @@ impl<'a> RefWalk<'a> {
         if body.is_empty() {
             return Err(Error::NotFound);
         }
-        if body.first() == Some(&b'/') {
+        self.record.link(&body);
+        let from_root = body.first() == Some(&b'/');
+        if from_root {
             self.at = self.request.ctx.root().clone();
         }
         let rest = std::mem::replace(&mut self.text, Text::Link(body));
@@ -325,6 +341,9 @@ impl<'a> RefWalk<'a> {
             });
         }
         self.pos = 0;
+        if from_root {
+            self.record_root();
+        }
         Ok(())
     }
 
@@ -354,7 +373,9 @@ impl<'a> RefWalk<'a> {
         };
         let place = self.traverse_mounts(up.mnt().clone(), up.dentry().clone())?;
         let inode = place.dentry().inode_ref().ok_or(Error::Stale)?;
+        let from = self.at.mnt().clone();
         self.at = VfsPath::new(place.mnt, place.dentry, inode);
+        self.record_held(&from);
         Ok(())
     }
 

@@ -34,6 +34,10 @@ impl<T> LinkStack<T> {
         self.depth == 0
     }
 
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
     pub(super) fn push(&mut self, saved: Saved<T>) {
         match self.embedded.get_mut(self.depth) {
             Some(place) => *place = Some(saved),

@@ -1,0 +1,163 @@
+//! `rcuwalk bench`: the workloads, the kernel against ours.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use clap::{Subcommand, value_parser};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rcuwalk_bench::access::{Access, AccessError, Progress, Report};
+use rcuwalk_bench::paths::PathList;
+
+use crate::failure::{Failure, print};
+use crate::signals::Stop;
+
+/// Measure rcuwalk against the kernel
+///
+/// Kernel and rcuwalk get the same tree and the same paths, take turns in one run,
+/// and are compared by the medians of the rounds. Without a BENCHMARK, all of them
+/// run, which takes less than a minute.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    benchmark: Option<Benchmark>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// What all benchmarks can be told.
+#[derive(clap::Args)]
+struct How {
+    /// Print one JSON document, and nothing else, on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    /// Measure with one thread and with N [default: the number of cores]
+    #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// How many rounds to take the median of
+    #[arg(long, global = true, value_name = "N", default_value_t = Access::ROUNDS as u32,
+          value_parser = value_parser!(u32).range(1..=100_000))]
+    rounds: u32,
+}
+
+#[derive(Subcommand)]
+#[command(
+    subcommand_value_name = "BENCHMARK",
+    subcommand_help_heading = "Benchmarks"
+)]
+enum Benchmark {
+    Access(AccessArgs),
+}
+
+/// Does this path exist? access(2) against ours, everything cached
+///
+/// By default: the 205 paths that a g++ compile and link asks for, 118 of which do
+/// not exist, on the tree they belong to. Other paths are asked of a copy of as much
+/// of this machine's tree as they meet, with empty files.
+#[derive(clap::Args, Default)]
+struct AccessArgs {
+    /// Take the paths from FILE: absolute, one per line, `#` starts a comment
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    paths: Option<PathBuf>,
+    /// Take the paths that COMMAND asks for, by running it under strace
+    #[arg(long, requires = "command")]
+    trace: bool,
+    /// The command to trace, and its arguments
+    #[arg(last = true, value_name = "COMMAND", requires = "trace")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let stop = Stop::on_signals()
+        .map_err(|err| Failure::error(format_args!("cannot catch signals: {err}")))?;
+    let report = match &args.benchmark {
+        Some(Benchmark::Access(access)) => vec![run_access(access, &args.how, &stop)?],
+        None => vec![run_access(&AccessArgs::default(), &args.how, &stop)?],
+    };
+    if !args.how.json {
+        let tables: Vec<_> = report.iter().map(Report::to_string).collect();
+        return print(&tables.join("\n"));
+    }
+    // One benchmark is its document; all of them are a list, however many there are.
+    let json = match (&args.benchmark, &report[..]) {
+        (Some(_), [report]) => serde_json::to_string(report),
+        (_, all) => serde_json::to_string(all),
+    };
+    print(&(json.map_err(Failure::error)? + "\n"))
+}
+
+fn run_access(args: &AccessArgs, how: &How, stop: &Stop) -> Result<Report, Failure> {
+    let mut access = match paths(args, stop)? {
+        Some(paths) => Access::of_host(paths).map_err(|err| {
+            Failure::error(format_args!(
+                "cannot copy the tree that the paths meet: {err}"
+            ))
+        })?,
+        None => Access::builtin(),
+    };
+    access.rounds = how.rounds as usize;
+    if let Some(threads) = how.threads {
+        access.threads = threads.into();
+    }
+    stop.check()?;
+
+    let bar = progress_bar("access");
+    let report = access.run(stop.flag(), &mut |at: Progress| {
+        bar.set_length(at.total);
+        bar.set_position(at.done);
+    });
+    bar.finish_and_clear();
+    // A signal that came while the last round ended still means: no table.
+    stop.check()?;
+    report.map_err(|err| match err {
+        AccessError::Io { .. } => Failure::error(format_args!(
+            "access: {err}; set TMPDIR to a directory with room for it"
+        )),
+        err => Failure::error(format_args!("access: {err}")),
+    })
+}
+
+/// The user's paths, if he has any.
+fn paths(args: &AccessArgs, stop: &Stop) -> Result<Option<PathList>, Failure> {
+    if let Some(file) = &args.paths {
+        let list = PathList::from_file(file).map_err(|err| {
+            Failure::error(format_args!(
+                "{err}; --paths takes a file of absolute paths, one per line"
+            ))
+        })?;
+        return Ok(Some(list));
+    }
+    if !args.trace {
+        return Ok(None);
+    }
+    let traced = PathList::from_trace(&args.command);
+    // Ctrl-C also ended the command; what it then did not ask for is no error.
+    stop.check()?;
+    let trace = traced.map_err(|err| Failure::error(format_args!("--trace: {err}")))?;
+    let name = args.command[0].display();
+    if !trace.status.success() {
+        eprintln!("rcuwalk: note: {name} ended with {}", trace.status);
+    }
+    eprintln!(
+        "rcuwalk: {name} asked for {} paths; left out: {} of /proc, /dev and /sys, \
+         {} relative ones of unknown start",
+        trace.list.len(),
+        trace.special_dropped,
+        trace.relative_dropped
+    );
+    Ok(Some(trace.list))
+}
+
+/// Drawn only between rounds, never while something is timed, and only for eyes.
+fn progress_bar(name: &'static str) -> ProgressBar {
+    let target = if io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} rounds, {eta} left")
+        .expect("a constant template");
+    ProgressBar::with_draw_target(None, target)
+        .with_style(style)
+        .with_message(name)
+}

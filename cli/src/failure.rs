@@ -1,0 +1,57 @@
+//! How a command fails: one line on standard error, and an exit status.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Said in one line that names the thing and, if there is one, the way out.
+    Error(String),
+    /// Several of these.
+    Errors(Vec<String>),
+    /// By this signal, on the user's wish: nothing needs to be said.
+    Signal(u8),
+}
+
+impl Failure {
+    /// An error that says it all.
+    pub(crate) fn error(message: impl Display) -> Failure {
+        Failure::Error(message.to_string())
+    }
+
+    /// Tells the user; returns the exit status.
+    pub(crate) fn report(self) -> ExitCode {
+        let messages = match self {
+            Failure::Error(message) => vec![message],
+            Failure::Errors(messages) => messages,
+            Failure::Signal(signal) => return ExitCode::from(128 + signal),
+        };
+        for message in messages {
+            // With standard error closed there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "rcuwalk: {message}");
+        }
+        ExitCode::FAILURE
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(Failure::error(format_args!(
+            "cannot write to standard output: {err}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The C library's words for an error: those that users know from other programs.
+pub(crate) fn errno_text(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}

@@ -1,0 +1,288 @@
+//! `rcuwalk bench`: what it prints, what it refuses, and what it leaves behind.
+
+mod common;
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Ended, is_root, names, rcuwalk, run, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+#[test]
+fn json_is_one_document_with_a_row_per_contender_and_thread_count() {
+    let ended = run(&mut rcuwalk([
+        "bench",
+        "access",
+        "--json",
+        "--rounds",
+        "1",
+        "--threads",
+        "2",
+    ]));
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["bench"], "access");
+    assert_eq!(report["paths"], 205);
+    assert_eq!(report["verified"], true);
+    let rows = report["rows"].as_array().unwrap();
+    let who = rows.iter().map(|row| {
+        for number in [
+            "ns_per_path",
+            "min",
+            "max",
+            "loops_per_s",
+            "ratio_to_kernel",
+        ] {
+            assert!(row[number].as_f64().unwrap() > 0.0, "{number} of {row}");
+        }
+        format!("{} {}", row["contender"].as_str().unwrap(), row["threads"])
+    });
+    assert_eq!(
+        who.collect::<Vec<_>>(),
+        [
+            "kernel 1", "memfs 1", "hostfs 1", "kernel 2", "memfs 2", "hostfs 2"
+        ]
+    );
+    for row in rows.iter().filter(|row| row["contender"] == "kernel") {
+        assert_eq!(row["ratio_to_kernel"], 1.0);
+    }
+    for walks in report["walks"].as_array().unwrap() {
+        assert_eq!(walks["ref_walks"], 0, "a hit takes no reference");
+    }
+}
+
+#[test]
+fn without_a_benchmark_all_of_them_run() {
+    let ended = run(&mut rcuwalk([
+        "bench",
+        "--json",
+        "--rounds=1",
+        "--threads=1",
+    ]));
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let all: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(all[0]["bench"], "access");
+    assert_eq!(all[0]["rows"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn the_table_has_a_line_per_row_and_says_what_was_measured_where() {
+    let ended = run(&mut rcuwalk([
+        "bench",
+        "access",
+        "--rounds=1",
+        "--threads=1",
+    ]));
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let says = |text: &str| assert!(ended.out.contains(text), "no `{text}` in\n{}", ended.out);
+    says("access: 205 paths, 87 found, 118 missing");
+    says("Linux ");
+    says("system call itself");
+    for contender in ["kernel", "memfs", "hostfs"] {
+        assert!(ended.out.lines().any(|line| line.starts_with(contender)));
+    }
+}
+
+#[test]
+fn the_users_own_paths_are_asked_of_his_own_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list");
+    let text = format!("# mine\n{}\n/no/such/path\n/etc/passwd\n", list.display());
+    fs::write(&list, text).unwrap();
+    let list = list.to_str().unwrap();
+    let args = [
+        "bench",
+        "access",
+        "--json",
+        "--rounds=1",
+        "--threads=1",
+        "--paths",
+        list,
+    ];
+    let ended = run(&mut rcuwalk(args));
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((&report["paths"], &report["found"]), (&3.into(), &2.into()));
+}
+
+#[test]
+fn the_paths_of_a_traced_command_are_taken_and_its_output_is_not_mixed_in() {
+    if std::process::Command::new("strace")
+        .arg("-V")
+        .output()
+        .is_err()
+    {
+        return skip("needs strace");
+    }
+    let args = [
+        "bench",
+        "access",
+        "--json",
+        "--rounds=1",
+        "--threads=1",
+        "--trace",
+        "--",
+    ];
+    let ended = run(rcuwalk(args).args(["cat", "/etc/passwd"]));
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert!(report["paths"].as_u64().unwrap() > 1);
+    assert!(
+        ended.err.contains("rcuwalk: cat asked for "),
+        "{}",
+        ended.err
+    );
+}
+
+fn refused(args: &[&str], code: i32, message: &str) {
+    let Ended {
+        code: got,
+        out,
+        err,
+    } = run(&mut rcuwalk(args));
+    assert_eq!((got, &*out), (Some(code), ""), "{args:?}: {err}");
+    assert!(err.contains(message), "{args:?}: no `{message}` in\n{err}");
+}
+
+#[test]
+fn bad_lists_are_refused_with_their_name_and_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let empty = file("empty", "# nothing\n\n");
+    let relative = file("relative", "/a\nb\n");
+    let up = file("up", "/../etc\n");
+    let list = |file: &str, message: &str| {
+        refused(&["bench", "access", "--paths", file], 1, message);
+    };
+    list(
+        "/no/such/list",
+        "rcuwalk: cannot read /no/such/list: No such file",
+    );
+    list("/no/such/list", "--paths takes a file of absolute paths");
+    list(&empty, "empty: no paths");
+    list(
+        &relative,
+        "relative: line 2: `b` does not start with a slash",
+    );
+    list(&up, "goes up from the root");
+    list("/", "cannot read /: ");
+}
+
+#[test]
+fn a_missing_strace_and_a_missing_command_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = rcuwalk(["bench", "access", "--trace", "--", "ls"]);
+    let ended = run(command.env("PATH", dir.path()));
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.err.contains("strace is not installed"),
+        "{}",
+        ended.err
+    );
+    refused(&["bench", "access", "--trace"], 2, "COMMAND");
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    refused(&["bench", "access", "--threads", "0"], 2, "0 is not in 1..");
+    refused(&["bench", "access", "--rounds", "0"], 2, "0 is not in 1..");
+    refused(&["bench", "access", "--rounds", "many"], 2, "invalid");
+    refused(&["bench", "access", "--", "ls"], 2, "--trace");
+    refused(&["bench", "nothing"], 2, "nothing");
+    let both = ["bench", "access", "--paths", "/x", "--trace", "--", "ls"];
+    refused(&both, 2, "cannot be used with");
+}
+
+#[test]
+fn a_temporary_directory_that_cannot_be_used_is_no_end() {
+    // /var/tmp and the current directory are tried after it.
+    let mut command = rcuwalk(["bench", "access", "--json", "--rounds=1", "--threads=1"]);
+    assert_eq!(run(command.env("TMPDIR", "/no/such/dir")).code, Some(0));
+}
+
+#[test]
+fn a_signal_ends_the_run_without_a_table_and_nothing_stays_behind() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        // Not in /tmp, which may be a tmpfs: then the tree is built elsewhere.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut command = rcuwalk(["bench", "access", "--rounds=1000"]);
+        let child = command
+            .env("TMPDIR", dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let is_built = || {
+            names(dir.path())
+                .iter()
+                .any(|name| dir.path().join(name).join("usr").exists())
+        };
+        let patience = Instant::now() + Duration::from_secs(30);
+        while !is_built() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(is_built(), "no tree in {}", dir.path().display());
+        std::thread::sleep(Duration::from_millis(50));
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let ended = Ended::from(child.wait_with_output().unwrap());
+        assert_eq!((ended.code, &*ended.out, &*ended.err), (Some(code), "", ""));
+        assert_eq!(names(dir.path()).len(), 0, "left behind");
+    }
+}
+
+/// Directories that forbid their owner to remove what is in them.
+#[test]
+fn closed_directories_are_measured_and_removed_by_an_ordinary_user() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    if !is_root() {
+        return skip("needs root");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let tmp = dir.path().join("tmp");
+    let closed = dir.path().join("closed/inner");
+    fs::create_dir_all(&closed).unwrap();
+    fs::create_dir(&tmp).unwrap();
+    fs::write(closed.join("file"), "").unwrap();
+    let list = dir.path().join("list");
+    fs::write(&list, format!("{}/file\n", closed.display())).unwrap();
+    for (path, mode) in [
+        (dir.path(), 0o755),
+        (&closed, 0o555),
+        (closed.parent().unwrap(), 0o555),
+        (&tmp, 0o777),
+        (&list, 0o644),
+    ] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // The test's own binary may lie where the user cannot go.
+    let binary = dir.path().join("rcuwalk");
+    fs::copy(env!("CARGO_BIN_EXE_rcuwalk"), &binary).unwrap();
+    chown(&tmp, Some(65534), Some(65534)).unwrap();
+    let mut command = std::process::Command::new(&binary);
+    command
+        .args([
+            "bench",
+            "access",
+            "--json",
+            "--rounds=1",
+            "--threads=1",
+            "--paths",
+        ])
+        .arg(&list)
+        .current_dir("/")
+        .env("TMPDIR", &tmp)
+        .uid(65534)
+        .gid(65534);
+    let ended = run(&mut command);
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["found"], 1);
+    assert_eq!(names(&tmp).len(), 0, "left behind");
+}
