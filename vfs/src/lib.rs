@@ -1,4 +1,4 @@
-//! (doc)
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod attr;

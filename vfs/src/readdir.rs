@@ -1,4 +1,9 @@
 //! Listing a directory.
+//!
+//! DIR-1: an entry present all through a listing is returned exactly once; one that
+//! comes or goes meanwhile, at most once. It rests on the back end: each entry has a
+//! position that no other entry gets, and a batch goes on after the last position
+//! taken. hostfs keeps it as far as the host does, see there.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
