@@ -4,7 +4,8 @@
 //! address. RCU-2: no sleeping lock while an RCU guard lives.
 //!
 //! Release builds keep one counter per thread: how many locks it holds. Freeing
-//! what RCU retired runs foreign `Drop` code and waits until that is zero.
+//! what RCU retired runs foreign `Drop` code and waits until that is zero; whoever
+//! gives its last lock back then does what has come up meanwhile.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -41,12 +42,31 @@ pub enum Rank {
 }
 
 thread_local! {
+    /// How many locks this thread holds, and [`FREE_LATER`].
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// True if this thread holds none of the locks of this module.
-pub(crate) fn none_held() -> bool {
-    HELD.get() == 0
+/// Beside the count: something is to be freed once that is zero.
+const FREE_LATER: u32 = 1 << 31;
+
+/// True if this thread holds none of the locks of this module. Otherwise
+/// [`rcu::free_some`] is called when it has given back the last one.
+pub(crate) fn none_held_or_later() -> bool {
+    let held = HELD.get();
+    // Under loom all threads are one to the standard library's thread-locals.
+    if held != 0 && cfg!(not(loom)) {
+        HELD.set(held | FREE_LATER);
+    }
+    held == 0
+}
+
+#[cold]
+fn free_now() {
+    HELD.set(0);
+    // Called again when something is retired, if this is not the time.
+    if !rcu::in_read_section() && !std::thread::panicking() {
+        rcu::free_some();
+    }
 }
 
 /// RCU-2, checked in debug builds before anything that may sleep.
@@ -84,9 +104,13 @@ impl Held {
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
-        HELD.set(HELD.get() - 1);
         #[cfg(debug_assertions)]
         order::pop(self.rank);
+        let held = HELD.get() - 1;
+        HELD.set(held);
+        if held == FREE_LATER {
+            free_now();
+        }
     }
 }
 

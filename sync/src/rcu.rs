@@ -108,6 +108,12 @@ pub(crate) unsafe fn retire(object: *mut (), bytes: usize, free: unsafe fn(*mut 
     );
 }
 
+/// Frees some of what has been retired: for a thread that held locks when it would
+/// have been its turn.
+pub(crate) fn free_some() {
+    domain().free_some(slot::this_thread());
+}
+
 /// Waits for a grace period.
 ///
 /// # Panics

@@ -154,12 +154,16 @@ impl Domain {
         self.seal(&mut bag);
         drop(bag);
         // Freeing runs `Drop` code that may lock anything: not under a lock (LOCK-1).
-        if crate::lock::none_held() && !FREEING.with(Cell::get) {
+        if crate::lock::none_held_or_later() {
             self.free_some(reader);
         }
     }
 
-    fn free_some(&self, reader: Reader) {
+    /// Frees what is ripe, if nobody else is at it; past the cap, waits until it is.
+    pub(super) fn free_some(&self, reader: Reader) {
+        if FREEING.with(Cell::get) {
+            return;
+        }
         let over_cap = self.pending_bytes.load(Relaxed) > Self::CAP_BYTES
             || self.retired.load(Relaxed) - self.freed.load(Relaxed) > Self::CAP_OBJECTS;
         if over_cap && !reader.is_inside() {
