@@ -453,6 +453,7 @@ impl<'a> Locked<'a> {
             inode,
             self.sb().validity(),
         );
+        self.vfs.ns().caches.make_room();
     }
 
     /// The name stands for nothing any more. The inode leaves the cache with its
