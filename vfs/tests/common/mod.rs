@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use rcuwalk::{
-    At, Attr, Budget, Context, Credentials, Emit, Error, FileHandle, FileSystem, Inode, InodeRef,
-    LookupFlags, Name, NewFile, Result, SuperBlock, Vfs,
+    At, Attr, Budget, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget,
+    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, Result, SuperBlock, Vfs,
 };
 use rcuwalk_memfs::{MemFs, directory, file, symlink};
 
@@ -179,5 +179,56 @@ impl Tracked {
 impl Drop for Tracked {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// A back end of directories in directories, each a number, and each counted.
+pub(crate) struct Numbered(Arc<AtomicUsize>);
+
+impl Numbered {
+    pub(crate) fn new(alive: &Arc<AtomicUsize>) -> Numbered {
+        Numbered(alive.clone())
+    }
+
+    /// The inode number that a path of numbers leads to.
+    pub(crate) fn ino(path: &str) -> u64 {
+        let components = path.split('/').filter(|name| !name.is_empty());
+        components.fold(1, |dir, name| Self::below(dir, name))
+    }
+
+    fn below(dir: u64, name: &str) -> u64 {
+        dir * 1000 + name.parse::<u64>().unwrap()
+    }
+
+    fn iget(&self, sb: &SuperBlock, ino: u64) -> InodeRef {
+        match sb.iget(InodeKey::new(ino)) {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => {
+                let attr = Attr::new(ino, FileType::Directory, 0o755);
+                new.init(InodeFill::new(attr).private(Tracked::new(&self.0)))
+            }
+        }
+    }
+}
+
+impl FileSystem for Numbered {
+    fn name(&self) -> &str {
+        "numbered"
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        Ok(self.iget(sb, 1))
+    }
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        let name = std::str::from_utf8(name.as_bytes()).unwrap();
+        Ok(Some(self.iget(sb, Self::below(dir.attr().ino, name))))
+    }
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
+        Ok(())
+    }
+    fn open(&self, _: &SuperBlock, _: &At<'_>) -> Result<Box<dyn FileHandle>> {
+        Err(Error::NotSupported)
     }
 }
