@@ -146,6 +146,21 @@ impl<T> Lru<T> {
         Some(self.take(&mut list, NonNull::from(object)))
     }
 
+    /// Takes an object off its shard if it is on it and `look`, which is told the
+    /// shard's length and weight, wants it.
+    pub fn take_if(
+        &self,
+        object: &Shared<T>,
+        look: impl FnOnce(usize, usize) -> bool,
+    ) -> Option<Ref<T>> {
+        let mut list = self.shards[self.shard_of(object)].0.lock();
+        if object.is_listed(self.number.0) && look(list.len, list.weight) {
+            Some(self.take(&mut list, NonNull::from(object)))
+        } else {
+            None
+        }
+    }
+
     /// Shows `look` up to `most` objects from the tail of a shard, under the
     /// shard's lock, and returns those it wants to take.
     #[doc(alias = "list_lru_walk")]

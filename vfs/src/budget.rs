@@ -61,4 +61,9 @@ impl Share {
     pub(crate) fn is_over(&self, objects: usize, extra: usize) -> bool {
         objects > self.objects || objects * self.object_bytes + extra > self.bytes
     }
+
+    /// Whether all shards together, with so many objects and bytes beside them, are.
+    pub(crate) fn is_over_in_all(&self, objects: usize, extra: usize) -> bool {
+        self.is_over(objects.div_ceil(self.shards), extra.div_ceil(self.shards))
+    }
 }

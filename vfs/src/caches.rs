@@ -14,6 +14,9 @@ use crate::stats::{self, Counters, Statistics};
 /// Objects looked at in each cache to get descriptors back.
 const PRUNE_FOR_DESCRIPTORS: usize = 4096;
 
+/// Objects looked at in each cache where names keep too many inodes.
+const PRUNE_FOR_INODES: usize = 64;
+
 /// Names, inodes and counters.
 pub(crate) struct Caches {
     pub(crate) icache: InodeCache<InodeId, VfsInode>,
@@ -42,6 +45,16 @@ impl Caches {
     pub(crate) fn drop_unused(&self) -> usize {
         self.dcache.drop_unused();
         self.icache.drop_unused()
+    }
+
+    /// Called after a name has been added: unused names give way where they are what
+    /// keeps the inodes above their budget (MEM-1).
+    #[inline]
+    pub(crate) fn make_room(&self) {
+        if self.icache.is_too_full() {
+            self.dcache.prune(PRUNE_FOR_INODES);
+            self.icache.prune_now(PRUNE_FOR_INODES);
+        }
     }
 
     /// Counts one more descriptor, and makes room if those are too many by now.

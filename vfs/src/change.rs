@@ -5,7 +5,8 @@
 //! Walks go on meanwhile: none of their hits takes that lock.
 //!
 //! LOCK-1, for two directories: under the super block's rename mutex the ancestor
-//! is locked first, else by address; a directory that is to go is locked last.
+//! is locked first, else by address; what is to lose or get a name is locked last,
+//! so that its link count and its end are one change.
 
 use rcuwalk_sync::lock::WriteGuard;
 
@@ -153,6 +154,7 @@ impl Vfs {
         if target.inode().kind() == FileType::Directory {
             return Err(Error::NotPermitted);
         }
+        let _target = target.inode().rwsem.write_nested();
         dir.sb().fs().link(target.inode(), dir.inode, name)?;
         dir.replace(&old, name, Some(target.inode_ref()));
         Ok(())
@@ -177,10 +179,12 @@ impl Vfs {
                 Error::NotADirectory
             });
         }
-        dir.may_delete(&victim, &inode)?;
+        dir.may_delete(&inode)?;
         if is_dir {
             return Err(Error::IsADirectory);
         }
+        // No link is made to it between its last name and the end.
+        let _victim = inode.rwsem.write_nested();
         dir.sb().fs().unlink(dir.inode, name, &inode)?;
         dir.remove(&victim, &inode);
         Ok(())
@@ -203,12 +207,15 @@ impl Vfs {
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let victim = dir.lookup(name)?;
         let inode = victim.inode_ref().ok_or(Error::NotFound)?;
-        dir.may_delete(&victim, &inode)?;
+        dir.may_delete(&inode)?;
         if inode.kind() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
         // Nobody makes a name in it between the check and the end.
         let _victim = inode.rwsem.write_nested();
+        if is_mountpoint(&victim) {
+            return Err(Error::Busy);
+        }
         dir.sb().fs().rmdir(dir.inode, name, &inode)?;
         inode.shared().set(DEAD_DIR);
         dir.remove(&victim, &inode);
@@ -256,12 +263,16 @@ impl Vfs {
             return Err(Error::NotEmpty);
         }
         let replaced = target.inode_ref();
-        from_dir.may_delete(&source, &moved)?;
+        if let Some(inode) = &replaced
+            && InodeRef::ptr_eq(inode, &moved)
+        {
+            return Ok(());
+        }
+        from_dir.may_delete(&moved)?;
         match &replaced {
             None => to_dir.may_write()?,
-            Some(inode) if InodeRef::ptr_eq(inode, &moved) => return Ok(()),
             Some(inode) => {
-                to_dir.may_delete(&target, inode)?;
+                to_dir.may_delete(inode)?;
                 match (moves_dir, inode.kind() == FileType::Directory) {
                     (true, false) => return Err(Error::NotADirectory),
                     (false, true) => return Err(Error::IsADirectory),
@@ -273,13 +284,15 @@ impl Vfs {
         if across && moves_dir {
             ctx.credentials().may(&moved, Access::WRITE)?;
         }
-        let victim = replaced
-            .as_ref()
-            .filter(|inode| inode.kind() == FileType::Directory);
-        let _victim = victim.map(|inode| inode.rwsem.write_nested());
+        let _victim = replaced.as_ref().map(|inode| inode.rwsem.write_nested());
+        if is_mountpoint(&source) || is_mountpoint(&target) {
+            return Err(Error::Busy);
+        }
         sb.fs()
             .rename(sb, (from_dir.inode, from_name), (to_dir.inode, to_name))?;
-        if let Some(inode) = victim {
+        if let Some(inode) = &replaced
+            && moves_dir
+        {
             inode.shared().set(DEAD_DIR);
         }
         match &replaced {
@@ -418,7 +431,7 @@ impl<'a> Locked<'a> {
             .may(self.inode, Access::WRITE | Access::EXEC)
     }
 
-    fn may_delete(&self, victim: &DentryRef, inode: &InodeRef) -> Result<()> {
+    fn may_delete(&self, inode: &InodeRef) -> Result<()> {
         self.may_write()?;
         let dir = self.inode.attr();
         let who = self.ctx.credentials();
@@ -426,9 +439,6 @@ impl<'a> Locked<'a> {
         let owner = who.uid == dir.uid || who.uid == inode.attr().uid;
         if sticky && !owner && !who.caps.contains(Caps::FOWNER) {
             return Err(Error::NotPermitted);
-        }
-        if victim.flags().contains(Flags::MOUNTPOINT) {
-            return Err(Error::Busy);
         }
         Ok(())
     }
@@ -443,6 +453,7 @@ impl<'a> Locked<'a> {
             inode,
             self.sb().validity(),
         );
+        self.vfs.ns().caches.make_room();
     }
 
     /// The name stands for nothing any more. The inode leaves the cache with its
@@ -453,6 +464,12 @@ impl<'a> Locked<'a> {
             self.sb().forget(inode);
         }
     }
+}
+
+/// True if something is mounted there. Stays false while the inode is locked.
+#[doc(alias = "is_local_mountpoint")]
+fn is_mountpoint(dentry: &DentryRef) -> bool {
+    dentry.flags().contains(Flags::MOUNTPOINT)
 }
 
 /// True if `above` is `below` or one of the directories above it. Stable while the

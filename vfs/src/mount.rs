@@ -68,6 +68,8 @@ impl MountInfo {
 pub(crate) struct MountEntry {
     info: Arc<MountInfo>,
     replicas: [MountRef; REPLICAS],
+    /// What these replicas replaced: dead, but there may be references to them.
+    before: Option<Arc<MountEntry>>,
 }
 
 impl MountEntry {
@@ -87,7 +89,11 @@ impl MountEntry {
 
     fn of(info: Arc<MountInfo>) -> MountEntry {
         let replicas = std::array::from_fn(|_| Ref::new(Mount { info: info.clone() }));
-        MountEntry { info, replicas }
+        MountEntry {
+            info,
+            replicas,
+            before: None,
+        }
     }
 
     pub(crate) fn info(&self) -> &MountInfo {
@@ -99,20 +105,43 @@ impl MountEntry {
         &self.replicas[rcu::thread_index() % REPLICAS]
     }
 
-    /// Kills all replicas, or none: then the mount is in use.
-    fn kill(&self) -> Result<(), Arc<MountInfo>> {
-        // A killed replica cannot be revived. If a later one turns out to be in use,
-        // the caller puts an entry with fresh ones in place; walkers that meet a
-        // dead replica wait for the namespace lock and look again.
-        let idle = |mount: &MountRef| mount.count() == 1;
-        if self.replicas.iter().all(idle)
-            && self.replicas.iter().all(|mount| mount.kill_if_count_is(1))
-        {
-            Ok(())
-        } else {
-            Err(self.info.clone())
+    /// Kills all replicas if nobody uses the mount.
+    fn kill(self: &Arc<Self>) -> Kill {
+        if !self.is_idle() {
+            return Kill::InUse;
         }
+        if self.replicas.iter().all(|mount| mount.kill_if_count_is(1)) {
+            return Kill::Killed;
+        }
+        // Somebody came between the two, and a killed replica cannot be revived. The
+        // rest is killed as well, so that the references that are out can only
+        // become fewer, and fresh ones take their place; walkers that meet a dead
+        // replica wait for the namespace lock and look again.
+        for mount in &self.replicas {
+            while !mount.is_dead() {
+                mount.kill_if_count_is(mount.count());
+            }
+        }
+        Kill::Renew(MountEntry {
+            before: Some(self.clone()),
+            ..Self::of(self.info.clone())
+        })
     }
+
+    /// True if nobody has a reference, of the replicas before these neither.
+    fn is_idle(&self) -> bool {
+        self.replicas.iter().all(|mount| mount.count() == 1)
+            && self.before.as_ref().is_none_or(|before| before.is_idle())
+    }
+}
+
+/// How [`MountEntry::kill`] ended.
+enum Kill {
+    Killed,
+    /// It is in use, and nothing has been done to it.
+    InUse,
+    /// It came into use meanwhile; this is to take its place.
+    Renew(MountEntry),
 }
 
 /// All mounts but the root one, by where they are mounted.
@@ -155,12 +184,13 @@ impl MountTable {
             return Err((Error::Busy, MountTable { by_point }));
         }
         match by_point[&key].kill() {
-            Ok(()) => {
+            Kill::Killed => {
                 by_point.remove(&key);
                 Ok(MountTable { by_point })
             }
-            Err(info) => {
-                by_point.insert(key, Arc::new(MountEntry::of(info)));
+            Kill::InUse => Err((Error::Busy, MountTable { by_point })),
+            Kill::Renew(entry) => {
+                by_point.insert(key, Arc::new(entry));
                 Err((Error::Busy, MountTable { by_point }))
             }
         }

@@ -122,6 +122,9 @@ impl Namespace {
         while let Some((over, root)) = self.mounted_under_lock(&mnt, &dentry) {
             (mnt, dentry) = (over, root);
         }
+        // Against a removal that has found nothing mounted here, and goes on.
+        let covered = dentry.inode_ref().ok_or(Error::NotFound)?;
+        let _covered = covered.rwsem.write();
         if dentry.flags().contains(Flags::UNHASHED) {
             return Err(Error::NotFound);
         }

@@ -244,7 +244,7 @@ impl Growth {
         let mine = self.counts().get();
         let visits = mine.visits.load(Relaxed) + 1;
         mine.visits.store(visits, Relaxed);
-        visits % CHECK_EVERY == 0
+        visits.is_multiple_of(CHECK_EVERY)
     }
 }
 

@@ -79,15 +79,42 @@ impl Dcache {
             extra = extra.saturating_sub(dentry.extra_bytes());
             Verdict::Take
         });
-        gone.iter().for_each(|dentry| self.detach(dentry));
-        self.evicted.fetch_add(gone.len() as u64, Relaxed);
-        gone.len()
+        let above: usize = gone.iter().map(|dentry| self.kill(dentry)).sum();
+        let gone = gone.len() + above;
+        self.evicted.fetch_add(gone as u64, Relaxed);
+        gone
     }
 
-    /// Takes a killed dentry off its chain and makes it let go of its parent and
-    /// inode. Readers that stand on it are told by its count.
+    /// Detaches a killed dentry, and kills the directories above that nobody uses
+    /// now that it is gone, for as long as there are too many. Returns how many.
+    ///
+    /// A deep tree has few leaves, so looking for them one at a time would find
+    /// fewer than come.
+    #[doc(alias = "shrink_kill")]
+    fn kill(&self, dentry: &Ref<Dentry>) -> usize {
+        let mut above = 0;
+        let mut parent = self.detach(dentry);
+        while let Some(dentry) = parent {
+            // Ours is one more. What is hashed and on the list is known by the cache's
+            // two references; a root is not hashed.
+            let killed = self.lru.take_if(&dentry, |dentries, extra| {
+                self.share.is_over(dentries, extra)
+                    && dentry.is_hashed()
+                    && dentry.kill_if_count_is(CACHED + 1)
+            });
+            if killed.is_none() {
+                break;
+            }
+            above += 1;
+            parent = self.detach(&dentry);
+        }
+        above
+    }
+
+    /// Takes a killed dentry off its chain and makes it let go of its inode and its
+    /// parent, which it returns. Readers that stand on it are told by its count.
     #[doc(alias("__dentry_kill", "dentry_unlink_inode"))]
-    fn detach(&self, dentry: &Ref<Dentry>) {
+    fn detach(&self, dentry: &Ref<Dentry>) -> Option<DentryRef> {
         let (parent, inode, off);
         {
             let locked = dentry.lock(Rank::Dentry);
@@ -98,7 +125,8 @@ impl Dcache {
             inode = locked.inode.swap(None);
             section.set_payload((flags & !(Flags::PLAIN | Flags::LINK | Flags::DIR)).bits());
         }
-        drop((parent, inode, off));
+        drop((inode, off));
+        parent
     }
 }
 

@@ -19,7 +19,7 @@
 
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rcuwalk_sync::lock::Rank;
 use rcuwalk_sync::{Flag, HashKey, Lru, RcuHash, Ref, Shared, Verdict, rcu};
@@ -155,6 +155,8 @@ pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
     lru: Lru<Node<K, P>>,
     share: Share,
     evicted: AtomicU64,
+    /// Set when pruning has not made enough room.
+    too_full: AtomicBool,
 }
 
 impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
@@ -172,6 +174,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                 lru,
                 share,
                 evicted: AtomicU64::new(0),
+                too_full: AtomicBool::new(false),
             }),
         }
     }
@@ -278,6 +281,12 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         }
     }
 
+    /// True once after pruning has not made enough room: then others have to let go
+    /// of inodes first.
+    pub(crate) fn is_too_full(&self) -> bool {
+        self.inner.too_full.load(Relaxed) && self.inner.too_full.swap(false, Relaxed)
+    }
+
     /// Inodes dropped by pruning so far.
     pub fn evicted(&self) -> u64 {
         self.inner.evicted.load(Relaxed)
@@ -317,7 +326,17 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         }
         if self.share.is_over(inodes, extra) {
             self.prune_shard(shard, PRUNE_BATCH, |_| false);
+            let (inodes, extra) = self.lru.shard_size(shard);
+            // The sum is asked for only where this shard says that it may be over.
+            if self.share.is_over(inodes, extra) && self.is_over_in_all() {
+                self.too_full.store(true, Relaxed);
+            }
         }
+    }
+
+    fn is_over_in_all(&self) -> bool {
+        let (inodes, extra) = self.lru.size();
+        self.share.is_over_in_all(inodes, extra)
     }
 
     pub(super) fn unhash(&self, node: &Ref<Node<K, P>>) -> bool {

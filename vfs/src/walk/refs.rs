@@ -283,7 +283,9 @@ impl<'a> RefWalk<'a> {
                     // Taken before asking: the answer may be older than its arrival.
                     let validity = sb.validity();
                     let inode = sb.fs().lookup(sb, &dir, name)?;
-                    return Ok(in_lookup.done(inode, validity));
+                    let dentry = in_lookup.done(inode, validity);
+                    caches.make_room();
+                    return Ok(dentry);
                 }
             }
         }

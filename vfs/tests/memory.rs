@@ -1,0 +1,366 @@
+//! MEM-1, on the bytes that the allocator gave out.
+//!
+//! One test at a time: the count is of the whole process.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use common::FOLLOW;
+use rcuwalk::{
+    At, Attr, Budget, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
+    HeldDescriptor, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, Result,
+    SuperBlock, Vfs,
+};
+use rcuwalk_sync::rcu;
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: passes everything on to the system allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promise is the one that the system allocator wants.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+/// Thousands of directories below each other: twice the budget.
+const DEPTH: usize = BUDGET * 2 / 1_000;
+
+/// Objects above the budget between two rounds that make room.
+const SLACK: usize = 256;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Names kept, and how many are walked: 20 times as many.
+const BUDGET: usize = if cfg!(debug_assertions) {
+    2_000
+} else {
+    20_000
+};
+const NAMES: u64 = BUDGET as u64 * 20;
+
+/// What a budget of names and inodes may come to, in bytes from the allocator.
+///
+/// - a name: 128 bytes; an inode: 192, and 16 of private part here
+/// - their slabs: a thirtieth more, rounded up to a quarter for pages in part use
+/// - a place in each hash table: 8 bytes, half empty, twice while it grows: 32
+/// - what RCU has not freed yet: per thread one bag being filled and one waiting, of
+///   512 KiB each at most ([`rcu::Domain::BATCH_BYTES`]), and as much again for the
+///   bags' own lists
+const fn bytes_of(budget: usize) -> usize {
+    let each = (128 + 192 + 16) * 5 / 4 + 2 * 32;
+    budget * each + 4 * rcu::Domain::BATCH_BYTES
+}
+
+/// A file system whose inodes are computed, not stored: `d<n>` is a directory, `f<n>`
+/// a file, and nothing else is there.
+struct Computed {
+    descriptors: bool,
+}
+
+/// Stands for what a back end keeps with an inode.
+#[expect(dead_code, reason = "kept, not used")]
+struct Private(Option<HeldDescriptor>, u64);
+
+impl Computed {
+    fn iget(&self, sb: &SuperBlock, ino: u64, kind: FileType) -> InodeRef {
+        match sb.iget(InodeKey::new(ino)) {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => {
+                let held = self.descriptors.then(|| sb.hold_descriptor());
+                let attr = Attr::new(ino, kind, 0o755);
+                new.init(InodeFill::new(attr).private(Private(held, ino)))
+            }
+        }
+    }
+}
+
+impl FileSystem for Computed {
+    fn name(&self) -> &str {
+        "computed"
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        Ok(self.iget(sb, 1, FileType::Directory))
+    }
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        let name = std::str::from_utf8(name.as_bytes()).unwrap();
+        let (kind, number) = name.split_at(1);
+        let kind = match kind {
+            "d" => FileType::Directory,
+            "f" => FileType::Regular,
+            _ => return Ok(None),
+        };
+        let number: u64 = number.parse().unwrap_or(0) << 1 | u64::from(kind == FileType::Regular);
+        // Another number for each place, as good as never the same twice.
+        let ino = (dir.attr().ino ^ number << 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        Ok(Some(self.iget(sb, ino.rotate_right(20), kind)))
+    }
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
+        Ok(())
+    }
+    fn open(&self, _: &SuperBlock, at: &At<'_>) -> Result<Box<dyn FileHandle>> {
+        struct Open(u64);
+        impl FileHandle for Open {
+            fn read_at(&self, buf: &mut [u8], _: u64) -> Result<usize> {
+                buf[..8].copy_from_slice(&self.0.to_le_bytes());
+                Ok(8)
+            }
+        }
+        Ok(Box::new(Open(at.inode.attr().ino)))
+    }
+}
+
+fn budget(dentries: usize, inodes: usize) -> Budget {
+    Budget {
+        dentries,
+        inodes,
+        bytes: 1 << 30,
+        fds: usize::MAX,
+    }
+}
+
+/// A computed tree, and what was allocated before it was there.
+struct Walked {
+    vfs: Vfs,
+    ctx: Context,
+    before: usize,
+    most: usize,
+}
+
+impl Walked {
+    fn new(budget: Budget, descriptors: bool) -> Walked {
+        rcu::barrier();
+        let before = LIVE.load(Relaxed);
+        let vfs = Vfs::with_budget(Computed { descriptors }, budget).unwrap();
+        let ctx = vfs.context(Credentials::user(1, 1));
+        Walked {
+            vfs,
+            ctx,
+            before,
+            most: 0,
+        }
+    }
+
+    fn stat(&mut self, path: &str) -> Result<Attr> {
+        let answer = self.vfs.stat(&self.ctx, path, FOLLOW);
+        // Signed in effect: what an earlier test's thread kept may go meanwhile.
+        self.most = self
+            .most
+            .max(LIVE.load(Relaxed).saturating_sub(self.before));
+        answer
+    }
+
+    fn assert_within(&self, bytes: usize) {
+        assert!(
+            self.most <= bytes,
+            "MEM-1: {} of {bytes} bytes at the most; now {:?}",
+            self.most,
+            self.vfs.statistics()
+        );
+    }
+}
+
+/// MEM-1: a wide tree 20 times larger than the budget is walked within the budget.
+#[test]
+fn a_wide_tree_stays_within_the_budget() {
+    let _one = ONE_AT_A_TIME.lock();
+    let mut tree = Walked::new(budget(BUDGET, BUDGET), false);
+    for n in 0..NAMES {
+        tree.stat(&format!("/d{}/f{n}", n / 10_000)).unwrap();
+    }
+    tree.assert_within(bytes_of(BUDGET));
+    let stats = tree.vfs.statistics();
+    assert!(stats.dentries.0 <= BUDGET, "MEM-1: {stats:?}");
+    assert!(stats.inodes.0 <= BUDGET + SLACK, "MEM-1: {stats:?}");
+    assert!(stats.dentries.0 >= BUDGET / 2, "and uses it: {stats:?}");
+}
+
+/// MEM-1: a deep tree 20 times larger than the budget is walked within the budget.
+#[test]
+fn a_deep_tree_stays_within_the_budget() {
+    let _one = ONE_AT_A_TIME.lock();
+    let mut tree = Walked::new(budget(BUDGET, BUDGET), false);
+    for n in 0..NAMES / 1_000 {
+        tree.stat(&format!("/d{n}{}", "/d".repeat(1_000))).unwrap();
+    }
+    // In use besides: the thousand directories above the one walked to.
+    tree.assert_within(bytes_of(BUDGET + 1_000));
+}
+
+/// MEM-1: a chain of directories deeper than the budget, with somebody in its end,
+/// is in use all of it; once he has left it is not.
+#[test]
+fn the_directories_above_one_in_use_are_in_use() {
+    let _one = ONE_AT_A_TIME.lock();
+    let mut tree = Walked::new(budget(BUDGET, BUDGET), false);
+    let below = "d/".repeat(1_000);
+    for _ in 0..DEPTH {
+        let end = tree.vfs.lookup(&tree.ctx, &below, FOLLOW).unwrap();
+        tree.ctx = tree.ctx.clone().with_cwd(end);
+    }
+    let (deep, _) = tree.vfs.statistics().dentries;
+    assert!(deep >= 2 * BUDGET, "MEM-1: in use: {deep}");
+    let up = "../".repeat(1_000);
+    for _ in 0..DEPTH {
+        let above = tree.vfs.lookup(&tree.ctx, &up, FOLLOW).unwrap();
+        tree.ctx = tree.ctx.clone().with_cwd(above);
+    }
+    let root = tree.vfs.root().attr();
+    assert_eq!(tree.ctx.cwd().attr(), root, "all the way up");
+    for n in 0..NAMES / 4 {
+        tree.stat(&format!("f{n}")).unwrap();
+    }
+    tree.most = 0;
+    tree.stat("f0").unwrap();
+    tree.assert_within(bytes_of(BUDGET));
+}
+
+/// MEM-1: names that are missing count as the others do.
+#[test]
+fn missing_names_stay_within_the_budget() {
+    let _one = ONE_AT_A_TIME.lock();
+    let mut tree = Walked::new(budget(BUDGET, BUDGET), false);
+    for n in 0..NAMES {
+        let path = format!("/d{}/missing-{n}-of-some-length", n % 10);
+        assert!(matches!(tree.stat(&path), Err(Error::NotFound)));
+    }
+    // A long name has its bytes apart: an object of 128 bytes and the bytes.
+    tree.assert_within(bytes_of(BUDGET) + BUDGET * (128 + 64) * 5 / 4);
+    assert!(tree.vfs.statistics().dentries.0 <= BUDGET, "MEM-1");
+}
+
+/// MEM-1: a budget of fewer inodes than names is kept to as well: a cached name that
+/// nobody uses does not keep its inode in use.
+#[test]
+fn fewer_inodes_than_names_are_possible() {
+    let _one = ONE_AT_A_TIME.lock();
+    let mut tree = Walked::new(budget(BUDGET, BUDGET / 10), false);
+    let mut most = 0;
+    for n in 0..NAMES / 4 {
+        tree.stat(&format!("/f{n}")).unwrap();
+        most = most.max(tree.vfs.statistics().inodes.0);
+    }
+    assert!(most <= BUDGET / 10 + SLACK, "MEM-1: {most} inodes");
+}
+
+/// MEM-1: the budget in bytes is kept to when it is the smaller one.
+#[test]
+fn the_budget_of_bytes_holds() {
+    let _one = ONE_AT_A_TIME.lock();
+    const BYTES: usize = 4 << 20;
+    let bytes = Budget {
+        bytes: BYTES,
+        ..budget(1 << 20, 1 << 20)
+    };
+    let mut tree = Walked::new(bytes, false);
+    for n in 0..NAMES {
+        tree.stat(&format!("/d{}/f{n}", n / 10_000)).unwrap();
+    }
+    let stats = tree.vfs.statistics();
+    assert!(stats.dentries.1 <= BYTES / 2, "MEM-1: {stats:?}");
+    let inodes = BYTES / 2 + SLACK * 208;
+    assert!(stats.inodes.1 <= inodes, "MEM-1: {stats:?}");
+    tree.assert_within(BYTES * 5 / 4 + 4 * rcu::Domain::BATCH_BYTES + (1 << 20));
+}
+
+/// MEM-1: what somebody holds survives whatever is walked meanwhile.
+#[test]
+fn what_is_in_use_survives() {
+    let _one = ONE_AT_A_TIME.lock();
+    let mut tree = Walked::new(budget(1_000, 1_000), false);
+    let held = tree.vfs.lookup(&tree.ctx, "/d1/d2/d3", FOLLOW).unwrap();
+    let open = tree.vfs.open(&tree.ctx, "/d4/f5", FOLLOW).unwrap();
+    let inside = tree.vfs.lookup(&tree.ctx, "/d6/d7", FOLLOW).unwrap();
+    let inside = tree.ctx.clone().with_cwd(inside);
+    for n in 0..20_000 {
+        tree.stat(&format!("/d{}/f{n}", 10 + n / 100)).unwrap();
+    }
+    tree.vfs.drop_caches();
+    // Each is found without asking, and is what it was.
+    let cached = FOLLOW | LookupFlags::CACHED;
+    for (path, was) in [("/d1/d2/d3", held.attr()), ("/d4/f5", open.attr())] {
+        let now = tree.vfs.lookup(&tree.ctx, path, cached).unwrap();
+        assert_eq!(now.attr(), was, "MEM-1: {path}");
+    }
+    assert!(
+        tree.vfs
+            .lookup(&tree.ctx, "/d1/d2/d3", cached)
+            .unwrap()
+            .is_same_place(&held),
+        "MEM-1: the same name"
+    );
+    let up = tree.vfs.stat(&inside, "..", cached).unwrap();
+    assert_eq!(up.ino, tree.stat("/d6").unwrap().ino, "MEM-1: `..`");
+    let mut bytes = [0; 8];
+    open.read_at(&mut bytes, 0).unwrap();
+    assert_eq!(u64::from_le_bytes(bytes), open.attr().ino);
+}
+
+/// MEM-1: descriptors kept with inodes stay within the budget, but for a step of 32
+/// and those in use.
+#[test]
+fn descriptors_stay_within_the_budget() {
+    let _one = ONE_AT_A_TIME.lock();
+    const FDS: usize = 500;
+    let fds = Budget {
+        fds: FDS,
+        ..budget(1 << 20, 1 << 20)
+    };
+    let mut tree = Walked::new(fds, true);
+    let mut most = 0;
+    for n in 0..20_000 {
+        tree.stat(&format!("/d{}/f{n}", n / 100)).unwrap();
+        most = most.max(tree.vfs.statistics().fds);
+    }
+    assert!(most <= FDS + 32, "MEM-1: {most} descriptors");
+    let held: Vec<_> = (0..600)
+        .map(|n| {
+            tree.vfs
+                .lookup(&tree.ctx, format!("/f{n}"), FOLLOW)
+                .unwrap()
+        })
+        .collect();
+    for n in 0..5_000 {
+        tree.stat(&format!("/d/f{n}")).unwrap();
+        let fds = tree.vfs.statistics().fds;
+        assert!(fds <= held.len() + FDS, "MEM-1: {fds} with 600 in use");
+    }
+    drop((held, tree));
+    rcu::barrier();
+}
+
+/// MEM-1: all of it is given back with the tree.
+#[test]
+fn nothing_stays_behind() {
+    let _one = ONE_AT_A_TIME.lock();
+    let mut left = Vec::new();
+    for _ in 0..3 {
+        let mut tree = Walked::new(budget(BUDGET, BUDGET), true);
+        for n in 0..NAMES / 10 {
+            tree.stat(&format!("/d{}/f{n}", n / 1_000)).unwrap();
+        }
+        let before = tree.before;
+        drop(tree);
+        rcu::barrier();
+        left.push(LIVE.load(Relaxed).saturating_sub(before));
+    }
+    // Slots and pages kept for the next objects, and counters of threads.
+    assert!(left[2] <= 512 << 10, "MEM-1: {left:?} bytes left");
+}
