@@ -86,6 +86,8 @@ bitflags::bitflags! {
         const LONG = 128;
         /// The root of a file system.
         const ROOT = 256;
+        /// Somebody has asked not to believe it: the next walk looks it up again.
+        const DOUBTED = 512;
     }
 }
 
@@ -96,6 +98,7 @@ impl Flags {
         .union(Flags::MOUNTPOINT)
         .union(Flags::REVALIDATE)
         .union(Flags::UNHASHED)
+        .union(Flags::DOUBTED)
         .union(Flags::LONG);
 
     /// What must be looked at before a name is looked up in a dentry...

@@ -32,16 +32,23 @@ impl Descriptors {
     /// Counts one more. True if the caches should make room.
     pub(crate) fn hold(self: &Arc<Self>) -> (HeldDescriptor, bool) {
         let held = self.held.fetch_add(1, Relaxed) + 1;
-        (
-            HeldDescriptor(self.clone()),
-            held > self.threshold.load(Relaxed),
-        )
+        if held <= self.budget {
+            // Back within the budget, so the next excess is a new one.
+            self.threshold.store(self.budget, Relaxed);
+        }
+        let too_many = held > self.threshold.load(Relaxed);
+        (HeldDescriptor(self.clone()), too_many)
     }
 
     /// Called after the caches have made what room they could.
     pub(crate) fn made_room(&self) {
+        let held = self.held();
         // What is in use must not make every further descriptor try again.
-        let next = (self.held() + STEP).max(self.budget);
+        let next = if held > self.budget {
+            held + STEP
+        } else {
+            self.budget
+        };
         self.threshold.store(next, Relaxed);
     }
 

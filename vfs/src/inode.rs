@@ -124,9 +124,13 @@ impl From<InodeFill> for VfsInode {
     }
 }
 
-/// What a cached link target costs: the object, and a target of usual length. The
-/// same for all, because an inode's weight may not change while it is on the list.
-const LINK_BYTES: usize = rcuwalk_sync::Shared::<LinkBody>::BYTES + 64;
+/// What a cached link target costs beside its bytes.
+const LINK_BYTES: usize = rcuwalk_sync::Shared::<LinkBody>::BYTES;
+
+/// The longest target that is cached when the back end gives it later than the
+/// inode; every link is taken to have one of that length at least. An inode's weight
+/// may not change while it is on the list.
+pub(crate) const LATE_LINK: usize = 64;
 
 /// Set on a directory that has been removed: it takes no new names.
 #[doc(alias = "S_DEAD")]
@@ -182,7 +186,9 @@ impl Inode {
     pub(crate) fn extra_bytes(&self) -> usize {
         let Some(part) = self.get() else { return 0 };
         let link = if part.attr.kind() == FileType::Symlink {
-            LINK_BYTES
+            let guard = rcuwalk_sync::rcu::read_lock();
+            let target = part.link.load(&guard).map_or(0, |body| body.len());
+            LINK_BYTES + target.max(LATE_LINK)
         } else {
             0
         };

@@ -11,7 +11,7 @@ use crate::context::VfsPath;
 use crate::dentry::{Dentry, DentryRef, Flags};
 use crate::error::{Error, Result};
 use crate::filesystem::FileSystem;
-use crate::inode::{InodeRef, LinkBody};
+use crate::inode::{InodeRef, LATE_LINK, LinkBody};
 use crate::mount::{MountEntry, MountInfo, MountRef, MountTable, Point};
 use crate::super_block::SuperBlock;
 
@@ -94,7 +94,7 @@ impl Namespace {
         parent
     }
 
-    /// The target of a link: cached, or from the back end and then cached.
+    /// The target of a link: cached, or from the back end and then cached if short.
     pub(crate) fn link_body(&self, sb: &SuperBlock, link: &InodeRef) -> Result<Ref<LinkBody>> {
         let cached = {
             let guard = rcu::read_lock();
@@ -104,8 +104,10 @@ impl Namespace {
             return Ok(body);
         }
         let body = Ref::new(sb.fs().read_link(sb, link)?);
-        // Two readers may come here at once; the targets they read are the same.
-        drop(link.link_body().swap(Some(body.clone())));
+        if body.len() <= LATE_LINK {
+            // Two readers may come here at once; the targets they read are the same.
+            drop(link.link_body().swap(Some(body.clone())));
+        }
         Ok(body)
     }
 

@@ -36,6 +36,7 @@ pub struct ReadDir {
     from: u64,
     batch: VecDeque<DirEntry>,
     ended: bool,
+    failed: Option<Error>,
 }
 
 impl ReadDir {
@@ -45,6 +46,7 @@ impl ReadDir {
             from: 0,
             batch: VecDeque::new(),
             ended: false,
+            failed: None,
         }
     }
 
@@ -96,12 +98,13 @@ impl Iterator for ReadDir {
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
         if self.batch.is_empty() && !self.ended {
-            let fetched = self.fetch();
-            self.ended = fetched.is_err() || self.batch.is_empty();
-            if let Err(err) = fetched {
-                return Some(Err(err));
-            }
+            self.failed = self.fetch().err();
+            self.ended = self.failed.is_some() || self.batch.is_empty();
         }
-        self.batch.pop_front().map(Ok)
+        // What was fetched before the error comes before it.
+        match self.batch.pop_front() {
+            Some(entry) => Some(Ok(entry)),
+            None => self.failed.take().map(Err),
+        }
     }
 }

@@ -11,7 +11,7 @@ use rcuwalk_sync::rcu;
 pub enum Why {
     /// A name on the way was not in the cache.
     NotCached,
-    /// A directory on the way was changed while the walk was in it.
+    /// Something on the way was moved, removed or evicted while the walk was there.
     Moved,
     /// A mount appeared or went away.
     MountsChanged,

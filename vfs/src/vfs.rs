@@ -6,14 +6,16 @@ use crate::attr::{Attr, FileType};
 use crate::budget::Budget;
 use crate::caches::Caches;
 use crate::context::{Context, VfsPath};
+use crate::dentry::Flags;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::filesystem::FileSystem;
+use crate::name::Name;
 use crate::namespace::Namespace;
 use crate::permission::{Access, Credentials};
 use crate::readdir::ReadDir;
 use crate::stats::Statistics;
-use crate::walk::{LookupFlags, Request, filename_lookup};
+use crate::walk::{LookupFlags, Request, filename_lookup, filename_parentat};
 
 /// A tree of mounted file systems with its caches. Clones are handles to the same.
 ///
@@ -172,7 +174,8 @@ impl Vfs {
         Ok(ReadDir::new(dir))
     }
 
-    /// Opens the regular file that `path` leads to, for reading.
+    /// Opens the regular file that `path` leads to, for reading. With
+    /// [`LookupFlags::CACHED`] the walk does not block; opening may.
     ///
     /// # Errors
     /// See [`Vfs`]; [`Error::IsADirectory`], and [`Error::NoSuchDevice`] for what is
@@ -196,23 +199,22 @@ impl Vfs {
         self.ns.caches.drop_unused();
     }
 
-    /// Drops the cached name that `path` ends in, and with it all below: the next
-    /// walk asks the back end. Who holds them keeps them.
+    /// Casts doubt on what the cache says about the last name of `path`, found or
+    /// missing: the next walk asks the back end, and drops the cached name if it
+    /// stands for something else by now. Who holds the old one keeps it. What is
+    /// cached below a directory belongs to the directory and stays.
     ///
     /// # Errors
-    /// See [`Vfs`]. [`Error::Busy`] for the root of a mount and what is mounted on.
+    /// See [`Vfs`]. [`Error::Invalid`] for a path that ends in no name: `/`, `.`, `..`.
     #[doc(alias("d_invalidate", "FUSE_NOTIFY_INVAL_ENTRY"))]
     pub fn invalidate(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
-        let at = self.lookup(ctx, path, LookupFlags::default())?;
-        if at.is_mount_root()
-            || at
-                .dentry()
-                .flags()
-                .contains(crate::dentry::Flags::MOUNTPOINT)
-        {
-            return Err(Error::Busy);
+        let request = self.request(ctx, path.as_ref(), LookupFlags::default());
+        let parent = filename_parentat(request)?;
+        let dcache = &self.ns.caches.dcache;
+        let name = dcache.name(Name::new(&parent.last)?);
+        if let Some(dentry) = dcache.d_lookup(parent.dir.dentry(), &name) {
+            dcache.change_flags(&dentry, |flags| flags.insert(Flags::DOUBTED));
         }
-        self.ns.caches.dcache.d_drop(at.dentry());
         Ok(())
     }
 

@@ -15,8 +15,8 @@
 //! | `walk/record.rs`    | what a walk tells `Vfs::trace`                        |
 //!
 //! WALK-1: an RCU-walk takes only decisions that a REF-walk could have taken at
-//! that moment. Every `read_retry` below is there to keep it. Of errors it decides
-//! one, that a cached name stands for nothing; all others it leaves to the REF-walk.
+//! that moment. Every `read_retry` below is there to keep it. On the way it decides one
+//! error, that a cached name stands for nothing; all others it leaves to the REF-walk.
 //!
 //! WALK-2: an RCU-walk hit stores nothing to shared memory. (One exception: a
 //! dentry that the shrinker has marked as next to go is unmarked by its next use.)
@@ -95,8 +95,8 @@ enum Unfinished<'a> {
 
 /// Resolves a path and answers with what `under_rcu` or `by_reference` makes of it.
 ///
-/// Both are asked about what exists only. `under_rcu` says `None` if it cannot answer without a reference, or finds that
-/// what it read has changed.
+/// Both are asked about what exists only. `under_rcu` says `None` if it cannot answer
+/// without a reference, or finds that what it read has changed.
 #[doc(alias = "path_lookupat")]
 #[inline]
 pub(crate) fn filename_lookup<R>(
@@ -119,13 +119,13 @@ pub(crate) fn filename_lookup<R>(
                     counters.hit();
                     return Ok(answer);
                 }
-                None => Why::Dying,
+                None => RcuFound(&walk).why_not(),
             },
             Ok(End::Missing) if RcuFound(&walk).is_still_true() => {
                 counters.negative_hit();
                 return Err(Error::NotFound);
             }
-            Ok(End::Missing) => Why::Dying,
+            Ok(End::Missing) => RcuFound(&walk).why_not(),
             Err(why) => why,
         };
         give_up(request, walk, why)
@@ -137,12 +137,14 @@ pub(crate) fn filename_lookup<R>(
 #[cold]
 fn give_up<'a>(request: &Request<'a>, walk: RcuWalk<'a, '_>, why: Why) -> Unfinished<'a> {
     let counters = request.ns.caches.counters.get();
-    match walk.try_to_unlazy() {
-        Some(refs) if why != Why::Dying => {
+    // A walk that came to its end stands behind its last component, not before it.
+    let resumable = !matches!(why, Why::Dying | Why::Moved | Why::MountsChanged);
+    match resumable.then(|| walk.try_to_unlazy()).flatten() {
+        Some(refs) => {
             counters.unlazied(why);
             Unfinished::Unlazied(refs)
         }
-        _ => {
+        None => {
             counters.restart(why);
             Unfinished::Restart
         }

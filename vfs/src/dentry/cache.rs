@@ -150,6 +150,8 @@ impl Dcache {
     pub(crate) fn d_move(&self, dentry: &DentryRef, parent: &DentryRef, name: &NameHash<'_>) {
         let old_parent;
         let old_name;
+        // Off the list meanwhile: a dentry's weight changes with its name.
+        let listed = self.lru.remove(dentry);
         {
             let locked = dentry.lock(Rank::Dentry);
             let mut flags = locked.flags();
@@ -174,6 +176,9 @@ impl Dcache {
             self.table.lock(hash).insert(off);
         }
         drop((old_parent, old_name));
+        if let Some(listed) = listed {
+            self.add_to_lru(listed);
+        }
     }
 
     /// Changes flags under the dentry's lock.

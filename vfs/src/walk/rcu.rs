@@ -45,7 +45,7 @@ impl<'a: 'g, 'g> Text<'a, 'g> {
 pub(super) struct RcuWalk<'a, 'g> {
     pub(super) request: &'g Request<'a>,
     pub(super) guard: &'g RcuGuard,
-    mounts: &'g Shared<MountTable>,
+    pub(super) mounts: &'g Shared<MountTable>,
     table: View<'g, Dentry>,
     pub(super) at: Here<'g>,
     pub(super) text: Text<'a, 'g>,
@@ -236,6 +236,9 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         let Some(inode) = self.at.inode(self.guard) else {
             return Err(Why::Moved);
         };
+        if flags.contains(Flags::ROOT | Flags::REVALIDATE) {
+            self.check_fresh(self.at.dentry)?;
+        }
         if !flags.contains(Flags::DIR) || self.at.has_changed() {
             return Err(Why::Error);
         }
@@ -324,6 +327,9 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if flags.contains(Flags::LONG) && end - self.pos <= NameWords::FITS {
             // The words of a long name end in its hash, and that happened to be the same.
             return Err(Why::NotCached);
+        }
+        if flags.contains(Flags::DOUBTED) {
+            return Err(Why::Revalidate);
         }
         if flags.contains(Flags::REVALIDATE) {
             self.check_fresh(child)?;
@@ -471,6 +477,25 @@ impl<'g> RcuFound<'_, '_, 'g> {
             at.dentry.mark_used();
         }
         still
+    }
+
+    /// Why an answer was not to be had: what changed, or else that the place is on its
+    /// way out.
+    #[cold]
+    pub(super) fn why_not(&self) -> Why {
+        let RcuWalk {
+            at,
+            request,
+            mounts,
+            ..
+        } = self.0;
+        if !request.ns.mounts_are(mounts) {
+            Why::MountsChanged
+        } else if !at.seq.is_even() || at.has_changed() {
+            Why::Moved
+        } else {
+            Why::Dying
+        }
     }
 
     /// Counted references to the place, if it is still true.

@@ -13,10 +13,11 @@ use crate::attr::FileType;
 use crate::context::VfsPath;
 use crate::dentry::{DentryRef, Flags, ParallelLookup};
 use crate::error::{Error, Result};
-use crate::inode::{DEAD_DIR, InodeRef, LinkBody};
+use crate::inode::{DEAD_DIR, Inode, InodeRef, LinkBody};
 use crate::mount::MountRef;
 use crate::name::Name;
 use crate::permission::Access;
+use crate::super_block::SuperBlock;
 use crate::trace::How;
 
 /// A text of a REF-walk: the caller's path, or a link's target, held.
@@ -201,6 +202,7 @@ impl<'a> RefWalk<'a> {
 
     /// A name is looked up in directories only, and only by who may search them.
     fn may_lookup(&self) -> Result<()> {
+        self.refresh_root()?;
         let dir = self.at.inode();
         if dir.kind() != FileType::Directory {
             return Err(Error::NotADirectory);
@@ -225,6 +227,10 @@ impl<'a> RefWalk<'a> {
             return Ok(None);
         };
         self.record.how(How::Cached);
+        if dentry.flags().contains(Flags::DOUBTED) {
+            // To be looked up again, which takes the directory's lock.
+            return Ok(None);
+        }
         if self.revalidate(&dentry, name)? {
             Ok(Some(dentry))
         } else {
@@ -233,27 +239,14 @@ impl<'a> RefWalk<'a> {
     }
 
     /// True if the dentry is to be believed; otherwise it has been dropped.
-    #[doc(alias("d_revalidate", "d_invalidate"))]
     fn revalidate(&self, dentry: &DentryRef, name: Name<'_>) -> Result<bool> {
-        let flags = dentry.flags();
-        let fresh = !flags.contains(Flags::REVALIDATE)
-            || !self.reval && dentry.valid_until() > clock::millis();
-        // What is mounted on stays as long as the mount does.
-        if fresh || flags.intersects(Flags::UNHASHED | Flags::MOUNTPOINT) {
+        let expired = self.reval || dentry.valid_until() <= clock::millis();
+        if !dentry.flags().contains(Flags::REVALIDATE) || !expired {
             return Ok(true);
         }
-        let caches = &self.request.ns.caches;
-        caches.counters.get().revalidation();
-        let sb = &self.at.mnt().sb;
-        let inode = dentry.inode_ref();
-        let dir = self.at.inode();
         self.record.how(How::Revalidated);
-        if sb.fs().revalidate(sb, dir, name, inode.as_deref())? {
-            dentry.set_valid_until(sb.validity().until);
-            return Ok(true);
-        }
-        caches.dcache.d_drop(dentry);
-        Ok(false)
+        let sb = &self.at.mnt().sb;
+        d_revalidate(sb, self.at.inode(), dentry, name)
     }
 
     /// Asks the back end, unless somebody else is doing so already.
@@ -270,7 +263,7 @@ impl<'a> RefWalk<'a> {
             match caches.dcache.d_alloc_parallel(self.at.dentry(), hash) {
                 ParallelLookup::Cached(dentry) => {
                     self.record.how(How::Cached);
-                    if self.revalidate(&dentry, name)? {
+                    if d_confirm(sb, &dir, &dentry, name)? && self.revalidate(&dentry, name)? {
                         return Ok(dentry);
                     }
                 }
@@ -393,6 +386,65 @@ impl<'a> RefWalk<'a> {
         }
         Ok(())
     }
+}
+
+/// Asks the back end whether a cached name still stands for what the cache says.
+/// True if it does; otherwise the dentry has been dropped.
+#[doc(alias = "d_invalidate")]
+pub(crate) fn d_revalidate(
+    sb: &SuperBlock,
+    dir: &Inode,
+    dentry: &DentryRef,
+    name: Name<'_>,
+) -> Result<bool> {
+    // What is mounted on stays as long as the mount does.
+    if dentry
+        .flags()
+        .intersects(Flags::UNHASHED | Flags::MOUNTPOINT)
+    {
+        return Ok(true);
+    }
+    sb.caches.counters.get().revalidation();
+    // Taken before asking: the answer may be older than its arrival.
+    let validity = sb.validity();
+    let inode = dentry.inode_ref();
+    if sb.fs().revalidate(sb, dir, name, inode.as_deref())? {
+        dentry.set_valid_until(validity.until);
+        return Ok(true);
+    }
+    sb.caches.dcache.d_drop(dentry);
+    Ok(false)
+}
+
+/// Looks a doubted name up again: true if it still stands for the same inode, or for
+/// nothing; otherwise the dentry has been dropped. The caller holds the directory's
+/// lock.
+pub(crate) fn d_confirm(
+    sb: &SuperBlock,
+    dir: &Inode,
+    dentry: &DentryRef,
+    name: Name<'_>,
+) -> Result<bool> {
+    let flags = dentry.flags();
+    if !flags.contains(Flags::DOUBTED) {
+        return Ok(true);
+    }
+    if !flags.contains(Flags::MOUNTPOINT) {
+        sb.caches.counters.get().slow_lookup();
+        let now = sb.fs().lookup(sb, dir, name)?;
+        let same = match (&now, &dentry.inode_ref()) {
+            (Some(now), Some(cached)) => InodeRef::ptr_eq(now, cached),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            sb.caches.dcache.d_drop(dentry);
+            return Ok(false);
+        }
+    }
+    let dcache = &sb.caches.dcache;
+    dcache.change_flags(dentry, |flags| flags.remove(Flags::DOUBTED));
+    Ok(true)
 }
 
 /// A mount and a dentry in it; the dentry may be negative.

@@ -17,6 +17,10 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if !self.at.seq.is_even() || self.at.has_changed() {
             return None;
         }
+        // The walk may have crossed, or passed by, what is mounted differently by now.
+        if !self.request.ns.mounts_are(self.mounts) {
+            return None;
+        }
         let owned = |text: Text<'a, 'g>| {
             Some(match text {
                 Text::Path(path) => refs::Text::Path(path),
