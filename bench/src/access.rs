@@ -40,8 +40,11 @@ use contest::Contest;
 
 /// How long a contender runs in each round on one thread.
 const ALONE: Duration = Duration::from_millis(40);
-/// How long on many: starting the threads must not show.
+/// How long at least on many: starting the threads must not show.
 const TOGETHER: Duration = Duration::from_millis(100);
+/// How many paths a thread asks for before it looks at the clock: a long list takes
+/// longer than threads can be expected to run undisturbed.
+const CHUNK: usize = 512;
 /// How often a run of many threads is repeated that did not run at the same time.
 const RETRIES: usize = 5;
 
@@ -104,7 +107,7 @@ impl Access {
             contest.verify(here, stop)?;
             let before = contest.statistics();
             let (alone, cpu_share) = cpu_share_of(|| self.alone(&contest, here, stop, &mut steps))?;
-            let together = self.together(&contest, stop, &mut steps)?;
+            let together = self.together(&contest, self.time_for_all(&alone), stop, &mut steps)?;
             let walks = contest.walks_since(&before);
             Ok::<_, AccessError>((alone, cpu_share, together, walks))
         });
@@ -142,6 +145,7 @@ impl Access {
     fn together(
         &self,
         contest: &Contest,
+        time: Duration,
         stop: &AtomicBool,
         steps: &mut Steps<'_>,
     ) -> Result<Option<Vec<Summary>>, AccessError> {
@@ -153,7 +157,7 @@ impl Access {
         for round in 0..self.rounds {
             for turn in 0..names.len() {
                 let next = (round + turn) % names.len();
-                samples[next].push(self.threads_on(contest, next, stop)?);
+                samples[next].push(self.threads_on(contest, next, time, stop)?);
             }
             steps.one_done();
         }
@@ -165,16 +169,26 @@ impl Access {
         ))
     }
 
+    /// Long enough for every thread to ask for all paths, even of the slowest.
+    fn time_for_all(&self, alone: &[Summary]) -> Duration {
+        let slowest = alone.iter().map(Summary::median).fold(0.0, f64::max);
+        let per_core = self.threads.div_ceil(crate::machine::cores());
+        // Twice, as cores that share a memory are slower together.
+        let loops = 2 * self.paths.len() * per_core;
+        TOGETHER.max(Duration::from_nanos((slowest * loops as f64) as u64))
+    }
+
     /// Nanoseconds per path, as each of the threads sees it.
     fn threads_on(
         &self,
         contest: &Contest,
         contender: usize,
+        time: Duration,
         stop: &AtomicBool,
     ) -> Result<f64, AccessError> {
         let together = Together {
             threads: self.threads,
-            time: TOGETHER,
+            time,
         };
         let mut tries = 0;
         loop {
@@ -185,13 +199,20 @@ impl Access {
                 None => together.run(
                     |_| {
                         let here = contest.kernel.enter()?;
-                        Ok(move || here.lap(&contest.paths).ops)
+                        let mut chunks = contest.paths.chunks(CHUNK).cycle();
+                        Ok(move || chunks.next().map_or(0, |paths| here.lap(paths).ops))
                     },
                     stop,
                 ),
                 Some(ours) => {
                     let ours = &contest.ours[ours];
-                    together.run(|_| Ok(|| ours.lap(&contest.paths).ops), stop)
+                    together.run(
+                        |_| {
+                            let mut chunks = contest.paths.chunks(CHUNK).cycle();
+                            Ok(move || chunks.next().map_or(0, |paths| ours.lap(paths).ops))
+                        },
+                        stop,
+                    )
                 }
             };
             match rate {

@@ -10,6 +10,7 @@ use rcuwalk_bench::access::{Access, AccessError, Progress, Report};
 use rcuwalk_bench::paths::PathList;
 
 use crate::failure::{Failure, print};
+use crate::limits::raise_descriptor_limit;
 use crate::signals::Stop;
 
 /// Measure rcuwalk against the kernel
@@ -55,6 +56,9 @@ enum Benchmark {
 /// not exist, on the tree they belong to. Other paths are asked of a copy of as much
 /// of this machine's tree as they meet, with empty files.
 #[derive(clap::Args, Default)]
+#[command(
+    override_usage = "rcuwalk bench access [OPTIONS] [--paths <FILE> | --trace -- <COMMAND>...]"
+)]
 struct AccessArgs {
     /// Take the paths from FILE: absolute, one per line, `#` starts a comment
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
@@ -70,6 +74,7 @@ struct AccessArgs {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::on_signals()
         .map_err(|err| Failure::error(format_args!("cannot catch signals: {err}")))?;
+    raise_descriptor_limit();
     let report = match &args.benchmark {
         Some(Benchmark::Access(access)) => vec![run_access(access, &args.how, &stop)?],
         None => vec![run_access(&AccessArgs::default(), &args.how, &stop)?],

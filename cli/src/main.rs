@@ -6,6 +6,7 @@
 //! | `bench.rs`   | `rcuwalk bench`: the workloads against the kernel             |
 //! | `resolve.rs` | `rcuwalk resolve`: how a path is resolved, step by step        |
 //! | `failure.rs` | errors: one line on standard error, and the exit status       |
+//! | `limits.rs`  | descriptors                                                   |
 //! | `signals.rs` | Ctrl-C, without anything left behind                          |
 //!
 //! The rule: standard output holds what was asked for and nothing else; progress,
@@ -15,6 +16,7 @@
 
 mod bench;
 mod failure;
+mod limits;
 mod resolve;
 mod signals;
 

@@ -13,9 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use rcuwalk::{Budget, Context, FileType, Freshness, LookupFlags, Trace, Vfs, VfsPath};
 use rcuwalk_hostfs::{HostFs, process_credentials};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::failure::{Failure, errno_text, print};
+use crate::limits::raise_descriptor_limit;
 use table::Table;
 
 /// Show how a path is resolved, step by step
@@ -34,6 +34,9 @@ COLUMNS:
   cached      the cache knew
   held        no name to look up: the start, `.` and `..`
   mount TYPE  the step crossed a mount point; TYPE is what is mounted there
+
+Links of /proc that the kernel follows without reading them (/proc/PID/fd/N, exe,
+cwd, root) are followed by the text that readlink(1) shows.
 
 EXIT STATUS:
   0 if all paths were resolved, 1 if one was not, 2 for wrong usage.")]
@@ -96,7 +99,8 @@ fn host_tree() -> Result<Vfs, Failure> {
     // This process is over before anything could get old.
     let host = host.with_freshness(Freshness::Always);
     let budget = Budget {
-        fds: descriptors(),
+        // The other half is for files that are open for a moment.
+        fds: raise_descriptor_limit() / 2,
         ..Budget::default()
     };
     Vfs::with_budget(host, budget).map_err(Failure::error)
@@ -112,20 +116,6 @@ fn current_dir(vfs: &Vfs, ctx: &Context) -> Result<VfsPath, Failure> {
             "cannot use the current directory: {err}; change to another one, or give absolute paths"
         ))
     })
-}
-
-/// Takes all descriptors that this process may have; half of them are for caching.
-fn descriptors() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    let current = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
-    usize::try_from(current.unwrap_or(1 << 20) / 2).unwrap_or(usize::MAX)
 }
 
 /// Where a link at the end leads that was not followed.

@@ -217,12 +217,14 @@ impl Ours {
     }
 }
 
-/// Large enough that nothing is evicted that was looked up once, but for
-/// descriptors, of which half may be ours.
+/// Large enough that nothing is evicted that was looked up once, as far as the limit
+/// on descriptors allows; some are left for the rest of the program.
 fn budget() -> Budget {
+    const OTHERS: u64 = 256;
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let fds = limit.saturating_sub(OTHERS).max(limit / 2);
     Budget {
-        fds: usize::try_from(limit / 2).unwrap_or(usize::MAX),
+        fds: usize::try_from(fds).unwrap_or(usize::MAX),
         ..Budget::default()
     }
 }

@@ -232,10 +232,19 @@ impl fmt::Display for Walks {
             .map(|(why, count)| format!("{why} {}", grouped(*count)))
             .collect();
         if reasons.is_empty() {
-            writeln!(f)
-        } else {
-            writeln!(f, " ({})", reasons.join(", "))
+            return writeln!(f);
         }
+        writeln!(f, " ({})", reasons.join(", "))?;
+        if self.why.contains_key(&format!("{:?}", Why::NotCached)) {
+            // With its default budget of names only descriptors can have run out.
+            writeln!(
+                f,
+                "{}: the tree is larger than its cache; hostfs keeps a descriptor per \
+                 directory: raise `ulimit -n`",
+                self.contender
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,19 @@
+//! What this process may use.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Takes all the descriptors that this process may have, and says how many: hostfs
+/// keeps one per cached directory, and the usual 1024 are soon used up.
+pub(crate) fn raise_descriptor_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    // Without a limit, what the kernel allows by default.
+    usize::try_from(current.unwrap_or(1 << 20)).unwrap_or(usize::MAX)
+}
