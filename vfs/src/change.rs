@@ -89,17 +89,19 @@ impl Vfs {
         target: &[u8],
     ) -> Result<()> {
         let parent = self.parent(ctx, path)?;
-        let name = parent.name_or(Error::Exists)?;
+        parent.no_dots(Error::Exists)?;
+        if parent.must_be_dir && kind == FileType::Regular {
+            // As open(2) says it: before anything is looked up.
+            return Err(Error::IsADirectory);
+        }
+        let name = Name::new(&parent.last)?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let old = dir.lookup(name)?;
         if old.inode_ref().is_some() {
             return Err(Error::Exists);
         }
         if parent.must_be_dir && kind != FileType::Directory {
-            return Err(match kind {
-                FileType::Regular => Error::IsADirectory,
-                _ => Error::NotFound,
-            });
+            return Err(Error::NotFound);
         }
         dir.may_write()?;
         let credentials = ctx.credentials();
@@ -240,26 +242,29 @@ impl Vfs {
         if !from.dir.mnt().is(to.dir.mnt()) {
             return Err(Error::CrossDevice);
         }
-        let from_name = from.name_or(Error::Busy)?;
-        let to_name = to.name_or(Error::Busy)?;
+        from.no_dots(Error::Busy)?;
+        to.no_dots(Error::Busy)?;
         let sb = &from.dir.mnt().sb;
         let across = !DentryRef::ptr_eq(from.dir.dentry(), to.dir.dentry());
         let _one_at_a_time = across.then(|| sb.rename_mutex.lock());
         let (from_dir, to_dir) = Locked::pair(self, ctx, &from.dir, &to.dir)?;
         let to_dir = to_dir.as_ref().unwrap_or(&from_dir);
 
+        let from_name = Name::new(&from.last)?;
         let source = from_dir.lookup(from_name)?;
         let moved = source.inode_ref().ok_or(Error::NotFound)?;
+        let to_name = Name::new(&to.last)?;
         let moves_dir = moved.kind() == FileType::Directory;
         if !moves_dir && (from.must_be_dir || to.must_be_dir) {
             return Err(Error::NotADirectory);
         }
-        // The source is not above its new place, nor the target above its old one.
-        if is_ancestor(&source, to.dir.dentry()) {
+        // The source is not above its new place, nor the target above its old one. In
+        // one directory neither can be, and nobody keeps the directories above still.
+        if across && is_ancestor(&source, to.dir.dentry()) {
             return Err(Error::Invalid);
         }
         let target = to_dir.lookup(to_name)?;
-        if is_ancestor(&target, from.dir.dentry()) {
+        if across && is_ancestor(&target, from.dir.dentry()) {
             return Err(Error::NotEmpty);
         }
         let replaced = target.inode_ref();
@@ -336,9 +341,14 @@ impl Vfs {
 impl Parent {
     /// The last component; `dots` if it is `.` or `..`, which no change applies to.
     fn name_or(&self, dots: Error) -> Result<Name<'_>> {
+        self.no_dots(dots)?;
+        Name::new(&self.last)
+    }
+
+    fn no_dots(&self, dots: Error) -> Result<()> {
         match &*self.last {
             b"." | b".." => Err(dots),
-            last => Name::new(last),
+            _ => Ok(()),
         }
     }
 }
