@@ -172,11 +172,23 @@ fn lookup_slow_path<R>(
     request.ns.caches.counters.get().ref_walk();
     let reval = request.flags.contains(LookupFlags::REVAL);
     let walk = started.unwrap_or_else(|| RefWalk::start(request, reval));
-    match walk.lookup().and_then(answer) {
+    let answered = match walk.lookup().and_then(answer) {
         // What was cached is gone from the back end: once more, asking about every
         // name on the way. If that is stale again, so is the truth.
         Err(Error::Stale) if !reval => RefWalk::start(request, true).lookup().and_then(answer),
         answered => answered,
+    };
+    answered.map_err(|err| nul_first(request, err))
+}
+
+/// A NUL in a path goes before whatever else is wrong with it. A walk that reaches
+/// its end has met every byte; one that fails has not.
+#[cold]
+fn nul_first(request: Request<'_>, err: Error) -> Error {
+    if request.path.contains(&0) {
+        Error::Invalid
+    } else {
+        err
     }
 }
 
@@ -185,9 +197,14 @@ fn lookup_slow_path<R>(
 pub(crate) fn filename_parentat(request: Request<'_>) -> Result<Parent> {
     check_path(request)?;
     request.ns.caches.counters.get().ref_walk();
-    match RefWalk::start(request, false).parent() {
+    let found = match RefWalk::start(request, false).parent() {
         Err(Error::Stale) => RefWalk::start(request, true).parent(),
         found => found,
+    };
+    match found {
+        // The last component is not walked.
+        Ok(parent) if parent.last.contains(&0) => Err(Error::Invalid),
+        found => found.map_err(|err| nul_first(request, err)),
     }
 }
 

@@ -282,6 +282,11 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             self.check_fresh(child)?;
         }
         if flags.is_negative() {
+            // What is not walked any more may hold a NUL, and that comes first.
+            let is_all = end == self.text.bytes().len() && self.stack.is_empty();
+            if !is_all && self.request.path.contains(&0) {
+                return Err(Why::Error);
+            }
             // The caller rechecks the count; the walk itself stays with the parent.
             self.at = to;
             return Ok(Step::Missing);
