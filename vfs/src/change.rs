@@ -245,7 +245,7 @@ impl Vfs {
         from.no_dots(Error::Busy)?;
         to.no_dots(Error::Busy)?;
         let sb = &from.dir.mnt().sb;
-        let across = !DentryRef::ptr_eq(from.dir.dentry(), to.dir.dentry());
+        let across = !InodeRef::ptr_eq(from.dir.inode_held(), to.dir.inode_held());
         let _one_at_a_time = across.then(|| sb.rename_mutex.lock());
         let (from_dir, to_dir) = Locked::pair(self, ctx, &from.dir, &to.dir)?;
         let to_dir = to_dir.as_ref().unwrap_or(&from_dir);
@@ -305,7 +305,7 @@ impl Vfs {
             None => self.ns().caches.dcache.d_drop(&target),
         }
         let dcache = &self.ns().caches.dcache;
-        dcache.d_move(&source, to.dir.dentry(), &dcache.name(to_name));
+        dcache.d_move(&source, to_dir.path.dentry(), &dcache.name(to_name));
         Ok(())
     }
 
@@ -375,7 +375,9 @@ impl<'a> Locked<'a> {
         a: &'a VfsPath,
         b: &'a VfsPath,
     ) -> Result<(Locked<'a>, Option<Locked<'a>>)> {
-        if DentryRef::ptr_eq(a.dentry(), b.dentry()) {
+        // By inode: two names of a directory, of which one was dropped from the cache,
+        // have the same lock.
+        if InodeRef::ptr_eq(a.inode_held(), b.inode_held()) {
             return Ok((Self::lock(vfs, ctx, a, false)?, None));
         }
         let a_first = if is_ancestor(a.dentry(), b.dentry()) {
@@ -482,13 +484,17 @@ fn is_mountpoint(dentry: &DentryRef) -> bool {
     dentry.flags().contains(Flags::MOUNTPOINT)
 }
 
-/// True if `above` is `below` or one of the directories above it. Stable while the
-/// super block's rename mutex is held.
+/// True if `above` is the same directory as `below` or one of those above it. Stable
+/// while the super block's rename mutex is held.
 #[doc(alias = "d_ancestor")]
 fn is_ancestor(above: &DentryRef, below: &DentryRef) -> bool {
+    let Some(above) = above.inode_ref() else {
+        return false;
+    };
     let mut at = Some(below.clone());
     while let Some(dentry) = at {
-        if DentryRef::ptr_eq(&dentry, above) {
+        let inode = dentry.inode_ref();
+        if inode.is_some_and(|inode| InodeRef::ptr_eq(&inode, &above)) {
             return true;
         }
         at = dentry.parent_ref();
