@@ -81,7 +81,8 @@ pub(crate) fn asan(root: &Path, depth: Depth, skips: &Skips) -> Result<Done> {
         Depth::Deep => "1000000",
     };
     let mut cmd = Cmd::nightly_cargo(root)
-        .rustflags("-Zsanitizer=address")
+        // Objects from the system allocator, so that ASan sees each of them.
+        .rustflags("-Zsanitizer=address --cfg rcuwalk_system_alloc")
         .env("RCUWALK_STRESS_OPS", set_or("RCUWALK_STRESS_OPS", ops))
         .env(SKIPS_VAR, skips.file())
         // With a target named, build scripts and macros are built without ASan.
