@@ -126,7 +126,7 @@ impl Vfs {
             rdev,
             target,
         };
-        let inode = dir.sb().fs().create(dir.sb(), &dir.inode, name, &new)?;
+        let inode = dir.sb().fs().create(dir.sb(), dir.inode, name, &new)?;
         dir.replace(&old, name, Some(inode));
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Vfs {
             return Err(Error::NotPermitted);
         }
         let _target = target.inode().rwsem.write_nested();
-        dir.sb().fs().link(target.inode(), &dir.inode, name)?;
+        dir.sb().fs().link(target.inode(), dir.inode, name)?;
         dir.replace(&old, name, Some(target.inode_ref()));
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Vfs {
         }
         // No link is made to it between its last name and the end.
         let _victim = inode.rwsem.write_nested();
-        dir.sb().fs().unlink(&dir.inode, name, &inode)?;
+        dir.sb().fs().unlink(dir.inode, name, &inode)?;
         dir.remove(&victim, &inode);
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Vfs {
         if is_mountpoint(&victim) {
             return Err(Error::Busy);
         }
-        dir.sb().fs().rmdir(&dir.inode, name, &inode)?;
+        dir.sb().fs().rmdir(dir.inode, name, &inode)?;
         inode.shared().set(DEAD_DIR);
         dir.remove(&victim, &inode);
         Ok(())
@@ -294,7 +294,7 @@ impl Vfs {
             return Err(Error::Busy);
         }
         sb.fs()
-            .rename(sb, (&from_dir.inode, from_name), (&to_dir.inode, to_name))?;
+            .rename(sb, (from_dir.inode, from_name), (to_dir.inode, to_name))?;
         if let Some(inode) = &replaced
             && moves_dir
         {
