@@ -332,6 +332,29 @@ mod tests {
         let _b = b.write();
     }
 
+    /// RCU-1: what a thread retires under a lock is not freed there, and does not
+    /// pile up if the thread never retires anything without one.
+    #[test]
+    fn freeing_waits_for_the_last_lock() {
+        use std::sync::{Arc, Weak};
+        let lock = Mutex::new(Rank::Lru, ());
+        let objects: Vec<Weak<()>> = (0..100)
+            .flat_map(|_| {
+                let _held = lock.lock();
+                let batch = (0..rcu::Domain::BATCH_OBJECTS).map(|_| {
+                    let object = Arc::new(());
+                    let watched = Arc::downgrade(&object);
+                    drop(crate::Ref::new(object));
+                    watched
+                });
+                batch.collect::<Vec<_>>()
+            })
+            .collect();
+        let left = objects.iter().filter(|object| object.strong_count() > 0);
+        // Other tests' readers may hold up a batch or two.
+        assert!(left.count() < objects.len() / 2, "RCU-1: they pile up");
+    }
+
     /// RCU-2: a sleeping lock inside a read section is refused in debug builds.
     #[test]
     #[should_panic(expected = "RCU-2")]

@@ -20,7 +20,7 @@ use crate::name::Name;
 use crate::permission::{Access, Caps};
 use crate::super_block::SuperBlock;
 use crate::vfs::Vfs;
-use crate::walk::{LookupFlags, Parent, filename_parentat};
+use crate::walk::{LookupFlags, Parent, d_confirm, d_revalidate, filename_parentat};
 
 impl Vfs {
     /// Makes an empty regular file; `mode` has the umask applied already.
@@ -89,17 +89,19 @@ impl Vfs {
         target: &[u8],
     ) -> Result<()> {
         let parent = self.parent(ctx, path)?;
-        let name = parent.name_or(Error::Exists)?;
+        parent.no_dots(Error::Exists)?;
+        if parent.must_be_dir && kind == FileType::Regular {
+            // As open(2) says it: before anything is looked up.
+            return Err(Error::IsADirectory);
+        }
+        let name = Name::new(&parent.last)?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let old = dir.lookup(name)?;
         if old.inode_ref().is_some() {
             return Err(Error::Exists);
         }
         if parent.must_be_dir && kind != FileType::Directory {
-            return Err(match kind {
-                FileType::Regular => Error::IsADirectory,
-                _ => Error::NotFound,
-            });
+            return Err(Error::NotFound);
         }
         dir.may_write()?;
         let credentials = ctx.credentials();
@@ -240,26 +242,29 @@ impl Vfs {
         if !from.dir.mnt().is(to.dir.mnt()) {
             return Err(Error::CrossDevice);
         }
-        let from_name = from.name_or(Error::Busy)?;
-        let to_name = to.name_or(Error::Busy)?;
+        from.no_dots(Error::Busy)?;
+        to.no_dots(Error::Busy)?;
         let sb = &from.dir.mnt().sb;
-        let across = !DentryRef::ptr_eq(from.dir.dentry(), to.dir.dentry());
+        let across = !InodeRef::ptr_eq(from.dir.inode_held(), to.dir.inode_held());
         let _one_at_a_time = across.then(|| sb.rename_mutex.lock());
         let (from_dir, to_dir) = Locked::pair(self, ctx, &from.dir, &to.dir)?;
         let to_dir = to_dir.as_ref().unwrap_or(&from_dir);
 
+        let from_name = Name::new(&from.last)?;
         let source = from_dir.lookup(from_name)?;
         let moved = source.inode_ref().ok_or(Error::NotFound)?;
+        let to_name = Name::new(&to.last)?;
         let moves_dir = moved.kind() == FileType::Directory;
         if !moves_dir && (from.must_be_dir || to.must_be_dir) {
             return Err(Error::NotADirectory);
         }
-        // The source is not above its new place, nor the target above its old one.
-        if is_ancestor(&source, to.dir.dentry()) {
+        // The source is not above its new place, nor the target above its old one. In
+        // one directory neither can be, and nobody keeps the directories above still.
+        if across && is_ancestor(&source, to.dir.dentry()) {
             return Err(Error::Invalid);
         }
         let target = to_dir.lookup(to_name)?;
-        if is_ancestor(&target, from.dir.dentry()) {
+        if across && is_ancestor(&target, from.dir.dentry()) {
             return Err(Error::NotEmpty);
         }
         let replaced = target.inode_ref();
@@ -300,7 +305,7 @@ impl Vfs {
             None => self.ns().caches.dcache.d_drop(&target),
         }
         let dcache = &self.ns().caches.dcache;
-        dcache.d_move(&source, to.dir.dentry(), &dcache.name(to_name));
+        dcache.d_move(&source, to_dir.path.dentry(), &dcache.name(to_name));
         Ok(())
     }
 
@@ -336,9 +341,14 @@ impl Vfs {
 impl Parent {
     /// The last component; `dots` if it is `.` or `..`, which no change applies to.
     fn name_or(&self, dots: Error) -> Result<Name<'_>> {
+        self.no_dots(dots)?;
+        Name::new(&self.last)
+    }
+
+    fn no_dots(&self, dots: Error) -> Result<()> {
         match &*self.last {
             b"." | b".." => Err(dots),
-            last => Name::new(last),
+            _ => Ok(()),
         }
     }
 }
@@ -365,7 +375,9 @@ impl<'a> Locked<'a> {
         a: &'a VfsPath,
         b: &'a VfsPath,
     ) -> Result<(Locked<'a>, Option<Locked<'a>>)> {
-        if DentryRef::ptr_eq(a.dentry(), b.dentry()) {
+        // By inode: two names of a directory, of which one was dropped from the cache,
+        // have the same lock.
+        if InodeRef::ptr_eq(a.inode_held(), b.inode_held()) {
             return Ok((Self::lock(vfs, ctx, a, false)?, None));
         }
         let a_first = if is_ancestor(a.dentry(), b.dentry()) {
@@ -373,7 +385,7 @@ impl<'a> Locked<'a> {
         } else if is_ancestor(b.dentry(), a.dentry()) {
             false
         } else {
-            a.dentry().address() < b.dentry().address()
+            a.inode_held().shared().address() < b.inode_held().shared().address()
         };
         if a_first {
             let a = Self::lock(vfs, ctx, a, false)?;
@@ -413,15 +425,21 @@ impl<'a> Locked<'a> {
         self.ctx.credentials().may(self.inode, Access::EXEC)?;
         let dcache = &self.vfs.ns().caches.dcache;
         let hash = dcache.name(name);
-        if let Some(dentry) = dcache.d_lookup(self.path.dentry(), &hash) {
-            if !dentry.flags().contains(Flags::REVALIDATE) {
-                return Ok(dentry);
-            }
-            dcache.d_drop(&dentry);
+        if let Some(dentry) = dcache.d_lookup(self.path.dentry(), &hash)
+            && self.is_believable(&dentry, name)?
+        {
+            return Ok(dentry);
         }
         let validity = self.sb().validity();
         let inode = self.sb().fs().lookup(self.sb(), self.inode, name)?;
         Ok(dcache.d_add(self.path.dentry(), &hash, inode, validity))
+    }
+
+    /// A change relies on what the back end says now, not on what it said a while ago.
+    fn is_believable(&self, dentry: &DentryRef, name: Name<'_>) -> Result<bool> {
+        let revalidate = dentry.flags().contains(Flags::REVALIDATE);
+        Ok(d_confirm(self.sb(), self.inode, dentry, name)?
+            && (!revalidate || d_revalidate(self.sb(), self.inode, dentry, name)?))
     }
 
     #[doc(alias = "may_create")]
@@ -472,13 +490,17 @@ fn is_mountpoint(dentry: &DentryRef) -> bool {
     dentry.flags().contains(Flags::MOUNTPOINT)
 }
 
-/// True if `above` is `below` or one of the directories above it. Stable while the
-/// super block's rename mutex is held.
+/// True if `above` is the same directory as `below` or one of those above it. Stable
+/// while the super block's rename mutex is held.
 #[doc(alias = "d_ancestor")]
 fn is_ancestor(above: &DentryRef, below: &DentryRef) -> bool {
+    let Some(above) = above.inode_ref() else {
+        return false;
+    };
     let mut at = Some(below.clone());
     while let Some(dentry) = at {
-        if DentryRef::ptr_eq(&dentry, above) {
+        let inode = dentry.inode_ref();
+        if inode.is_some_and(|inode| InodeRef::ptr_eq(&inode, &above)) {
             return true;
         }
         at = dentry.parent_ref();

@@ -36,7 +36,7 @@ use rcuwalk_sync::{RcuGuard, Seq, Shared};
 
 pub(crate) use rcu::RcuFound;
 pub(crate) use record::{Reach, Record, Recorder, reach};
-pub(crate) use refs::{Parent, RefWalk};
+pub(crate) use refs::{Parent, RefWalk, d_confirm, d_revalidate};
 
 use crate::context::{Context, VfsPath};
 use crate::dentry::Dentry;

@@ -40,8 +40,10 @@ unsafe impl GlobalAlloc for Counting {
 /// Thousands of directories below each other: twice the budget.
 const DEPTH: usize = BUDGET * 2 / 1_000;
 
-/// Objects above the budget between two rounds that make room.
-const SLACK: usize = 256;
+/// Objects above the budget for a while: an insertion into a full shard looks over
+/// 64, and each gets a second chance, so that one of 16 shards with 1,250 each may
+/// take 20 more before the first goes.
+const SLACK: usize = 16 * (1_250 / 64 + 1);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -63,7 +65,7 @@ const NAMES: u64 = BUDGET as u64 * 20;
 ///   bags' own lists
 const fn bytes_of(budget: usize) -> usize {
     let each = (128 + 192 + 16) * 5 / 4 + 2 * 32;
-    budget * each + 4 * rcu::Domain::BATCH_BYTES
+    (budget + SLACK) * each + 4 * rcu::Domain::BATCH_BYTES
 }
 
 /// A file system whose inodes are computed, not stored: `d<n>` is a directory, `f<n>`
@@ -187,7 +189,7 @@ fn a_wide_tree_stays_within_the_budget() {
     }
     tree.assert_within(bytes_of(BUDGET));
     let stats = tree.vfs.statistics();
-    assert!(stats.dentries.0 <= BUDGET, "MEM-1: {stats:?}");
+    assert!(stats.dentries.0 <= BUDGET + SLACK, "MEM-1: {stats:?}");
     assert!(stats.inodes.0 <= BUDGET + SLACK, "MEM-1: {stats:?}");
     assert!(stats.dentries.0 >= BUDGET / 2, "and uses it: {stats:?}");
 }
@@ -243,7 +245,8 @@ fn missing_names_stay_within_the_budget() {
     }
     // A long name has its bytes apart: an object of 128 bytes and the bytes.
     tree.assert_within(bytes_of(BUDGET) + BUDGET * (128 + 64) * 5 / 4);
-    assert!(tree.vfs.statistics().dentries.0 <= BUDGET, "MEM-1");
+    let (dentries, _) = tree.vfs.statistics().dentries;
+    assert!(dentries <= BUDGET + SLACK, "MEM-1: {dentries}");
 }
 
 /// MEM-1: a budget of fewer inodes than names is kept to as well: a cached name that
@@ -274,7 +277,8 @@ fn the_budget_of_bytes_holds() {
         tree.stat(&format!("/d{}/f{n}", n / 10_000)).unwrap();
     }
     let stats = tree.vfs.statistics();
-    assert!(stats.dentries.1 <= BYTES / 2, "MEM-1: {stats:?}");
+    let dentries = BYTES / 2 + SLACK * 128;
+    assert!(stats.dentries.1 <= dentries, "MEM-1: {stats:?}");
     let inodes = BYTES / 2 + SLACK * 208;
     assert!(stats.inodes.1 <= inodes, "MEM-1: {stats:?}");
     tree.assert_within(BYTES * 5 / 4 + 4 * rcu::Domain::BATCH_BYTES + (1 << 20));

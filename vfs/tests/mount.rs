@@ -148,7 +148,9 @@ fn a_mount_point_is_busy() {
         vfs.rename(ctx, "/file", "/mnt"),
         Err(Error::IsADirectory)
     ));
-    assert!(matches!(vfs.invalidate(ctx, "/mnt"), Err(Error::Busy)));
+    // What is mounted on stays, whatever the back end would say.
+    vfs.invalidate(ctx, "/mnt").unwrap();
+    assert!(tree.has("/mnt/top"));
     for (from, to) in [("/file", "/mnt/new"), ("/mnt/top", "/new")] {
         let refused = (vfs.rename(ctx, from, to), vfs.link(ctx, from, to));
         assert!(
@@ -222,7 +224,8 @@ fn walks_beside_mounts_end_on_either_side() {
     let tree = Tree::new("mnt/ mnt/x/ mnt/outer");
     let x_outer = tree.stat("/mnt/x").unwrap();
     let done = AtomicBool::new(false);
-    let rounds = stress_ops(2_000, 10_000).min(20_000);
+    // Each waits for readers a few times: milliseconds on busy cores.
+    let rounds = (stress_ops(20_000, 200_000) / 20).min(10_000);
     let crossed: u64 = thread::scope(|scope| {
         let walkers: Vec<_> = (0..2)
             .map(|n| {

@@ -150,8 +150,9 @@ impl Dcache {
     pub(crate) fn d_move(&self, dentry: &DentryRef, parent: &DentryRef, name: &NameHash<'_>) {
         let old_parent;
         let old_name;
-        // Off the list meanwhile: a dentry's weight changes with its name.
-        let listed = self.lru.remove(dentry);
+        // A name that gets longer or shorter weighs more or less than the list knows.
+        let weighs_otherwise = dentry.flags().contains(Flags::LONG) != name.words.is_long();
+        let listed = weighs_otherwise.then(|| self.lru.remove(dentry)).flatten();
         {
             let locked = dentry.lock(Rank::Dentry);
             let mut flags = locked.flags();
@@ -176,8 +177,8 @@ impl Dcache {
             self.table.lock(hash).insert(off);
         }
         drop((old_parent, old_name));
-        if let Some(listed) = listed {
-            self.add_to_lru(listed);
+        if let Some(dentry) = listed {
+            self.add_to_lru(dentry);
         }
     }
 

@@ -193,7 +193,7 @@ impl Numbered {
     /// The inode number that a path of numbers leads to.
     pub(crate) fn ino(path: &str) -> u64 {
         let components = path.split('/').filter(|name| !name.is_empty());
-        components.fold(1, |dir, name| Self::below(dir, name))
+        components.fold(1, Self::below)
     }
 
     fn below(dir: u64, name: &str) -> u64 {
