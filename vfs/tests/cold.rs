@@ -38,7 +38,12 @@ fn slow(hook: impl Fn(&[u8]) -> rcuwalk::Result<()> + Send + Sync + 'static) -> 
         hook(name)
     });
     let fs = grow("dir/ dir/file dir/other");
-    Vfs::new(Hooked { fs, before_lookup }).unwrap()
+    let hooked = Hooked {
+        fs,
+        before_lookup,
+        before_link_or_unlink: Box::new(|_| {}),
+    };
+    Vfs::new(hooked).unwrap()
 }
 
 /// DENTRY-2: threads that miss one name at once ask the back end once, and all get
@@ -311,6 +316,43 @@ fn lives_end_once_beside_each_other() {
         (0, 0),
         "INODE-4: all gone"
     );
+}
+
+/// INODE-4: a file gets no new name while its last one goes: the back end is told of
+/// one change of its names at a time, in whatever directories they are.
+#[test]
+fn the_names_of_a_file_change_one_at_a_time() {
+    let inside = Arc::new(AtomicUsize::new(0));
+    let hook = {
+        let inside = inside.clone();
+        move |_: &rcuwalk::Inode| {
+            assert_eq!(inside.fetch_add(1, SeqCst), 0, "INODE-4: two at once");
+            thread::sleep(Duration::from_millis(2));
+            inside.fetch_sub(1, SeqCst);
+        }
+    };
+    let dirs: String = (0..THREADS).map(|n| format!("d{n}/ ")).collect();
+    let fs = grow(&(dirs + "d0/name"));
+    let hooked = Hooked {
+        fs: fs.clone(),
+        before_lookup: Box::new(|_| Ok(())),
+        before_link_or_unlink: Box::new(hook),
+    };
+    let vfs = Vfs::new(hooked).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    // Each has a directory of its own; the first takes the name that all link to.
+    let linked = together(|n| match n {
+        0 => vfs.unlink(&ctx, "/d0/name").is_err(),
+        _ => vfs.link(&ctx, "/d0/name", format!("/d{n}/name")).is_ok(),
+    });
+    let names = linked.iter().filter(|done| **done).count();
+    let nodes = 1 + THREADS + usize::from(names > 0);
+    assert_eq!(fs.len(), nodes, "INODE-4: {names} names are left");
+    for (n, linked) in linked.iter().enumerate() {
+        let found = vfs.stat(&ctx, format!("/d{n}/name"), FOLLOW);
+        assert_eq!(found.is_ok(), *linked, "INODE-4: /d{n}/name");
+        assert!(found.is_err() || found.unwrap().nlink as usize == names);
+    }
 }
 
 /// INODE-1: an unlinked file stays for who holds it, and a file made in its place is

@@ -109,10 +109,14 @@ impl Random {
 /// What a [`Hooked`] file system does before it asks the one inside.
 pub(crate) type Hook = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
 
-/// A back end whose lookups call a hook first.
+/// What a [`Hooked`] file system does with an inode before its names change.
+pub(crate) type InodeHook = Box<dyn Fn(&Inode) + Send + Sync>;
+
+/// A back end whose lookups, and changes of link counts, call a hook first.
 pub(crate) struct Hooked<F> {
     pub(crate) fs: F,
     pub(crate) before_lookup: Hook,
+    pub(crate) before_link_or_unlink: InodeHook,
 }
 
 impl<F: FileSystem> FileSystem for Hooked<F> {
@@ -145,12 +149,14 @@ impl<F: FileSystem> FileSystem for Hooked<F> {
         self.fs.create(sb, dir, name, new)
     }
     fn link(&self, inode: &Inode, dir: &Inode, name: Name<'_>) -> Result<()> {
+        (self.before_link_or_unlink)(inode);
         self.fs.link(inode, dir, name)
     }
     fn set_mode(&self, inode: &Inode, mode: u16) -> Result<()> {
         self.fs.set_mode(inode, mode)
     }
     fn unlink(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        (self.before_link_or_unlink)(inode);
         self.fs.unlink(dir, name, inode)
     }
     fn rmdir(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
