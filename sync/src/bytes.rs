@@ -13,18 +13,30 @@ pub fn mask_of(bytes: &[u8; 16], wanted: u8) -> u32 {
 /// True if a byte of `bytes` is zero.
 #[inline]
 pub fn has_zero(bytes: &[u8]) -> bool {
-    let Some(last) = bytes.last_chunk::<16>() else {
+    let len = bytes.len();
+    let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else {
         return bytes.contains(&0);
     };
-    let (chunks, _) = bytes.as_chunks::<16>();
-    // The last 16 bytes overlap the chunks: some are looked at twice, no harm.
+    // The chunks overlap: some bytes are looked at twice, no harm.
+    if len <= 32 {
+        return any_has_zero([first, last]);
+    }
+    let second = bytes[16..].first_chunk().expect("32 bytes and more");
+    let third = bytes[..len - 16].last_chunk().expect("32 bytes and more");
+    any_has_zero([first, second, third, last]) || len > 64 && has_zero_long(bytes)
+}
+
+#[cold]
+fn has_zero_long(bytes: &[u8]) -> bool {
+    bytes.contains(&0)
+}
+
+#[inline]
+fn any_has_zero<const N: usize>(chunks: [&[u8; 16]; N]) -> bool {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
-    return sse2::any_has_zero(chunks, last);
+    return sse2::any_has_zero(chunks);
     #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
-    return chunks
-        .iter()
-        .chain([last])
-        .any(|chunk| mask_of(chunk, 0) != 0);
+    return chunks.iter().any(|chunk| mask_of(chunk, 0) != 0);
 }
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
@@ -42,10 +54,10 @@ mod sse2 {
     }
 
     #[inline]
-    pub(super) fn any_has_zero(chunks: &[[u8; 16]], last: &[u8; 16]) -> bool {
+    pub(super) fn any_has_zero<const N: usize>(chunks: [&[u8; 16]; N]) -> bool {
         // SAFETY: as in `mask_of`.
         unsafe {
-            let mut least = _mm_loadu_si128(last.as_ptr().cast());
+            let mut least = _mm_set1_epi8(-1);
             for chunk in chunks {
                 least = _mm_min_epu8(least, _mm_loadu_si128(chunk.as_ptr().cast()));
             }
@@ -92,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_zero_is_found_wherever_it_stands() {
-        for len in 0..70 {
+        for len in 0..100 {
             let mut bytes = vec![b'x'; len];
             assert!(!has_zero(&bytes));
             for at in 0..len {

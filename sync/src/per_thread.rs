@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use crate::rcu;
 
-/// Threads in the first chunk; each further chunk is twice as large.
+/// Threads whose values are at hand. The first chunk for others is as large, each
+/// further one twice as large as the one before.
 const FIRST: usize = 16;
 const CHUNKS: usize = 20;
 
@@ -14,6 +15,7 @@ const CHUNKS: usize = 20;
 /// index, so sums over [`iter`](Self::iter) never lose anything. `T` is padded to
 /// two cache lines, so that neighbours do not share one.
 pub struct PerThread<T> {
+    first: Box<[Padded<T>; FIRST]>,
     chunks: [OnceLock<Box<[Padded<T>]>>; CHUNKS],
 }
 
@@ -22,9 +24,10 @@ pub struct PerThread<T> {
 struct Padded<T>(T);
 
 impl<T: Default> PerThread<T> {
-    /// Empty; a chunk is allocated when a thread first asks.
-    pub const fn new() -> Self {
+    /// A value for each thread.
+    pub fn new() -> Self {
         PerThread {
+            first: Box::new(std::array::from_fn(|_| Padded::default())),
             chunks: [const { OnceLock::new() }; CHUNKS],
         }
     }
@@ -43,12 +46,10 @@ impl<T: Default> PerThread<T> {
 
     #[inline]
     fn at(&self, index: usize) -> &T {
-        if index < FIRST
-            && let Some(chunk) = self.chunks[0].get()
-        {
-            return &chunk[index].0;
+        match self.first.get(index) {
+            Some(value) => &value.0,
+            None => self.at_slow(index - FIRST),
         }
-        self.at_slow(index)
     }
 
     #[cold]
@@ -62,10 +63,9 @@ impl<T: Default> PerThread<T> {
 
     /// Every thread's value, those of finished threads included.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks
-            .iter()
-            .filter_map(OnceLock::get)
-            .flat_map(|chunk| chunk.iter().map(|p| &p.0))
+        let others = self.chunks.iter().filter_map(OnceLock::get);
+        let others = others.flat_map(|chunk| chunk.iter());
+        self.first.iter().chain(others).map(|padded| &padded.0)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::PerThread;
 use crate::lock::Mutex;
 
 /// The size a table starts with and never goes below.
-pub(super) const SMALLEST: usize = if cfg!(loom) { 2 } else { 512 };
+pub(super) const SMALLEST: usize = if cfg!(loom) { 2 } else { 1024 };
 /// A second object on a chain costs a walk a cache line, a head costs 8 bytes.
 const HEADS_PER_OBJECT: usize = if cfg!(loom) { 1 } else { 2 };
 /// Chains a locker moves while the table is changing its size.
