@@ -28,8 +28,8 @@ use grow::Buckets;
 
 /// What the table needs to know of its objects.
 pub trait HashKey {
-    /// The hash it was inserted under. Asked while the object's bucket is locked,
-    /// when the table changes its size.
+    /// The hash it was inserted under, with well-mixed lower bits. Asked while the
+    /// object's bucket is locked, when the table changes its size.
     fn hash(&self) -> u64;
 }
 
@@ -199,7 +199,10 @@ impl<'g, T: HashKey> View<'g, T> {
         // number under that mask.
         let head = unsafe { self.heads.get_unchecked(index) };
         // Acquire: pairs with the Release of every store that links an object.
-        let mut at = head.load(Acquire).map_addr(|address| address & !MARKS);
+        let mut at = head.load(Acquire);
+        if at.addr() & MARKS != 0 {
+            at = without_marks(at);
+        }
         while at.addr() & END == 0 {
             // SAFETY: what is linked into a chain is an object that the table held a
             // reference to when we loaded the link, and RCU-1 frees it only after a
@@ -354,6 +357,13 @@ impl<T: HashKey + Send + Sync + 'static> Drop for BucketGuard<'_, T> {
         let _guard = crate::rcu::read_lock();
         self.buckets().unlock(self.index);
     }
+}
+
+/// Seldom: a head is locked for moments only. Out of line, so that what is loaded
+/// from a head is followed as it is.
+#[cold]
+fn without_marks<T>(head: *mut Shared<T>) -> *mut Shared<T> {
+    head.map_addr(|address| address & !MARKS)
 }
 
 /// The marker that ends the chain of bucket `index`.

@@ -35,7 +35,7 @@ impl HashKey for Item {
 
 /// A hash for each of the two heads.
 const LEFT: u64 = 0;
-const RIGHT: u64 = 1 << 32;
+const RIGHT: u64 = 1;
 
 type Table = RcuHash<Item>;
 
@@ -135,7 +135,7 @@ fn a_bucket_excludes_and_wakes() {
 fn what_stays_is_found_while_the_table_grows() {
     let seen = outcomes(|| {
         let table = table();
-        for (n, hash) in [LEFT, LEFT + 1, RIGHT].into_iter().enumerate() {
+        for (n, hash) in [LEFT, LEFT + 2, RIGHT].into_iter().enumerate() {
             table.lock(hash).insert(Item::new(hash, n as u32));
         }
         let reader = spawn({

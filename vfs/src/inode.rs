@@ -55,7 +55,7 @@ pub struct InodeId {
 impl Key for InodeId {
     fn hash(&self) -> u64 {
         let InodeKey { ino, space } = self.key;
-        cache::mix(ino ^ space.rotate_left(32) ^ u64::from(self.sb).rotate_left(48))
+        ino ^ space.rotate_left(32) ^ u64::from(self.sb).rotate_left(48)
     }
 }
 

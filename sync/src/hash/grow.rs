@@ -34,11 +34,11 @@ pub(super) struct Buckets<T> {
     moved: AtomicUsize,
 }
 
-/// The upper half of the hash decides: a multiplicative hash mixes that best, and a
-/// fixed shift costs less than one by the size of the array.
+/// The lower bits of the hash decide: the walk waits for this, so mixing is for who
+/// makes the hash, where it costs nothing.
 #[inline]
 pub(super) fn index(hash: u64, mask: usize) -> usize {
-    (hash >> 32) as usize & mask
+    hash as usize & mask
 }
 
 pub(super) enum TryLock {

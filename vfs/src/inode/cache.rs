@@ -29,7 +29,7 @@ use crate::budget::Share;
 
 /// What an inode is found by.
 pub trait Key: Eq + Clone + Send + Sync + 'static {
-    /// A hash whose upper bits are well mixed.
+    /// A hash, the same for equal keys. The cache mixes it.
     fn hash(&self) -> u64;
 }
 
@@ -73,7 +73,7 @@ impl<K, P> Deref for Node<K, P> {
 
 impl<K: Key, P: Send + Sync + 'static> HashKey for Node<K, P> {
     fn hash(&self) -> u64 {
-        self.key.hash()
+        spread(&self.key)
     }
 }
 
@@ -134,7 +134,7 @@ const PRUNE_BATCH: usize = 64;
 /// struct Ino(u64);
 /// impl Key for Ino {
 ///     fn hash(&self) -> u64 {
-///         self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+///         self.0
 ///     }
 /// }
 ///
@@ -204,7 +204,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     /// The cached inode for `key`, if there is one. Sleeps while it is New.
     #[doc(alias("ilookup5", "find_inode_fast"))]
     pub fn ilookup(&self, key: &K) -> Option<InodeRef<K, P>> {
-        let hash = key.hash();
+        let hash = spread(key);
         loop {
             let guard = rcu::read_lock();
             let found = self
@@ -271,7 +271,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         let hashed = self
             .inner
             .table
-            .lock(inode.key.hash())
+            .lock(spread(&inode.key))
             .remove_where(|node| {
                 let node: &Node<K, P> = node;
                 std::ptr::eq(node, inode)
@@ -302,7 +302,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
 impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     /// INODE-1: looks again under the lock that the insertion happens under.
     fn insert_if_absent(&self, new: Ref<Node<K, P>>) -> bool {
-        let mut bucket = self.table.lock(new.key.hash());
+        let mut bucket = self.table.lock(spread(&new.key));
         if bucket
             .find(|node| node.key == new.key && !node.is_dead())
             .is_some()
@@ -340,7 +340,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     }
 
     pub(super) fn unhash(&self, node: &Ref<Node<K, P>>) -> bool {
-        self.table.lock(node.key.hash()).remove(node).is_some()
+        self.table.lock(spread(&node.key)).remove(node).is_some()
     }
 
     /// What is in use stays, what was used since the last look gets another chance.
@@ -369,8 +369,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     }
 }
 
-/// Fibonacci mixing: spreads consecutive numbers over the upper bits.
-pub(super) fn mix(value: u64) -> u64 {
-    let folded = u128::from(value ^ 0x9E37_79B9_7F4A_7C15) * 0xA076_1D64_78BD_642F;
+/// The hash that a key is filed under: what the caller makes of it may be as simple
+/// as the number itself.
+fn spread<K: Key>(key: &K) -> u64 {
+    let folded = u128::from(key.hash() ^ 0x9E37_79B9_7F4A_7C15) * 0xA076_1D64_78BD_642F;
     folded as u64 ^ (folded >> 64) as u64
 }
