@@ -357,7 +357,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             if !unused || !wanted || !node.kill_if_count_is(CACHED) {
                 return Verdict::Rotate;
             }
-            inodes -= 1;
+            // The list may have grown since it was asked for its size.
+            inodes = inodes.saturating_sub(1);
             extra = extra.saturating_sub(self.lru.weight_of(node));
             Verdict::Take
         });
