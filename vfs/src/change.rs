@@ -140,9 +140,6 @@ impl Vfs {
     pub fn link(&self, ctx: &Context, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
         let target = self.lookup(ctx, old, LookupFlags::default())?;
         let parent = self.parent(ctx, new.as_ref())?;
-        if !target.mnt().is(parent.dir.mnt()) {
-            return Err(Error::CrossDevice);
-        }
         let name = parent.name_or(Error::Exists)?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let old = dir.lookup(name)?;
@@ -151,6 +148,10 @@ impl Vfs {
         }
         if parent.must_be_dir {
             return Err(Error::NotFound);
+        }
+        // As link(2) says it: after what is wrong with the new name.
+        if !target.mnt().is(parent.dir.mnt()) {
+            return Err(Error::CrossDevice);
         }
         dir.may_write()?;
         if target.inode().kind() == FileType::Directory {
