@@ -25,7 +25,7 @@ use crate::rcu;
 pub enum Rank {
     /// The mount table: one mount or unmount at a time.
     Namespace,
-    /// `SuperBlock::rename_mutex`: one cross-directory rename at a time.
+    /// `SuperBlock::rename_mutex`: held by who locks two directories.
     RenameMutex,
     /// `Inode::rwsem`, held across a directory change. Two of them: ancestor
     /// first, otherwise by address.

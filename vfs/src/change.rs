@@ -140,9 +140,6 @@ impl Vfs {
     pub fn link(&self, ctx: &Context, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
         let target = self.lookup(ctx, old, LookupFlags::default())?;
         let parent = self.parent(ctx, new.as_ref())?;
-        if !target.mnt().is(parent.dir.mnt()) {
-            return Err(Error::CrossDevice);
-        }
         let name = parent.name_or(Error::Exists)?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let old = dir.lookup(name)?;
@@ -151,6 +148,10 @@ impl Vfs {
         }
         if parent.must_be_dir {
             return Err(Error::NotFound);
+        }
+        // As link(2) says it: after what is wrong with the new name.
+        if !target.mnt().is(parent.dir.mnt()) {
+            return Err(Error::CrossDevice);
         }
         dir.may_write()?;
         if target.inode().kind() == FileType::Directory {
@@ -206,6 +207,9 @@ impl Vfs {
             _ if path.as_ref().iter().all(|byte| *byte == b'/') => Error::Busy,
             _ => Error::Invalid,
         })?;
+        // Where others move directories, one may have two dentries for a while, which
+        // disagree about what is above what: whoever locks two is alone (LOCK-1).
+        let _one_at_a_time = parent.dir.mnt().sb.rename_mutex.lock();
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let victim = dir.lookup(name)?;
         let inode = victim.inode_ref().ok_or(Error::NotFound)?;
@@ -246,67 +250,75 @@ impl Vfs {
         to.no_dots(Error::Busy)?;
         let sb = &from.dir.mnt().sb;
         let across = !InodeRef::ptr_eq(from.dir.inode_held(), to.dir.inode_held());
-        let _one_at_a_time = across.then(|| sb.rename_mutex.lock());
-        let (from_dir, to_dir) = Locked::pair(self, ctx, &from.dir, &to.dir)?;
-        let to_dir = to_dir.as_ref().unwrap_or(&from_dir);
+        let mut alone = across;
+        loop {
+            let _one_at_a_time = alone.then(|| sb.rename_mutex.lock());
+            let (from_dir, to_dir) = Locked::pair(self, ctx, &from.dir, &to.dir)?;
+            let to_dir = to_dir.as_ref().unwrap_or(&from_dir);
 
-        let from_name = Name::new(&from.last)?;
-        let source = from_dir.lookup(from_name)?;
-        let moved = source.inode_ref().ok_or(Error::NotFound)?;
-        let to_name = Name::new(&to.last)?;
-        let moves_dir = moved.kind() == FileType::Directory;
-        if !moves_dir && (from.must_be_dir || to.must_be_dir) {
-            return Err(Error::NotADirectory);
-        }
-        // The source is not above its new place, nor the target above its old one. In
-        // one directory neither can be, and nobody keeps the directories above still.
-        if across && is_ancestor(&source, to.dir.dentry()) {
-            return Err(Error::Invalid);
-        }
-        let target = to_dir.lookup(to_name)?;
-        if across && is_ancestor(&target, from.dir.dentry()) {
-            return Err(Error::NotEmpty);
-        }
-        let replaced = target.inode_ref();
-        if let Some(inode) = &replaced
-            && InodeRef::ptr_eq(inode, &moved)
-        {
-            return Ok(());
-        }
-        from_dir.may_delete(&moved)?;
-        match &replaced {
-            None => to_dir.may_write()?,
-            Some(inode) => {
-                to_dir.may_delete(inode)?;
-                match (moves_dir, inode.kind() == FileType::Directory) {
-                    (true, false) => return Err(Error::NotADirectory),
-                    (false, true) => return Err(Error::IsADirectory),
-                    _ => {}
+            let from_name = Name::new(&from.last)?;
+            let source = from_dir.lookup(from_name)?;
+            let moved = source.inode_ref().ok_or(Error::NotFound)?;
+            let to_name = Name::new(&to.last)?;
+            let moves_dir = moved.kind() == FileType::Directory;
+            if !moves_dir && (from.must_be_dir || to.must_be_dir) {
+                return Err(Error::NotADirectory);
+            }
+            // The source is not above its new place, nor the target above its old one. In
+            // one directory neither can be, and nobody keeps the directories above still.
+            if across && is_ancestor(&source, to.dir.dentry()) {
+                return Err(Error::Invalid);
+            }
+            let target = to_dir.lookup(to_name)?;
+            if across && is_ancestor(&target, from.dir.dentry()) {
+                return Err(Error::NotEmpty);
+            }
+            let replaced = target.inode_ref();
+            if let Some(inode) = &replaced
+                && InodeRef::ptr_eq(inode, &moved)
+            {
+                return Ok(());
+            }
+            from_dir.may_delete(&moved)?;
+            match &replaced {
+                None => to_dir.may_write()?,
+                Some(inode) => {
+                    to_dir.may_delete(inode)?;
+                    match (moves_dir, inode.kind() == FileType::Directory) {
+                        (true, false) => return Err(Error::NotADirectory),
+                        (false, true) => return Err(Error::IsADirectory),
+                        _ => {}
+                    }
                 }
             }
+            // A directory whose parent changes gets a new `..`.
+            if across && moves_dir {
+                ctx.credentials().may(&moved, Access::WRITE)?;
+            }
+            if moves_dir && replaced.is_some() && !alone {
+                // Two directories are locked: not without the mutex, see `rmdir`.
+                alone = true;
+                continue;
+            }
+            let _victim = replaced.as_ref().map(|inode| inode.rwsem.write_nested());
+            if is_mountpoint(&source) || is_mountpoint(&target) {
+                return Err(Error::Busy);
+            }
+            sb.fs()
+                .rename(sb, (from_dir.inode, from_name), (to_dir.inode, to_name))?;
+            if let Some(inode) = &replaced
+                && moves_dir
+            {
+                inode.shared().set(DEAD_DIR);
+            }
+            match &replaced {
+                Some(inode) => to_dir.remove(&target, inode),
+                None => self.ns().caches.dcache.d_drop(&target),
+            }
+            let dcache = &self.ns().caches.dcache;
+            dcache.d_move(&source, to_dir.path.dentry(), &dcache.name(to_name));
+            return Ok(());
         }
-        // A directory whose parent changes gets a new `..`.
-        if across && moves_dir {
-            ctx.credentials().may(&moved, Access::WRITE)?;
-        }
-        let _victim = replaced.as_ref().map(|inode| inode.rwsem.write_nested());
-        if is_mountpoint(&source) || is_mountpoint(&target) {
-            return Err(Error::Busy);
-        }
-        sb.fs()
-            .rename(sb, (from_dir.inode, from_name), (to_dir.inode, to_name))?;
-        if let Some(inode) = &replaced
-            && moves_dir
-        {
-            inode.shared().set(DEAD_DIR);
-        }
-        match &replaced {
-            Some(inode) => to_dir.remove(&target, inode),
-            None => self.ns().caches.dcache.d_drop(&target),
-        }
-        let dcache = &self.ns().caches.dcache;
-        dcache.d_move(&source, to_dir.path.dentry(), &dcache.name(to_name));
-        Ok(())
     }
 
     /// Changes the permission bits of what `path` leads to.

@@ -23,7 +23,8 @@ pub struct SuperBlock {
     fs: Box<dyn FileSystem>,
     freshness: Freshness,
     pub(crate) caches: Arc<Caches>,
-    /// One rename between directories at a time, so that "is an ancestor of" stays
+    /// Held by who locks two directories (a rename between two or over one, a removal
+    /// of one): one at a time, so that "is an ancestor of" stays
     /// true while it is relied upon.
     #[doc(alias = "s_vfs_rename_mutex")]
     pub(crate) rename_mutex: Mutex<()>,

@@ -204,6 +204,9 @@ impl Vfs {
     /// stands for something else by now. Who holds the old one keeps it. What is
     /// cached below a directory belongs to the directory and stays.
     ///
+    /// Waits for lookups and changes of that directory that are under way, so that
+    /// their answers are doubted, too; not to be called by a back end from within one.
+    ///
     /// # Errors
     /// See [`Vfs`]. [`Error::Invalid`] for a path that ends in no name: `/`, `.`, `..`.
     #[doc(alias("d_invalidate", "FUSE_NOTIFY_INVAL_ENTRY"))]
@@ -212,6 +215,8 @@ impl Vfs {
         let parent = filename_parentat(request)?;
         let dcache = &self.ns.caches.dcache;
         let name = dcache.name(Name::new(&parent.last)?);
+        // What has been asked and not answered yet is in doubt as well: wait for it.
+        let _exclusive = parent.dir.inode_held().rwsem.write();
         if let Some(dentry) = dcache.d_lookup(parent.dir.dentry(), &name) {
             dcache.change_flags(&dentry, |flags| flags.insert(Flags::DOUBTED));
         }

@@ -75,7 +75,8 @@ impl Dcache {
             if !unused || !wanted || !dentry.kill_if_count_is(CACHED) {
                 return Verdict::Rotate;
             }
-            dentries -= 1;
+            // The list may have grown since it was asked for its size.
+            dentries = dentries.saturating_sub(1);
             extra = extra.saturating_sub(dentry.extra_bytes());
             Verdict::Take
         });

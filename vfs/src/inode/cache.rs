@@ -186,8 +186,11 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     #[doc(alias("iget_locked", "iget5_locked", "find_inode_fast"))]
     pub fn iget(&self, key: K) -> Iget<K, P> {
         loop {
-            if let Some(inode) = self.ilookup(&key) {
-                return Iget::Cached(inode);
+            if let Some(found) = self.find(&key) {
+                match Self::wait_read_in(found) {
+                    Some(inode) => return Iget::Cached(inode),
+                    None => continue,
+                }
             }
             // Allocated before locking: nobody waits for the allocator.
             let node: Node<K, P> = Node {
@@ -202,24 +205,44 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     }
 
     /// The cached inode for `key`, if there is one. Sleeps while it is New.
+    ///
+    /// A hit takes no lock; a miss is repeated under the bucket's lock, which settles
+    /// it: a lookup may miss what is there while the table changes its size.
     #[doc(alias("ilookup5", "find_inode_fast"))]
     pub fn ilookup(&self, key: &K) -> Option<InodeRef<K, P>> {
-        let hash = spread(key);
         loop {
-            let guard = rcu::read_lock();
-            let found = self
-                .inner
-                .table
-                .find(hash, &guard, |node| node.key == *key)?;
-            let found = found.try_get()?;
-            drop(guard);
-            found.wait_until_clear(NEW);
-            if found.get().is_some() {
-                found.mark_used();
-                return Some(InodeRef(found));
+            let found = self.find(key).or_else(|| self.find_locked(key))?;
+            if let Some(inode) = Self::wait_read_in(found) {
+                return Some(inode);
             }
-            // The read-in failed and the inode is off the table (INODE-3): look again.
         }
+    }
+
+    /// May miss what is there; what it finds is there.
+    #[doc(alias = "__find_inode_rcu")]
+    fn find(&self, key: &K) -> Option<Ref<Node<K, P>>> {
+        let guard = rcu::read_lock();
+        self.inner
+            .table
+            .find(spread(key), &guard, |node| node.key == *key)?
+            .try_get()
+    }
+
+    /// Under the bucket's lock a miss is a miss.
+    fn find_locked(&self, key: &K) -> Option<Ref<Node<K, P>>> {
+        let bucket = self.inner.table.lock(spread(key));
+        bucket
+            .find(|node| node.key == *key && !node.is_dead())?
+            .try_get()
+    }
+
+    /// Sleeps while the inode is New. `None` if the read-in failed: it is off the table
+    /// then (INODE-3), and to be looked for again.
+    fn wait_read_in(found: Ref<Node<K, P>>) -> Option<InodeRef<K, P>> {
+        found.wait_until_clear(NEW);
+        found.get()?;
+        found.mark_used();
+        Some(InodeRef(found))
     }
 
     /// Looks at up to `most` objects, and drops those that are unused and have had
@@ -357,7 +380,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             if !unused || !wanted || !node.kill_if_count_is(CACHED) {
                 return Verdict::Rotate;
             }
-            inodes -= 1;
+            // The list may have grown since it was asked for its size.
+            inodes = inodes.saturating_sub(1);
             extra = extra.saturating_sub(self.lru.weight_of(node));
             Verdict::Take
         });

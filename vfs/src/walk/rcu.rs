@@ -10,6 +10,7 @@
 //! Anything that may not be decided here ends in `Err(why)`, with the walk standing
 //! before the component in question, so that it can go on with references.
 
+use rcuwalk_sync::bytes::has_zero;
 use rcuwalk_sync::{RcuGuard, Seq, Shared, View, clock};
 
 use super::component::{long_component, short_component};
@@ -373,7 +374,8 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if link.has_changed() {
             return Err(Why::Moved);
         }
-        if self.links == MAX_LINKS || body.is_empty() {
+        // With a NUL inside, padding could make two names equal.
+        if self.links == MAX_LINKS || body.is_empty() || has_zero(body) {
             return Err(Why::Error);
         }
         self.links += 1;
