@@ -106,9 +106,9 @@ impl Flags {
     /// ...and is this where nothing else needs to be.
     pub(crate) const SEARCHABLE: Flags = Flags::LOOKUP;
 
-    /// What must be looked at where a walk ends; a directory that is no root is where
-    /// any walk may end.
-    pub(crate) const END: Flags = Flags::DIR.union(Flags::ROOT);
+    /// What must be looked at where a walk ends; a directory that is no root and cannot
+    /// expire is where any walk may end.
+    pub(crate) const END: Flags = Flags::DIR.union(Flags::ROOT).union(Flags::REVALIDATE);
     /// A child that is both, nothing to look at and everyone may search it: all that
     /// the walk's loop itself goes through.
     pub(crate) const WALK: Flags = Flags::STEP.union(Flags::LOOKUP);

@@ -208,7 +208,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if must_be_dir && !flags.contains(Flags::DIR) {
             return Err(Why::Error);
         }
-        if flags.contains(Flags::ROOT | Flags::REVALIDATE) {
+        if flags.contains(Flags::REVALIDATE) {
             self.check_fresh(self.at.dentry)?;
         }
         Ok(Step::End(End::Found))
@@ -237,7 +237,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         let Some(inode) = self.at.inode(self.guard) else {
             return Err(Why::Moved);
         };
-        if flags.contains(Flags::ROOT | Flags::REVALIDATE) {
+        if flags.contains(Flags::REVALIDATE) {
             self.check_fresh(self.at.dentry)?;
         }
         if !flags.contains(Flags::DIR) || self.at.has_changed() {

@@ -117,7 +117,6 @@ impl<'a> RefWalk<'a> {
         if self.must_be_dir && self.at.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
-        self.refresh_root()?;
         Ok(self.at)
     }
 
@@ -147,6 +146,7 @@ impl<'a> RefWalk<'a> {
     /// Resolves every component; with `parent`, returns the last one unresolved.
     #[doc(alias = "path_lookupat")]
     fn link_path_walk(&mut self) -> Result<Option<Step>> {
+        self.refresh_place()?;
         while let Some(step) = self.next_component()? {
             if self.parent && step.last {
                 return Ok(Some(step));
@@ -155,11 +155,13 @@ impl<'a> RefWalk<'a> {
             self.may_lookup()?;
             match &*step.name {
                 b"." => {
+                    self.refresh_place()?;
                     self.record_held(self.at.mnt());
                     self.pos = step.end;
                 }
                 b".." => {
                     self.follow_dotdot()?;
+                    self.refresh_place()?;
                     self.pos = step.end;
                 }
                 _ => self.walk_component(step)?,
@@ -202,7 +204,6 @@ impl<'a> RefWalk<'a> {
 
     /// A name is looked up in directories only, and only by who may search them.
     fn may_lookup(&self) -> Result<()> {
-        self.refresh_root()?;
         let dir = self.at.inode();
         if dir.kind() != FileType::Directory {
             return Err(Error::NotADirectory);
@@ -299,6 +300,9 @@ impl<'a> RefWalk<'a> {
         }
         self.at = VfsPath::new(to.mnt().clone(), to.dentry().clone(), inode);
         self.pos = step.end;
+        if self.at.is_mount_root() {
+            self.refresh_place()?;
+        }
         Ok(())
     }
 
@@ -327,6 +331,7 @@ impl<'a> RefWalk<'a> {
         let from_root = body.first() == Some(&b'/');
         if from_root {
             self.at = self.request.ctx.root().clone();
+            self.refresh_place()?;
         }
         let rest = std::mem::replace(&mut self.text, Text::Link(body));
         if end < rest.bytes().len() {
@@ -374,15 +379,20 @@ impl<'a> RefWalk<'a> {
         Ok(())
     }
 
-    /// The root of a mount has no name that could be revalidated.
-    fn refresh_root(&self) -> Result<()> {
+    /// A place that was not reached by a name just now (the start, `.`, `..`, the root of
+    /// a mount) has not been revalidated with one: asks for its attributes instead.
+    fn refresh_place(&self) -> Result<()> {
         let dentry = self.at.dentry();
-        let flags = dentry.flags();
         let expired = self.reval || dentry.valid_until() <= clock::millis();
-        if flags.contains(Flags::ROOT | Flags::REVALIDATE) && expired {
+        if dentry.flags().contains(Flags::REVALIDATE) && expired {
             let sb = &self.at.mnt().sb;
+            let validity = sb.validity();
             sb.fs().refresh(sb, self.at.inode())?;
-            dentry.set_valid_until(sb.validity().until);
+            // Only a root's time is its own: a name is believed on the word of its
+            // directory, which has not been asked.
+            if dentry.flags().contains(Flags::ROOT) {
+                dentry.set_valid_until(validity.until);
+            }
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Findings of a review, each as a test that failed.
+//! Races and errors that were once there, each provoked.
 
 mod common;
 
