@@ -111,7 +111,8 @@ impl KernelTree {
     /// waits for it.
     pub fn on_own_thread<R: Send>(&self, work: impl FnOnce(&InTree) -> R + Send) -> io::Result<R> {
         thread::scope(|scope| {
-            let thread = scope.spawn(|| Ok(work(&self.enter()?)));
+            let work = || Ok(work(&self.enter()?));
+            let thread = thread::Builder::new().spawn_scoped(scope, work)?;
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

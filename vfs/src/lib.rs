@@ -1,4 +1,29 @@
-#![doc = include_str!("../README.md")]
+//! The Linux VFS's name and inode caches as a library: dentries, inodes, mounts, and a
+//! path walk that tries first under RCU, then with references.
+//!
+//! | read               | to learn                                                  |
+//! |--------------------|-----------------------------------------------------------|
+//! | [`Vfs`]            | the interface: walk, stat, list, open, change, mount      |
+//! | [`Context`]        | who asks, and from where                                  |
+//! | [`LookupFlags`]    | how a path is to be resolved                              |
+//! | [`FileSystem`]     | what a back end implements, and the rules it can rely on  |
+//! | [`inode`]          | the inode cache, usable without the rest                  |
+//! | [`Budget`]         | how much is kept                                          |
+//!
+//! ```
+//! use rcuwalk::{Credentials, LookupFlags, Vfs};
+//! use rcuwalk_memfs::MemFs;
+//!
+//! # fn main() -> rcuwalk::Result<()> {
+//! let vfs = Vfs::new(MemFs::new())?;
+//! let me = vfs.context(Credentials::root());
+//! vfs.mkdir(&me, "/srv", 0o755)?;
+//! vfs.symlink(&me, "srv", "/link")?;
+//! let here = vfs.lookup(&me, "/link/.", LookupFlags::FOLLOW)?;
+//! assert_eq!(here.attr().ino, vfs.stat(&me, "/srv", LookupFlags::default())?.ino);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod attr;
@@ -39,3 +64,8 @@ pub use super_block::SuperBlock;
 pub use trace::{How, Trace, TraceStep, Walk};
 pub use vfs::Vfs;
 pub use walk::LookupFlags;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::error::Error;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -58,26 +58,22 @@ impl Together {
     {
         assert!(self.threads > 0, "no threads, no rate");
         let cores = allowed_cores()?;
-        let barrier = Barrier::new(self.threads);
-        let failed = AtomicBool::new(false);
+        let gate = Gate::new(self.threads);
 
         let thread = |number: usize| {
             let ready = panic::catch_unwind(AssertUnwindSafe(|| {
                 pin_to(cores[number % cores.len()])?;
                 prepare(number)
             }));
-            // A thread that failed comes to the barrier too; the others would
-            // otherwise wait for it without end.
             if !matches!(ready, Ok(Ok(_))) {
-                failed.store(true, Relaxed);
+                gate.close();
             }
-            // The barrier also makes `failed` visible to all.
-            barrier.wait();
+            let open = gate.wait();
             let mut work = match ready {
                 Ok(ready) => ready.map_err(Ended::Failed)?,
                 Err(panic) => return Err(Ended::Panicked(panic)),
             };
-            if failed.load(Relaxed) {
+            if !open {
                 return Err(Ended::Stopped);
             }
             self.marks(&mut work, stop)
@@ -85,14 +81,27 @@ impl Together {
         let ended: Vec<_> = thread::scope(|scope| {
             let thread = &thread;
             let threads: Vec<_> = (0..self.threads)
-                .map(|number| scope.spawn(move || thread(number)))
+                .map(|number| {
+                    let started =
+                        thread::Builder::new().spawn_scoped(scope, move || thread(number));
+                    started.map_err(|err| {
+                        gate.close();
+                        Ended::Failed(self.not_started(number, &err))
+                    })
+                })
                 .collect();
-            let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
-            joined
-                .map(|ended| ended.unwrap_or_else(|panic| Err(Ended::Panicked(panic))))
-                .collect()
+            let join = |started: Result<thread::ScopedJoinHandle<'_, _>, _>| {
+                let ended = started?.join();
+                ended.unwrap_or_else(|panic| Err(Ended::Panicked(panic)))
+            };
+            threads.into_iter().map(join).collect()
         });
         rate_of(&all_marks(ended)?)
+    }
+
+    fn not_started(&self, number: usize, err: &io::Error) -> io::Error {
+        let which = format!("cannot start thread {} of {}", number + 1, self.threads);
+        io::Error::new(err.kind(), format!("{which}: {err}; try fewer"))
     }
 
     /// Works for the time set, and notes now and then how far it is.
@@ -117,6 +126,47 @@ impl Together {
                 return Ok(marks);
             }
         }
+    }
+}
+
+/// Where threads wait until all are there, or until one of them never will be.
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+struct GateState {
+    missing: usize,
+    closed: bool,
+}
+
+impl Gate {
+    fn new(threads: usize) -> Gate {
+        let state = GateState {
+            missing: threads,
+            closed: false,
+        };
+        Gate {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Waits for the others. False if one of them failed.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.missing -= 1;
+        self.changed.notify_all();
+        let waiting = |state: &mut GateState| state.missing > 0 && !state.closed;
+        let state = self.changed.wait_while(state, waiting);
+        !state.unwrap_or_else(PoisonError::into_inner).closed
+    }
+
+    /// Sends everybody home.
+    fn close(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.closed = true;
+        self.changed.notify_all();
     }
 }
 
