@@ -1,0 +1,105 @@
+//! Counted objects by themselves.
+
+use super::*;
+use std::sync::Arc;
+
+const BUSY: Flag = Flag::new(0);
+
+/// RCU-3: a dead object gives no references, and existing ones stay good.
+#[test]
+fn the_dead_stay_dead() {
+    let object = Ref::new(7);
+    let other = object.clone();
+    assert!(!object.kill_if_count_is(1), "RCU-3: two references exist");
+    drop(other);
+    assert!(object.kill_if_count_is(1));
+    assert!(object.try_get().is_none(), "RCU-3: it is dead");
+    assert!(!object.kill_if_count_is(1), "RCU-3: only one call kills");
+    assert_eq!(**object, 7);
+}
+
+/// RCU-3: the last reference may be one that a reader got.
+#[test]
+fn a_reader_s_reference_may_be_the_last() {
+    let place = crate::RcuPtr::new(Some(Ref::new(String::from("kept"))));
+    let got = place.get(&rcu::read_lock()).unwrap();
+    drop(place);
+    assert_eq!((&***got, got.count()), ("kept", 1), "RCU-3");
+    drop(got);
+    rcu::barrier();
+}
+
+/// RCU-3: a count never runs into the marks, whoever forgets how many references.
+#[test]
+fn a_full_count_gives_no_more() {
+    let object = Ref::new(());
+    object.word().store(MOST, Relaxed);
+    assert!(object.try_get().is_none(), "RCU-3: by a reader");
+    let clone = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| object.clone()));
+    assert!(clone.is_err(), "RCU-3: by a holder");
+    assert_eq!(
+        u64::from(object.count()),
+        MOST,
+        "RCU-3: the attempts left no trace"
+    );
+    object.word().store(1, Relaxed);
+}
+
+/// RCU-1: the value is dropped after a grace period, not with the last reference.
+#[test]
+fn a_guard_outlives_the_last_reference() {
+    struct Tell(Arc<std::sync::atomic::AtomicU64>);
+    impl Drop for Tell {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+    let drops = Arc::default();
+    let object = Ref::new(Tell(Arc::clone(&drops)));
+    let guard = rcu::read_lock();
+    drop(object);
+    assert_eq!(drops.load(Relaxed), 0, "RCU-1: a guard is open");
+    drop(guard);
+    rcu::barrier();
+    assert_eq!(drops.load(Relaxed), 1, "RCU-1: the guard has ended");
+}
+
+#[test]
+fn waiters_wake_when_the_flag_clears() {
+    let object = Ref::with_flags((), &[BUSY]);
+    let waiter = std::thread::spawn({
+        let object = object.clone();
+        move || {
+            object.wait_until_clear(BUSY);
+            object.has(BUSY)
+        }
+    });
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    assert!(object.clear(BUSY));
+    assert!(!waiter.join().unwrap());
+}
+
+#[test]
+fn the_lock_excludes() {
+    let rounds = if cfg!(miri) { 20 } else { 2000 };
+    let object = Ref::new(0u64);
+    let total = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (object, total) = (object.clone(), total.clone());
+            std::thread::spawn(move || {
+                for _ in 0..rounds {
+                    let _locked = object.lock(Rank::Dentry);
+                    // A lost update would show that two were inside at once.
+                    let seen = total.load(Relaxed);
+                    std::hint::black_box(&seen);
+                    total.store(seen + 1, Relaxed);
+                }
+            })
+        })
+        .collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    assert_eq!(total.load(Relaxed), 4 * rounds);
+}
