@@ -4,8 +4,9 @@
 ///
 /// MEM-1: cached inodes, bytes and descriptors stay within the budget plus what is
 /// in use (open files, current directories, mounts, and the directories above
-/// them), plus what RCU has retired and not yet freed
-/// ([`rcu`](rcuwalk_sync::rcu::Domain::BATCH_OBJECTS) objects per thread).
+/// them), plus what RCU has retired and not yet freed: a bag per thread as a rule
+/// ([`Domain::BATCH_OBJECTS`](rcuwalk_sync::rcu::Domain::BATCH_OBJECTS)), and what a
+/// stalled reader holds up, to the cap of the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Names, found and missing ones.

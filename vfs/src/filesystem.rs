@@ -1,9 +1,10 @@
 //! What a back end implements: [`FileSystem`].
 //!
 //! The VFS calls these methods with no cache lock and no RCU guard held (RCU-2),
-//! so all of them may block. `lookup`, `read_dir` and `revalidate` run with the
-//! directory's lock shared, the changes with it exclusive; two lookups of the
-//! same missing name never run at once. Attributes that a change gives an inode
+//! so all of them may block. `lookup` and `read_dir` run with the directory's lock
+//! held, shared at least; the changes with it exclusive, and with that of the file
+//! that gains or loses a name; `revalidate` and `refresh` possibly with none. Two
+//! lookups of the same missing name never run at once. Attributes that a change gives an inode
 //! (a link count, a size, times) are the back end's to publish, by
 //! [`Inode::set_attr`].
 //!
