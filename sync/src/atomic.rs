@@ -114,6 +114,11 @@ mod counted {
                     self.0.fetch_or(value, order)
                 }
                 #[inline]
+                pub fn fetch_xor(&self, value: $int, order: Ordering) -> $int {
+                    note();
+                    self.0.fetch_xor(value, order)
+                }
+                #[inline]
                 pub fn fetch_and(&self, value: $int, order: Ordering) -> $int {
                     note();
                     self.0.fetch_and(value, order)

@@ -19,11 +19,13 @@
 mod grow;
 
 use std::ptr::{self, NonNull};
+use std::time::{Duration, Instant};
 
 use crate::atomic::*;
-use crate::lock::{Held, Rank};
-use crate::shared::Flag;
-use crate::{RcuGuard, RcuPtr, Ref, Shared, wait};
+use crate::lock::{Held, Mutex, MutexGuard, Rank};
+use crate::lru::{Place, Unlisted};
+use crate::shared::{Flag, newborn};
+use crate::{RcuGuard, RcuPtr, Ref, Shared, Spare, wait};
 use grow::Buckets;
 
 /// What the table needs to know of its objects.
@@ -47,6 +49,19 @@ pub struct RcuHash<T> {
     buckets: RcuPtr<Buckets<T>>,
     rank: Rank,
     grow: grow::Growth,
+    /// In place of the bucket locks, where there is to be one lock for all.
+    one_lock: Option<Mutex<()>>,
+}
+
+/// How often the locks of a table were taken, and what that cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockStatistics {
+    /// How often a lock was taken.
+    pub taken: u64,
+    /// How often somebody else had it.
+    pub contended: u64,
+    /// How long those who had to wait did.
+    pub waited: Duration,
 }
 
 impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
@@ -56,7 +71,17 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             buckets: RcuPtr::new(Some(Ref::new(Buckets::new(grow::SMALLEST)))),
             rank,
             grow: grow::Growth::new(),
+            one_lock: None,
         }
+    }
+
+    /// An empty table with one lock for all its buckets, as the kernel's inode hash has
+    /// it: to compare with.
+    #[doc(alias = "inode_hash_lock")]
+    pub fn with_one_lock(rank: Rank) -> RcuHash<T> {
+        let mut table = RcuHash::new(rank);
+        table.one_lock = Some(Mutex::new(rank, ()));
+        table
     }
 
     /// The first object on the chain of `hash` that `wanted` accepts.
@@ -91,15 +116,72 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
 
     /// Locks the bucket of `hash`, sleeping if somebody else has it.
     pub fn lock(&self, hash: u64) -> BucketGuard<'_, T> {
-        self.help_growing();
-        let held = Held::new(self.rank, false);
-        let (buckets, index) = self.lock_head(hash);
-        BucketGuard {
-            table: self,
-            buckets,
-            index,
-            _held: held,
+        match &self.one_lock {
+            None => {
+                self.help_growing();
+                let held = Held::new(self.rank, false);
+                let (buckets, index) = self.lock_head(hash);
+                BucketGuard {
+                    table: self,
+                    buckets,
+                    index,
+                    unlocked: false,
+                    _held: HeldBy::Bucket(held),
+                }
+            }
+            Some(one_lock) => {
+                let held = self.lock_all(one_lock);
+                self.help_growing();
+                let (buckets, index) = self.head_in_charge(hash);
+                BucketGuard {
+                    table: self,
+                    buckets,
+                    index,
+                    unlocked: false,
+                    _held: HeldBy::All(held),
+                }
+            }
         }
+    }
+
+    fn lock_all<'a>(&'a self, one_lock: &'a Mutex<()>) -> MutexGuard<'a, ()> {
+        if let Some(held) = one_lock.try_lock(false) {
+            return held;
+        }
+        let since = Instant::now();
+        let held = one_lock.lock();
+        self.grow.note_wait(since);
+        held
+    }
+
+    /// The head that is in charge of `hash`. The caller has the lock of all buckets, so
+    /// no chain is moved and no array retired while it looks and after.
+    fn head_in_charge(&self, hash: u64) -> (NonNull<Shared<Buckets<T>>>, usize) {
+        let guard = crate::rcu::read_lock();
+        let mut buckets = self
+            .buckets
+            .load(&guard)
+            .expect("a table always has an array");
+        loop {
+            let index = buckets.index(hash);
+            if buckets.head(index).load(Acquire).addr() & MOVED == 0 {
+                return (NonNull::from(buckets), index);
+            }
+            let next = buckets.next.load(&guard);
+            buckets = next.expect("a moved chain has gone somewhere");
+        }
+    }
+
+    /// Brings the head of `hash` into the cache: for who has several to lock.
+    #[inline]
+    pub fn prefetch(&self, hash: u64, guard: &RcuGuard) {
+        let view = self.view(guard);
+        crate::hint::prefetch(&view.heads[grow::index(hash, view.mask)]);
+    }
+
+    /// How often the locks of this table were taken so far, by all threads.
+    pub fn lock_statistics(&self) -> LockStatistics {
+        self.grow.lock_statistics()
     }
 
     /// Finds and locks the head that is in charge of `hash` now.
@@ -127,7 +209,9 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             let kept = buckets.try_get();
             drop(guard);
             if let Some(kept) = kept {
+                let since = Instant::now();
                 kept.wait_unlocked(index);
+                self.grow.note_wait(since);
             }
         }
     }
@@ -173,6 +257,32 @@ impl<'g, T: HashKey> View<'g, T> {
             Ok(found) => Some(found),
             Err(end) if end == end_of(index) => None,
             Err(_) => self.find_again(hash, &mut wanted),
+        }
+    }
+
+    /// As [`find`](Self::find), but tells a miss that proves something from one that
+    /// does not: `Err` means that the table is changing its size, and that only the
+    /// bucket's lock settles it.
+    ///
+    /// What has been inserted before the call and not been removed since is found, or
+    /// the answer is `Err`. It takes objects that stay on their chain until they are
+    /// removed for good, as inodes do.
+    pub fn find_settled(
+        self,
+        hash: u64,
+        mut wanted: impl FnMut(&'g Shared<T>) -> bool,
+    ) -> Result<Option<&'g Shared<T>>, Unsettled> {
+        let index = grow::index(hash, self.mask);
+        match self.look_along(index, &mut wanted) {
+            Ok(found) => Ok(Some(found)),
+            // A chain that somebody had begun to move when we loaded its head, or a link
+            // of it, came to us by the mover's Release, and the next array was there
+            // before that: we see it. No next array, no moving, no way to miss.
+            Err(end) if end == end_of(index) && self.buckets.next.is_none() => Ok(None),
+            Err(_) => match self.find_again(hash, &mut wanted) {
+                Some(found) => Ok(Some(found)),
+                None => Err(Unsettled),
+            },
         }
     }
 
@@ -251,12 +361,25 @@ impl<'g, T: HashKey> View<'g, T> {
     }
 }
 
+/// A lookup missed while the table was changing its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsettled;
+
 /// A locked bucket: the only way to change a chain.
 pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
     table: &'a RcuHash<T>,
     buckets: NonNull<Shared<Buckets<T>>>,
     index: usize,
-    _held: Held,
+    /// The head's lock has been given back already.
+    unlocked: bool,
+    _held: HeldBy<'a>,
+}
+
+/// What keeps others from changing the chain. Given back after the chain is: fields
+/// drop last.
+enum HeldBy<'a> {
+    Bucket(#[expect(dead_code, reason = "it is for its Drop")] Held),
+    All(#[expect(dead_code, reason = "it is for its Drop")] MutexGuard<'a, ()>),
 }
 
 impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
@@ -301,6 +424,53 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         self.buckets()
             .set_first(self.index, object.as_ptr(), Release);
         self.table.grow.count(1);
+    }
+
+    /// Makes a new object, puts it at the head of the chain, and unlocks the bucket.
+    ///
+    /// The object is born with `marks`, and with the right to go on the list that
+    /// `place` says. Who makes it gets two references to it: one plain, one for the
+    /// list. All this takes one step where making, counting, marking, linking and
+    /// unlocking one after the other takes seven.
+    #[doc(alias = "__insert_inode_hash")]
+    pub fn insert_new(
+        mut self,
+        spare: Spare<T>,
+        value: T,
+        marks: Flag,
+        place: Place,
+    ) -> (Ref<T>, Unlisted<T>) {
+        debug_assert_eq!(
+            self.buckets().index(value.hash()),
+            self.index,
+            "inserted elsewhere"
+        );
+        // Three: the table's and the two that we return.
+        let word = newborn(3, marks | Flag::HASHED, place.0);
+        let object = spare.fill(value, word);
+        // SAFETY: just filled, and the table's reference keeps it alive.
+        let next = unsafe { object.as_ref() }.hash_next();
+        // Relaxed: nobody can stand on an object that has never been published.
+        next.store(self.first(), Relaxed);
+        self.table.grow.count(1);
+        self.publish(object.as_ptr());
+        // SAFETY: two of the three that the word counts.
+        let [plain, listed] = [(); 2].map(|()| unsafe { Ref::from_raw(object) });
+        (plain, Unlisted(listed))
+    }
+
+    /// Makes `object` the first of the chain and gives the lock back.
+    fn publish(&mut self, object: *mut Shared<T>) {
+        match self._held {
+            // Release: pairs with the Acquire in `find`, as in `insert`, and with that
+            // in `try_lock`, as in `unlock`.
+            HeldBy::Bucket(_) => {
+                let _guard = crate::rcu::read_lock();
+                self.buckets().set_first_and_unlock(self.index, object);
+                self.unlocked = true;
+            }
+            HeldBy::All(_) => self.buckets().set_first(self.index, object, Release),
+        }
     }
 
     /// Takes an object off the chain. Readers that stand on it go on from there.
@@ -352,6 +522,9 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
 
 impl<T: HashKey + Send + Sync + 'static> Drop for BucketGuard<'_, T> {
     fn drop(&mut self) {
+        if self.unlocked || matches!(self._held, HeldBy::All(_)) {
+            return;
+        }
         // Once unlocked the chain may move and the array be retired, while `unlock`
         // still looks whom to wake: the guard keeps it until then.
         let _guard = crate::rcu::read_lock();

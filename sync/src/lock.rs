@@ -6,7 +6,7 @@
 //! Release builds keep one counter per thread: how many locks it holds. Freeing
 //! what RCU retired runs foreign `Drop` code and waits until that is zero.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -32,6 +32,8 @@ pub enum Rank {
     DirRwsem,
     /// A back end's own locks, taken inside its methods.
     BackEnd,
+    /// A bucket of a table of node ids.
+    NodeBucket,
     /// One shard of the table of names being looked up.
     InLookup,
     /// A bucket of the inode hash.
@@ -49,23 +51,73 @@ pub enum Rank {
 #[cfg(not(loom))]
 thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
+    static WORK: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
 }
 #[cfg(loom)]
 loom::thread_local! {
     static HELD: Cell<u32> = Cell::new(0);
+    static WORK: RefCell<Vec<Box<dyn FnOnce()>>> = RefCell::new(Vec::new());
 }
 
-/// Beside the count: RCU has something to free once no lock is held any more.
-const FREE_LATER: u32 = 1 << 31;
+/// Beside the count: there is something to do once no lock is held any more.
+const LATER: u32 = 1 << 31;
 
 /// True if this thread holds none of the locks of this module.
 pub(crate) fn none_held() -> bool {
-    HELD.with(Cell::get) & !FREE_LATER == 0
+    HELD.with(Cell::get) & !LATER == 0
 }
 
 /// Has [`rcu::free_due`] called when this thread gives back the last lock it holds.
 pub(crate) fn free_later() {
-    HELD.with(|held| held.set(held.get() | FREE_LATER));
+    HELD.with(|held| held.set(held.get() | LATER));
+}
+
+/// True if this thread may run foreign code or sleep: it holds none of the locks of
+/// this module and has no read section open.
+pub fn may_sleep() -> bool {
+    none_held() && !rcu::in_read_section()
+}
+
+/// Runs `work` where it may sleep: now, or when this thread gives back the last lock
+/// that it holds.
+#[doc(alias("task_work_add", "delayed_fput"))]
+pub fn when_none_held(work: impl FnOnce() + 'static) {
+    if may_sleep() {
+        return work();
+    }
+    WORK.with(|queue| queue.borrow_mut().push(Box::new(work)));
+    free_later();
+}
+
+#[cold]
+fn do_what_waited() {
+    if rcu::in_read_section() {
+        // Put off to the next lock that is given back.
+        return free_later();
+    }
+    // Taken one at a time: each may lock, unlock, and come here again.
+    while let Some(work) = WORK.with(|queue| queue.borrow_mut().pop()) {
+        work();
+    }
+    rcu::free_due();
+}
+
+/// Checks in debug builds that this thread holds a lock of this rank.
+#[inline]
+#[doc(alias = "lockdep_assert_held")]
+pub fn assert_held(rank: Rank) {
+    #[cfg(debug_assertions)]
+    assert!(order::is_held(rank), "LOCK-1: {rank:?} is to be held here");
+    let _ = rank;
+}
+
+/// Checks in debug builds that this thread holds no lock of this rank.
+#[inline]
+#[doc(alias = "lockdep_assert_not_held")]
+pub fn assert_not_held(rank: Rank) {
+    #[cfg(debug_assertions)]
+    assert!(!order::is_held(rank), "LOCK-1: {rank:?} is held here");
+    let _ = rank;
 }
 
 /// RCU-2, checked in debug builds before anything that may sleep.
@@ -112,9 +164,9 @@ impl Drop for Held {
         });
         #[cfg(debug_assertions)]
         order::pop(self.rank);
-        if now == FREE_LATER {
+        if now == LATER {
             HELD.with(|held| held.set(0));
-            rcu::free_due();
+            do_what_waited();
         }
     }
 }
@@ -144,6 +196,10 @@ mod order {
             }
             held.push(next);
         });
+    }
+
+    pub(super) fn is_held(rank: Rank) -> bool {
+        RANKS.with(|held| held.borrow().contains(&rank))
     }
 
     pub(super) fn pop(rank: Rank) {
@@ -199,6 +255,18 @@ impl<T> Mutex<T> {
         let held = Held::new(self.rank, false);
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         MutexGuard { inner, _held: held }
+    }
+
+    /// The lock if nobody has it.
+    pub(crate) fn try_lock(&self, same_rank_is_ordered: bool) -> Option<MutexGuard<'_, T>> {
+        assert_may_sleep();
+        let held = Held::new(self.rank, same_rank_is_ordered);
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(std::sync::TryLockError::Poisoned(panicked)) => panicked.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard { inner, _held: held })
     }
 
     /// What it guards, when nobody else can hold it.

@@ -2,15 +2,18 @@
 //!
 //! A list holds one counted reference per object, so what is on it is alive. An
 //! object enters at the head; [`Lru::scan`] looks at the tail and asks what to do
-//! with each. There is no list of everything: an object's shard follows from its
-//! address, and shards share nothing.
+//! with each. There is no list of everything: each thread adds to a shard of its own
+//! as a rule, so that neither the shard's lock nor its ends travel between cores.
+//! Who makes room takes from that shard too, or from the fullest if that is much
+//! fuller ([`Lru::victim`]).
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicUsize as PlainUsize;
 
 use crate::atomic::*;
 use crate::lock::{Mutex, Rank};
-use crate::{Ref, Shared};
+use crate::{Flag, Ref, Shared, rcu};
 
 /// Neighbours on the list. Guarded by the shard's lock.
 pub(crate) struct Links<T> {
@@ -35,75 +38,136 @@ pub enum Verdict {
     Rotate,
     /// Off the list and into the caller's hands.
     Take,
+    /// It stays where it is, and that is enough for now.
+    Stop,
 }
 
 /// Sharded lists of `T`s, ordered by when they were last looked over.
 #[doc(alias = "list_lru")]
 pub struct Lru<T> {
     shards: Box<[Shard<T>]>,
-    number: Number,
+    numbers: Numbers,
+    look_after: LookAfter,
     weight: fn(&T) -> usize,
 }
 
 /// Padded so that the locks of two shards do not share a cache line.
 #[repr(align(128))]
-struct Shard<T>(Mutex<List<T>>);
+struct Shard<T> {
+    list: Mutex<List<T>>,
+    /// What the list says, for who asks without its lock.
+    len: PlainUsize,
+    weight: PlainUsize,
+}
 
 struct List<T> {
     head: *mut Shared<T>,
     tail: *mut Shared<T>,
     len: usize,
     weight: usize,
+    /// What has entered since somebody was told to look at the budget.
+    news: usize,
+    news_weight: usize,
 }
 
 // SAFETY: the pointers are counted references to `Shared<T>`, as `Ref<T>` is.
 unsafe impl<T: Send + Sync> Send for List<T> {}
 
-/// What tells an [`Lru`] from every other live one; each object on it carries it.
-struct Number(u16);
+/// How much may enter a shard before [`Lru::insert`] says that it is time to hold the
+/// whole against a budget.
+#[derive(Clone, Copy, Debug)]
+pub struct LookAfter {
+    /// So many objects,
+    pub objects: usize,
+    /// or so much weight.
+    pub weight: usize,
+}
 
-/// The next number never drawn, and those given back.
-static NUMBERS: std::sync::Mutex<(u32, Vec<u16>)> = std::sync::Mutex::new((0, Vec::new()));
+/// What tells the lists of an [`Lru`] from those of every other live one; each object
+/// on a list carries the list's number.
+struct Numbers {
+    first: u16,
+    count: u16,
+}
 
-impl Number {
-    fn draw() -> Number {
+/// The next number never drawn, and the ranges given back.
+static NUMBERS: std::sync::Mutex<(u32, Vec<Numbers>)> = std::sync::Mutex::new((0, Vec::new()));
+
+impl Numbers {
+    fn draw(count: usize) -> Numbers {
+        let count = u16::try_from(count).expect("at most 65536 lists at a time");
         let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-        Number(numbers.1.pop().unwrap_or_else(|| {
-            let fresh = u16::try_from(numbers.0).expect("at most 65536 LRUs at a time");
-            numbers.0 += 1;
-            fresh
-        }))
+        // A range of that length, or a piece of a longer one.
+        if let Some(at) = numbers.1.iter().position(|free| free.count >= count) {
+            let free = &mut numbers.1[at];
+            let first = free.first;
+            free.first = free.first.wrapping_add(count);
+            free.count -= count;
+            if free.count == 0 {
+                numbers.1.swap_remove(at);
+            }
+            return Numbers { first, count };
+        }
+        let first = u16::try_from(numbers.0).ok();
+        let end = numbers.0 + u32::from(count);
+        assert!(end <= 1 << 16, "at most 65536 lists at a time");
+        numbers.0 = end;
+        Numbers {
+            first: first.expect("below the end"),
+            count,
+        }
     }
 }
 
-impl Drop for Number {
+impl<T> Drop for Lru<T> {
     fn drop(&mut self) {
-        // The lists have been emptied: no object carries the number any more.
+        for shard in 0..self.shards.len() {
+            self.scan(shard, usize::MAX, |_| Verdict::Take);
+        }
+        // The lists are empty: no object carries the numbers any more.
+        let Numbers { first, count } = self.numbers;
         NUMBERS
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .1
-            .push(self.0);
+            .push(Numbers { first, count });
     }
 }
+
+/// An object that is to go on a list, made by
+/// [`BucketGuard::insert_new`](crate::BucketGuard::insert_new) with the list's number
+/// in it.
+pub struct Unlisted<T>(pub(crate) Ref<T>);
+
+/// The list that objects of this thread enter. See [`Lru::place`].
+#[derive(Clone, Copy, Debug)]
+pub struct Place(pub(crate) u16);
 
 impl<T> Lru<T> {
     /// Empty lists. `weight` tells an object's bytes, the same each time it is asked.
     ///
     /// # Panics
-    /// If there are 65536 already.
-    pub fn new(rank: Rank, shards: usize, weight: fn(&T) -> usize) -> Lru<T> {
+    /// If there are more than 65536 shards in all.
+    pub fn new(rank: Rank, shards: usize, look_after: LookAfter, weight: fn(&T) -> usize) -> Self {
         let list = || List {
             head: ptr::null_mut(),
             tail: ptr::null_mut(),
             len: 0,
             weight: 0,
+            news: 0,
+            news_weight: 0,
         };
+        let shards = shards.max(1);
         Lru {
-            shards: (0..shards.max(1))
-                .map(|_| Shard(Mutex::new(rank, list())))
+            shards: (0..shards)
+                .map(|_| Shard {
+                    list: Mutex::new(rank, list()),
+                    len: PlainUsize::new(0),
+                    weight: PlainUsize::new(0),
+                })
                 .collect(),
-            number: Number::draw(),
+            numbers: Numbers::draw(shards),
+            look_after,
             weight,
         }
     }
@@ -113,51 +177,98 @@ impl<T> Lru<T> {
         self.shards.len()
     }
 
-    /// The shard that an object is on or would go to.
-    pub fn shard_of(&self, object: &Shared<T>) -> usize {
-        // Fibonacci hashing: addresses are multiples of 64 and often consecutive.
-        let spread = (object.address() as u64 >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (spread >> 40) as usize % self.shards.len()
+    fn own_shard(&self) -> usize {
+        rcu::thread_index() % self.shards.len()
     }
 
-    /// Puts an object at the head of its shard, unless it is on a list already.
-    /// Returns the shard's length and weight, to hold against a budget.
+    /// Where this thread's objects go.
+    pub fn place(&self) -> Place {
+        Place(self.numbers.first + self.own_shard() as u16)
+    }
+
+    fn shard_of(&self, list: u16) -> Option<&Shard<T>> {
+        let at = list.checked_sub(self.numbers.first)?;
+        self.shards.get(usize::from(at))
+    }
+
+    /// Puts an object at the head of this thread's shard, unless it is on a list
+    /// already. True if it is time to look at the budget.
     #[doc(alias = "list_lru_add")]
-    pub fn insert(&self, object: Ref<T>) -> (usize, usize) {
+    pub fn insert(&self, object: Ref<T>) -> bool {
         // Before anything changes: it is foreign code, and may panic.
         let weight = (self.weight)(&object);
-        let mut list = self.shards[self.shard_of(&object)].0.lock();
-        if object.set_listed(self.number.0) {
-            list.len += 1;
-            list.weight += weight;
-            list.push_head(Ref::into_raw(object));
+        let own = self.own_shard();
+        let shard = &self.shards[own];
+        let mut list = shard.list.lock();
+        if !object.set_listed(self.numbers.first + own as u16) {
+            return false;
         }
-        (list.len, list.weight)
+        self.enter_list(shard, &mut list, object, weight)
+    }
+
+    /// As [`insert`](Self::insert), for an object that was made for it; clears `flag`,
+    /// which is set, in the same step.
+    ///
+    /// # Panics
+    /// If the object was made for another `Lru`.
+    pub fn insert_new(&self, object: Unlisted<T>, flag: Flag) -> bool {
+        let object = object.0;
+        let weight = (self.weight)(&object);
+        let shard = self
+            .shard_of(object.list_number())
+            .expect("an object enters the lists it was made for");
+        let waited_for;
+        let look = {
+            let mut list = shard.list.lock();
+            waited_for = object.list_and_clear(flag).then(|| object.clone());
+            self.enter_list(shard, &mut list, object, weight)
+        };
+        if let Some(object) = waited_for {
+            object.wake_waiters();
+        }
+        look
+    }
+
+    fn enter_list(
+        &self,
+        shard: &Shard<T>,
+        list: &mut List<T>,
+        object: Ref<T>,
+        weight: usize,
+    ) -> bool {
+        list.push_head(Ref::into_raw(object));
+        list.len += 1;
+        list.weight += weight;
+        list.news += 1;
+        list.news_weight += weight;
+        shard.tell(list);
+        let look =
+            list.news >= self.look_after.objects || list.news_weight >= self.look_after.weight;
+        if look {
+            (list.news, list.news_weight) = (0, 0);
+        }
+        look
     }
 
     /// Takes an object off its shard.
     #[doc(alias = "list_lru_del")]
     pub fn remove(&self, object: &Shared<T>) -> Option<Ref<T>> {
-        let mut list = self.shards[self.shard_of(object)].0.lock();
-        // Not any list: the object's neighbours on another are behind another lock.
-        if !object.is_listed(self.number.0) {
-            return None;
-        }
-        Some(self.take(&mut list, NonNull::from(object)))
+        self.take_if(object, || true)
     }
 
-    /// Takes an object off its shard if it is on it and `look`, which is told the
-    /// shard's length and weight, wants it.
-    pub fn take_if(
-        &self,
-        object: &Shared<T>,
-        look: impl FnOnce(usize, usize) -> bool,
-    ) -> Option<Ref<T>> {
-        let mut list = self.shards[self.shard_of(object)].0.lock();
-        if object.is_listed(self.number.0) && look(list.len, list.weight) {
-            Some(self.take(&mut list, NonNull::from(object)))
-        } else {
-            None
+    /// Takes an object off its shard if it is on one and `look` wants it.
+    pub fn take_if(&self, object: &Shared<T>, look: impl FnOnce() -> bool) -> Option<Ref<T>> {
+        loop {
+            // Not any list: the object's neighbours on another are behind another lock.
+            let number = object.listed()?;
+            let shard = self.shard_of(number)?;
+            let mut list = shard.list.lock();
+            match object.listed() {
+                Some(now) if now == number => {}
+                // Off the list, or on another one by now.
+                _ => continue,
+            }
+            return look().then(|| self.take(shard, &mut list, NonNull::from(object)));
         }
     }
 
@@ -171,21 +282,35 @@ impl<T> Lru<T> {
         mut look: impl FnMut(&Shared<T>) -> Verdict,
     ) -> Vec<Ref<T>> {
         let mut taken = Vec::new();
-        let mut list = self.shards[shard].0.lock();
+        let shard = &self.shards[shard];
+        let mut list = shard.list.lock();
         for _ in 0..most.min(list.len) {
             let Some(last) = NonNull::new(list.tail) else {
                 break;
             };
             // SAFETY: what is on the list is alive: the list holds a reference.
             match look(unsafe { last.as_ref() }) {
-                Verdict::Take => taken.push(self.take(&mut list, last)),
+                Verdict::Take => taken.push(self.take(shard, &mut list, last)),
                 Verdict::Rotate => {
                     list.unlink(last);
                     list.push_head(last);
                 }
+                Verdict::Stop => break,
             }
         }
         taken
+    }
+
+    /// The shard to make room in: this thread's, or the fullest one if that is fuller
+    /// by a quarter.
+    pub fn victim(&self) -> usize {
+        let own = self.own_shard();
+        let len = |shard: usize| self.shards[shard].len.load(Relaxed);
+        let fullest = (0..self.shards.len()).max_by_key(|shard| len(*shard));
+        match fullest {
+            Some(fullest) if len(fullest) > len(own) + len(own) / 4 => fullest,
+            _ => own,
+        }
     }
 
     /// An object's bytes, as the lists count them.
@@ -193,20 +318,18 @@ impl<T> Lru<T> {
         (self.weight)(object)
     }
 
-    /// Objects and bytes on one shard.
-    pub fn shard_size(&self, shard: usize) -> (usize, usize) {
-        let list = self.shards[shard].0.lock();
-        (list.len, list.weight)
-    }
-
-    /// Objects and bytes on all shards, each as of the moment it was asked.
+    /// Objects and bytes on all shards, each as of the moment it was asked. Takes no
+    /// lock.
     pub fn size(&self) -> (usize, usize) {
-        (0..self.shards.len())
-            .map(|shard| self.shard_size(shard))
-            .fold((0, 0), |sum, shard| (sum.0 + shard.0, sum.1 + shard.1))
+        self.shards.iter().fold((0, 0), |sum, shard| {
+            (
+                sum.0 + shard.len.load(Relaxed),
+                sum.1 + shard.weight.load(Relaxed),
+            )
+        })
     }
 
-    fn take(&self, list: &mut List<T>, object: NonNull<Shared<T>>) -> Ref<T> {
+    fn take(&self, shard: &Shard<T>, list: &mut List<T>, object: NonNull<Shared<T>>) -> Ref<T> {
         // SAFETY: on the list, hence alive. Asked first: it is foreign code, and may panic.
         let weight = (self.weight)(unsafe { object.as_ref() });
         list.unlink(object);
@@ -215,8 +338,17 @@ impl<T> Lru<T> {
         let object = unsafe { Ref::from_raw(object) };
         list.len -= 1;
         list.weight = list.weight.saturating_sub(weight);
+        shard.tell(list);
         object.clear_listed();
         object
+    }
+}
+
+impl<T> Shard<T> {
+    /// Called under the list's lock.
+    fn tell(&self, list: &List<T>) {
+        self.len.store(list.len, Relaxed);
+        self.weight.store(list.weight, Relaxed);
     }
 }
 
@@ -261,21 +393,18 @@ impl<T> List<T> {
     }
 }
 
-impl<T> Drop for Lru<T> {
-    fn drop(&mut self) {
-        for shard in 0..self.shards.len() {
-            self.scan(shard, usize::MAX, |_| Verdict::Take);
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    const LOOK_AFTER: LookAfter = LookAfter {
+        objects: 1,
+        weight: usize::MAX,
+    };
+
     #[test]
     fn the_tail_goes_first_and_the_used_get_a_second_chance() {
-        let lru = Lru::new(Rank::Lru, 1, |_: &u32| 10);
+        let lru = Lru::new(Rank::Lru, 1, LOOK_AFTER, |_: &u32| 10);
         let objects: Vec<_> = (0..4).map(Ref::new).collect();
         for object in &objects {
             lru.insert(object.clone());
@@ -305,7 +434,7 @@ mod tests {
     /// RCU-3: a list gives back the references that it holds, and no other list's.
     #[test]
     fn an_object_is_taken_from_the_list_it_is_on() {
-        let [a, b] = [(); 2].map(|()| Lru::new(Rank::Lru, 1, |_: &u32| 10));
+        let [a, b] = [(); 2].map(|()| Lru::new(Rank::Lru, 1, LOOK_AFTER, |_: &u32| 10));
         let objects: Vec<_> = (0..3).map(Ref::new).collect();
         for object in &objects {
             a.insert(object.clone());
@@ -326,7 +455,7 @@ mod tests {
         use std::panic::{AssertUnwindSafe, catch_unwind};
         use std::sync::atomic::AtomicBool;
 
-        let lru = Lru::new(Rank::Lru, 1, |heavy: &AtomicBool| {
+        let lru = Lru::new(Rank::Lru, 1, LOOK_AFTER, |heavy: &AtomicBool| {
             assert!(!heavy.load(Relaxed), "too heavy");
             10
         });

@@ -58,13 +58,26 @@ impl Flag {
         Flag(1 << (40 + n))
     }
 
+    /// None.
+    pub const NONE: Flag = Flag(0);
+
     /// On the chain of a hash table.
     pub(crate) const HASHED: Flag = Flag(1 << 35);
     /// On an LRU list.
     pub(crate) const LISTED: Flag = Flag(1 << 36);
     const LIST_NUMBER: u64 = 0xffff << 48;
-    /// Passed over once by the shrinker, and not used since.
-    pub(crate) const AGED: Flag = Flag(1 << 37);
+    /// Passed over once by the shrinker, and not used since. Who is born with it gets
+    /// a second chance only after a use.
+    #[doc(alias = "I_REFERENCED")]
+    pub const AGED: Flag = Flag(1 << 37);
+}
+
+/// Several flags at once, where an object is born.
+impl std::ops::BitOr for Flag {
+    type Output = Flag;
+    fn bitor(self, other: Flag) -> Flag {
+        Flag(self.0 | other.0)
+    }
 }
 
 // SAFETY: `&Shared<T>` gives `&T`, and a `Ref<T>` that may drop the `T` on any thread.
@@ -100,6 +113,17 @@ impl<T> Shared<T> {
     #[inline]
     #[doc(alias("lockref_get_not_dead", "igrab", "legitimize_path"))]
     pub fn try_get(&self) -> Option<Ref<T>> {
+        self.try_get_clearing(0)
+    }
+
+    /// As [`try_get`](Self::try_get), and marks the object as used in the same step.
+    #[inline]
+    pub fn try_get_used(&self) -> Option<Ref<T>> {
+        self.try_get_clearing(Flag::AGED.0)
+    }
+
+    #[inline]
+    fn try_get_clearing(&self, marks: u64) -> Option<Ref<T>> {
         let mut word = self.word().load(Relaxed);
         loop {
             // A full count fails too: many more would run into the marks.
@@ -110,14 +134,30 @@ impl<T> Shared<T> {
             // drop; whoever gets a reference sees the object as its last owner left it.
             match self
                 .word()
+                .compare_exchange_weak(word, (word & !marks) + 1, Acquire, Relaxed)
+            {
+                Ok(_) => return Some(Ref::counted(self)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// For who met the object dead on a chain and wants to know when it is gone.
+    ///
+    /// It counts, so that there is a word to wait for, but gives no reference: RCU-3
+    /// stands. `None` if the object is alive, or gone already.
+    #[doc(alias = "__wait_on_freeing_inode")]
+    pub fn dying(&self) -> Option<Dying<T>> {
+        let mut word = self.word().load(Relaxed);
+        loop {
+            if word & DEAD == 0 || word & COUNT == 0 || word & COUNT >= MOST {
+                return None;
+            }
+            match self
+                .word()
                 .compare_exchange_weak(word, word + 1, Acquire, Relaxed)
             {
-                Ok(_) => {
-                    return Some(Ref {
-                        object: NonNull::from(self),
-                        _owns: PhantomData,
-                    });
-                }
+                Ok(_) => return Some(Dying(Ref::counted(self))),
                 Err(now) => word = now,
             }
         }
@@ -132,6 +172,7 @@ impl<T> Shared<T> {
     /// [`try_get`](Self::try_get) fails; the existing references stay valid.
     ///
     /// True if this call killed it.
+    #[inline]
     #[doc(alias = "lockref_mark_dead")]
     pub fn kill_if_count_is(&self, count: u32) -> bool {
         let mut word = self.word().load(Relaxed);
@@ -150,6 +191,12 @@ impl<T> Shared<T> {
         false
     }
 
+    /// Marks the object dead, however many references there are.
+    pub fn kill(&self) {
+        // AcqRel: as in `kill_if_count_is`.
+        self.word().fetch_or(DEAD, AcqRel);
+    }
+
     /// True once it has been killed.
     #[inline]
     pub fn is_dead(&self) -> bool {
@@ -162,6 +209,12 @@ impl<T> Shared<T> {
     pub fn has(&self, flag: Flag) -> bool {
         // Acquire: pairs with the Release in `set` and `clear`.
         self.word().load(Acquire) & flag.0 != 0
+    }
+
+    /// Count and marks, all of one moment.
+    pub fn snapshot(&self) -> Snapshot {
+        // Acquire: as in `is_dead` and `has`.
+        Snapshot(self.word().load(Acquire))
     }
 
     /// Sets `flag`; true if it was not set before.
@@ -178,11 +231,37 @@ impl<T> Shared<T> {
         before & flag.0 != 0
     }
 
+    /// Puts an object that was born for it on its list, and clears `flag`, which is
+    /// set: one step instead of two. True if somebody waits for the flag.
+    pub(crate) fn list_and_clear(&self, flag: Flag) -> bool {
+        // Both marks are in the hands of the caller, so what flips is known.
+        let before = self.word().fetch_xor(Flag::LISTED.0 | flag.0, AcqRel);
+        debug_assert!(before & Flag::LISTED.0 == 0 && before & flag.0 != 0);
+        before & WAITERS != 0
+    }
+
+    /// Wakes who waits, where [`list_and_clear`](Self::list_and_clear) said so.
+    #[cold]
+    pub(crate) fn wake_waiters(&self) {
+        self.clear(Flag::NONE);
+    }
+
+    /// The number of the list that the object is on, was on, or is to go on.
+    pub(crate) fn list_number(&self) -> u16 {
+        (self.word().load(Relaxed) >> 48) as u16
+    }
+
+    /// The number of the list that the object is on.
+    pub(crate) fn listed(&self) -> Option<u16> {
+        let word = self.word().load(Acquire);
+        (word & Flag::LISTED.0 != 0).then_some((word >> 48) as u16)
+    }
+
     /// Marks the object as on the list number `list`, unless it is on one.
     pub(crate) fn set_listed(&self, list: u16) -> bool {
         let mut word = self.word().load(Relaxed);
         while word & Flag::LISTED.0 == 0 {
-            let listed = word | Flag::LISTED.0 | u64::from(list) << 48;
+            let listed = word & !Flag::LIST_NUMBER | Flag::LISTED.0 | u64::from(list) << 48;
             match self
                 .word()
                 .compare_exchange_weak(word, listed, AcqRel, Relaxed)
@@ -194,14 +273,8 @@ impl<T> Shared<T> {
         false
     }
 
-    /// True if the object is on the list number `list`.
-    pub(crate) fn is_listed(&self, list: u16) -> bool {
-        let word = self.word().load(Acquire);
-        word & Flag::LISTED.0 != 0 && word >> 48 == u64::from(list)
-    }
-
     pub(crate) fn clear_listed(&self) {
-        self.clear(Flag(Flag::LISTED.0 | Flag::LIST_NUMBER));
+        self.clear(Flag::LISTED);
     }
 
     /// Sleeps until `flag` is clear.
@@ -226,7 +299,8 @@ impl<T> Shared<T> {
     /// Marks the object as next to go. True if it was marked before and not used
     /// since: its second chance is over.
     pub fn age(&self) -> bool {
-        self.word().fetch_or(Flag::AGED.0, Relaxed) & Flag::AGED.0 != 0
+        self.word().load(Relaxed) & Flag::AGED.0 != 0
+            || self.word().fetch_or(Flag::AGED.0, Relaxed) & Flag::AGED.0 != 0
     }
 
     /// Takes the object's lock, which sleeps in the same word.
@@ -335,6 +409,27 @@ impl<T> Deref for Shared<T> {
     }
 }
 
+/// What an object's word said at one moment.
+#[derive(Clone, Copy)]
+pub struct Snapshot(u64);
+
+impl Snapshot {
+    /// How many references there were.
+    pub fn count(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether it had been killed.
+    pub fn is_dead(self) -> bool {
+        self.0 & DEAD != 0
+    }
+
+    /// Whether `flag` was set.
+    pub fn has(self, flag: Flag) -> bool {
+        self.0 & flag.0 != 0
+    }
+}
+
 /// An object whose lock is held. A guard belongs to its thread:
 ///
 /// ```compile_fail
@@ -384,9 +479,38 @@ impl<T: Send + Sync + 'static> Ref<T> {
 
     /// Like `new`, with `flags` set from the start.
     pub fn with_flags(value: T, flags: &[Flag]) -> Ref<T> {
-        let word = flags.iter().fold(1, |word, flag| word | flag.0);
-        let object = slab::allocate(Layout::new::<Shared<T>>()).cast::<Shared<T>>();
-        // SAFETY: freshly allocated with the layout of `Shared<T>`.
+        let flags = flags.iter().fold(Flag::NONE, |all, flag| all | *flag);
+        let word = newborn(1, flags, 0);
+        // SAFETY: the word says one reference, and here it is.
+        unsafe { Ref::from_raw(Spare::new().fill(value, word)) }
+    }
+}
+
+/// Memory for an object, got before the locks are taken under which it is filled:
+/// nobody waits for the allocator.
+pub struct Spare<T> {
+    object: NonNull<Shared<T>>,
+    _owns: PhantomData<T>,
+}
+
+// SAFETY: memory without a `T` in it.
+unsafe impl<T> Send for Spare<T> {}
+
+impl<T> Spare<T> {
+    /// Allocates it.
+    pub fn new() -> Spare<T> {
+        Spare {
+            object: slab::allocate(Layout::new::<Shared<T>>()).cast(),
+            _owns: PhantomData,
+        }
+    }
+
+    /// Makes it an object whose word is `word`, which tells how many references the
+    /// caller makes of the pointer.
+    pub(crate) fn fill(self, value: T, word: u64) -> NonNull<Shared<T>> {
+        let object = self.object;
+        std::mem::forget(self);
+        // SAFETY: allocated with the layout of `Shared<T>`, and nobody else knows it.
         unsafe {
             object.write(Shared(UnsafeCell::new(Inner {
                 hash_next: AtomicPtr::new(std::ptr::null_mut()),
@@ -395,10 +519,36 @@ impl<T: Send + Sync + 'static> Ref<T> {
                 lru: crate::lru::Links::default(),
             })));
         }
-        Ref {
-            object,
-            _owns: PhantomData,
-        }
+        object
+    }
+}
+
+impl<T> Default for Spare<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for Spare<T> {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and never filled.
+        unsafe { slab::free(self.object.cast(), Layout::new::<Shared<T>>()) }
+    }
+}
+
+/// What a newborn object's word says: its marks, and how many references there are.
+pub(crate) fn newborn(references: u32, marks: Flag, list: u16) -> u64 {
+    u64::from(references) | marks.0 | u64::from(list) << 48
+}
+
+/// An object that is on its way out, for who waits until it is gone.
+pub struct Dying<T>(Ref<T>);
+
+impl<T> Dying<T> {
+    /// Sleeps until the object is on no hash chain any more.
+    #[doc(alias = "__wait_on_freeing_inode")]
+    pub fn wait_until_unhashed(self) {
+        self.0.wait_until_clear(Flag::HASHED);
     }
 }
 
@@ -418,6 +568,46 @@ impl<T> Ref<T> {
         Ref {
             object,
             _owns: PhantomData,
+        }
+    }
+
+    /// One that has been counted already.
+    fn counted(object: &Shared<T>) -> Ref<T> {
+        Ref {
+            object: NonNull::from(object),
+            _owns: PhantomData,
+        }
+    }
+
+    /// Drops the reference, unless it is the last one that matters: then the caller has
+    /// it back and decides.
+    ///
+    /// It is the last one where `rest` others are left and the object has `flag`, and
+    /// where none are; a dead object's fate is decided already.
+    #[doc(alias("iput_final", "lockref_put_or_lock"))]
+    #[inline]
+    pub fn put_unless_last(this: Ref<T>, rest: u32, flag: Flag) -> Option<Ref<T>> {
+        let mut word = this.word().load(Relaxed);
+        loop {
+            let count = (word & COUNT) as u32;
+            if word & DEAD == 0 && (count == 1 || count == rest + 1 && word & flag.0 != 0) {
+                return Some(this);
+            }
+            if count == 1 {
+                return None; // By `this`, which is dropped here.
+            }
+            // Release: as in `Ref`'s drop; pairs with the Acquire of who frees it, or
+            // kills it and sees it off.
+            match this
+                .word()
+                .compare_exchange_weak(word, word - 1, Release, Relaxed)
+            {
+                Ok(_) => {
+                    std::mem::forget(this);
+                    return None;
+                }
+                Err(now) => word = now,
+            }
         }
     }
 

@@ -1,4 +1,6 @@
-//! How much may be cached, and each shard's share of that (MEM-1).
+//! How much may be cached (MEM-1).
+
+use rcuwalk_sync::LookAfter;
 
 /// What the caches of one [`Vfs`](crate::Vfs) may hold beyond what is in use.
 ///
@@ -32,9 +34,8 @@ impl Default for Budget {
     }
 }
 
-/// One cache's budget, cut into equal shares for the shards of its list.
+/// One cache's budget.
 pub(crate) struct Share {
-    shards: usize,
     objects: usize,
     bytes: usize,
     object_bytes: usize,
@@ -42,29 +43,43 @@ pub(crate) struct Share {
 
 impl Share {
     pub(crate) fn new(objects: usize, bytes: usize, object_bytes: usize) -> Share {
-        // Few shards for small budgets: a share of less than some hundred objects
-        // would evict in one shard while others stand empty.
-        let fits = objects.min(bytes / object_bytes);
-        let shards = (fits / 256).clamp(1, 16);
         Share {
-            shards,
-            objects: objects / shards,
-            bytes: bytes / shards,
+            objects,
+            bytes,
             object_bytes,
         }
     }
 
-    pub(crate) fn shards(&self) -> usize {
-        self.shards
+    /// How many objects fit, if they bring nothing beside themselves.
+    fn fits(&self) -> usize {
+        self.objects.min(self.bytes / self.object_bytes)
     }
 
-    /// Whether a shard with this many objects, and bytes beside them, is too full.
+    /// How many shards the list is to have: few for small budgets, where each would hold
+    /// next to nothing.
+    pub(crate) fn shards(&self) -> usize {
+        (self.fits() / 256).clamp(1, 16)
+    }
+
+    /// What may enter one shard before somebody looks at the whole: the budget is kept to
+    /// within two percent, and no closer than pays.
+    pub(crate) fn look_after(&self) -> LookAfter {
+        let parts = 64 * self.shards();
+        LookAfter {
+            objects: (self.fits() / parts).clamp(1, 32),
+            weight: (self.bytes / parts).max(1),
+        }
+    }
+
+    /// Whether so many objects, and bytes beside them, are too many.
+    #[inline]
     pub(crate) fn is_over(&self, objects: usize, extra: usize) -> bool {
         objects > self.objects || objects * self.object_bytes + extra > self.bytes
     }
 
-    /// Whether all shards together, with so many objects and bytes beside them, are.
-    pub(crate) fn is_over_in_all(&self, objects: usize, extra: usize) -> bool {
-        self.is_over(objects.div_ceil(self.shards), extra.div_ceil(self.shards))
+    /// Whether it is time to make room ahead of need: a sixteenth is left.
+    pub(crate) fn is_nearly_over(&self, objects: usize, extra: usize) -> bool {
+        let bytes = objects * self.object_bytes + extra;
+        objects > self.objects - self.objects / 16 || bytes > self.bytes - self.bytes / 16
     }
 }

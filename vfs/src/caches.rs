@@ -8,7 +8,7 @@ use rcuwalk_sync::{PerThread, rcu};
 use crate::budget::Budget;
 use crate::dentry::Dcache;
 use crate::descriptors::{Descriptors, HeldDescriptor};
-use crate::inode::{Inode, InodeCache, InodeId, VfsInode};
+use crate::inode::{Inode, InodeCache, InodeId, Scheme, VfsInode};
 use crate::stats::{self, Counters, Statistics};
 
 /// Objects looked at in each cache to get descriptors back.
@@ -27,9 +27,14 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    pub(crate) fn new(budget: Budget) -> Caches {
+    pub(crate) fn new(budget: Budget, scheme: Scheme) -> Caches {
+        let icache = InodeCache::builder()
+            .inodes(budget.inodes)
+            .bytes(budget.bytes / 2)
+            .weight(Inode::extra_bytes)
+            .scheme(scheme);
         Caches {
-            icache: InodeCache::new(budget.inodes, budget.bytes / 2, Inode::extra_bytes),
+            icache: icache.build(),
             dcache: Dcache::new(budget.dentries, budget.bytes / 2),
             counters: PerThread::new(),
             descriptors: Descriptors::new(budget.fds),

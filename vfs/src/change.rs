@@ -491,7 +491,7 @@ impl<'a> Locked<'a> {
     fn remove(&self, victim: &DentryRef, inode: &InodeRef) {
         self.vfs.ns().caches.dcache.d_drop(victim);
         if inode.attr().nlink == 0 {
-            self.sb().forget(inode);
+            self.sb().unhash(inode);
         }
     }
 }

@@ -159,7 +159,7 @@ impl Dentry {
         Ref::new(Dentry {
             seq: SeqCount::new(flags.bits()),
             parent: RcuPtr::new(None),
-            inode: RcuPtr::new(Some(inode.0)),
+            inode: RcuPtr::new(Some(inode.into_shared())),
             words: Default::default(),
             hash: AtomicU64::new(0),
             long_name: RcuPtr::new(None),
@@ -183,7 +183,7 @@ impl Dentry {
         Ref::new(Dentry {
             seq: SeqCount::new(flags.bits()),
             parent: RcuPtr::new(Some(parent)),
-            inode: RcuPtr::new(inode.map(|inode| inode.0)),
+            inode: RcuPtr::new(inode.map(InodeRef::into_shared)),
             words: name.words.words().map(AtomicU64::new),
             hash: AtomicU64::new(hash),
             long_name: RcuPtr::new(name.long().map(Ref::new)),
@@ -206,7 +206,7 @@ impl Dentry {
     /// A reference to the inode; `None` if the dentry is negative.
     pub(crate) fn inode_ref(&self) -> Option<InodeRef> {
         let guard = rcuwalk_sync::rcu::read_lock();
-        self.inode.get(&guard).map(InodeRefOf)
+        self.inode.get(&guard).map(InodeRefOf::new)
     }
 
     /// The parent, for as long as the guard lives. Check the count afterwards.
@@ -293,6 +293,13 @@ impl Dentry {
 impl HashKey for Dentry {
     fn hash(&self) -> u64 {
         self.hash.load(Relaxed)
+    }
+}
+
+impl Drop for Dentry {
+    fn drop(&mut self) {
+        // Not the bare count: this may be the inode's last reference.
+        drop(self.inode.swap(None).map(InodeRefOf::new));
     }
 }
 

@@ -58,6 +58,18 @@ pub enum Error {
     Io(std::io::Error),
 }
 
+impl From<crate::inode::Stale> for Error {
+    fn from(_: crate::inode::Stale) -> Error {
+        Error::Stale
+    }
+}
+
+impl From<crate::inode::InUse> for Error {
+    fn from(_: crate::inode::InUse) -> Error {
+        Error::Busy
+    }
+}
+
 impl Error {
     /// The number Linux gives this error.
     ///

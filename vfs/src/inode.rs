@@ -1,11 +1,19 @@
 //! Inodes: what a name stands for, once, however many names it has.
 //!
-//! | read             | to learn                                                  |
-//! |------------------|-----------------------------------------------------------|
-//! | `inode/cache.rs` | [`InodeCache`]: the iget family, over any key and part    |
-//! | `inode/new.rs`   | [`NewInode`]: an inode that nobody else may read yet      |
-//! | `inode/attr.rs`  | attributes that are read without a lock                   |
-//! | this file        | what the VFS keeps in an inode                            |
+//! | read                | to learn                                                |
+//! |---------------------|---------------------------------------------------------|
+//! | `inode/life.rs`     | an inode's states, drawn                                |
+//! | `inode/iget.rs`     | the iget family: find, wait, or become the reader       |
+//! | `inode/new.rs`      | [`NewInodeOf`]: an inode that nobody else may read yet  |
+//! | `inode/node.rs`     | the inode, the counted reference, the last one          |
+//! | `inode/evict.rs`    | how an inode leaves, and how the budget is kept         |
+//! | `inode/worker.rs`   | a thread that makes room ahead of need                  |
+//! | `inode/cache.rs`    | [`InodeCache`]: what it is made of, and how to make one |
+//! | `inode/nodes.rs`    | [`NodeTable`]: the ids that a peer has been told        |
+//! | `inode/registry.rs` | which cache an inode belongs to                         |
+//! | `inode/stats.rs`    | what is counted                                         |
+//! | `inode/attr.rs`     | attributes that are read without a lock                 |
+//! | this file           | what the VFS keeps in an inode                          |
 //!
 //! The cache is generic: a daemon with a node table of its own can use
 //! `InodeCache<K, P>` and nothing else of this crate. The VFS uses it with
@@ -13,7 +21,15 @@
 
 mod attr;
 mod cache;
+mod evict;
+mod iget;
+mod life;
 mod new;
+mod node;
+mod nodes;
+mod registry;
+mod stats;
+mod worker;
 
 use std::any::Any;
 
@@ -21,8 +37,13 @@ use rcuwalk_sync::lock::{Rank, RwLock};
 use rcuwalk_sync::{Flag, RcuPtr, Ref};
 
 pub use attr::AttrCell;
-pub use cache::{Iget as IgetOf, InodeCache, InodeRef as InodeRefOf, Key, Node};
+pub use cache::{Builder, InodeCache, InsertLocks, Lookups, Scheme};
+pub use iget::{Iget as IgetOf, InUse, Match, PendingInode, SpareInode, Stale, Unwaited};
+pub use life::Life;
 pub use new::NewInode as NewInodeOf;
+pub use node::{InodeRef as InodeRefOf, Key, Node};
+pub use nodes::{Entry, NodeId, NodeTable, Numbered};
+pub use stats::InodeStatistics;
 
 use crate::attr::{Attr, FileType};
 
@@ -65,9 +86,9 @@ pub type Inode = Node<InodeId, VfsInode>;
 /// A counted reference to an [`Inode`].
 pub type InodeRef = InodeRefOf<InodeId, VfsInode>;
 /// What [`SuperBlock::iget`](crate::SuperBlock::iget) found or made.
-pub type Iget = IgetOf<InodeId, VfsInode>;
+pub type Iget<'c> = IgetOf<'c, InodeId, VfsInode>;
 /// An [`Inode`] to be filled in.
-pub type NewInode = NewInodeOf<InodeId, VfsInode>;
+pub type NewInode<'c> = NewInodeOf<'c, InodeId, VfsInode>;
 
 /// The VFS's own part of an inode, made from an [`InodeFill`].
 pub struct VfsInode {

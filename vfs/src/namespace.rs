@@ -185,7 +185,7 @@ impl Namespace {
         drop((changing, entry));
         rcu::barrier();
         self.caches.dcache.drop_super_block(sb);
-        self.caches.icache.drop_unused_where(|id| id.sb == sb);
+        self.caches.icache.evict_inodes(|id| id.sb == sb);
         Ok(())
     }
 

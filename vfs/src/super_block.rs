@@ -11,7 +11,7 @@ use crate::dentry::Validity;
 use crate::descriptors::HeldDescriptor;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileSystem, Freshness};
-use crate::inode::{Iget, Inode, InodeId, InodeKey, InodeRef};
+use crate::inode::{Iget, InUse, InodeId, InodeKey, InodeRef, NewInode, Stale};
 
 /// A back end in use.
 ///
@@ -54,21 +54,38 @@ impl SuperBlock {
     ///
     /// Sleeps while another thread reads that inode in, so a back end holds no lock
     /// of its own that the other's read-in may need.
+    ///
+    /// # Errors
+    /// [`Stale`] if another thread is [creating](Self::insert_inode) it.
     #[doc(alias = "iget_locked")]
-    pub fn iget(&self, key: InodeKey) -> Iget {
+    pub fn iget(&self, key: InodeKey) -> Result<Iget<'_>, Stale> {
         self.caches.icache.iget(InodeId { key, sb: self.id })
     }
 
     /// The cached inode for `key`, if there is one. Sleeps while it is read in.
-    pub fn ilookup(&self, key: InodeKey) -> Option<InodeRef> {
+    ///
+    /// # Errors
+    /// As for [`iget`](Self::iget).
+    pub fn ilookup(&self, key: InodeKey) -> Result<Option<InodeRef>, Stale> {
         self.caches.icache.ilookup(&InodeId { key, sb: self.id })
+    }
+
+    /// Reserves `key` for an inode that the back end is creating: until it is filled
+    /// in, others get [`Stale`] for it.
+    ///
+    /// # Errors
+    /// [`InUse`] if there is one with that key.
+    #[doc(alias = "insert_inode_locked")]
+    pub fn insert_inode(&self, key: InodeKey) -> Result<NewInode<'_>, InUse> {
+        let id = InodeId { key, sb: self.id };
+        self.caches.icache.insert_inode(id)
     }
 
     /// Takes an inode out of the cache that no longer is what its key says: the
     /// next [`iget`](Self::iget) of that key is new. Who holds it keeps it.
     #[doc(alias("remove_inode_hash", "make_bad_inode"))]
-    pub fn forget(&self, inode: &Inode) {
-        self.caches.icache.forget(inode);
+    pub fn unhash(&self, inode: &InodeRef) {
+        self.caches.icache.unhash(inode);
     }
 
     /// Drops everything cached and unused, of all back ends, and waits until it is

@@ -10,6 +10,7 @@ use crate::dentry::Flags;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::filesystem::FileSystem;
+use crate::inode::{InodeStatistics, Scheme};
 use crate::name::Name;
 use crate::namespace::Namespace;
 use crate::permission::{Access, Credentials};
@@ -46,13 +47,26 @@ impl Vfs {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn with_budget(root: impl FileSystem, budget: Budget) -> Result<Vfs> {
-        let ns = Namespace::new(Box::new(root), Caches::new(budget))?;
+        Self::with_scheme(root, budget, Scheme::OURS)
+    }
+
+    /// A tree whose inode cache locks in another way: to compare with.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_scheme(root: impl FileSystem, budget: Budget, scheme: Scheme) -> Result<Vfs> {
+        let ns = Namespace::new(Box::new(root), Caches::new(budget, scheme))?;
         Ok(Vfs { ns: Arc::new(ns) })
     }
 
     /// Somebody who walks from the root of the tree.
     pub fn context(&self, credentials: Credentials) -> Context {
         Context::new(self.root(), credentials)
+    }
+
+    /// What the inode cache has been doing. Takes no lock.
+    pub fn inode_statistics(&self) -> InodeStatistics {
+        self.ns.caches.icache.statistics()
     }
 
     /// The root of the tree.

@@ -156,7 +156,7 @@ impl Key for Ino {
 struct Part(u64, #[expect(dead_code, reason = "counts")] Option<Tracked>);
 
 fn inodes(many: usize) -> InodeCache<Ino, Part> {
-    InodeCache::new(many, 1 << 30, |_| 0)
+    InodeCache::builder().inodes(many).bytes(1 << 30).build()
 }
 
 /// INODE-1, INODE-2: threads that want one inode at once get one: one of them reads
@@ -166,7 +166,7 @@ fn one_reader_per_inode() {
     let cache = inodes(1 << 20);
     for round in 0..200 {
         let readers = AtomicUsize::new(0);
-        let got = together(|_| match cache.iget(Ino(round)) {
+        let got = together(|_| match cache.iget(Ino(round)).unwrap() {
             IgetOf::Cached(inode) => inode,
             IgetOf::New(new) => {
                 readers.fetch_add(1, SeqCst);
@@ -190,7 +190,7 @@ fn a_failed_read_in_is_tried_again() {
     let cache = inodes(1 << 20);
     for round in 0..200 {
         let tries = AtomicUsize::new(0);
-        let got = together(|_| match cache.iget(Ino(round)) {
+        let got = together(|_| match cache.iget(Ino(round)).unwrap() {
             IgetOf::Cached(inode) => Some(inode.0),
             IgetOf::New(new) => {
                 let fails = tries.fetch_add(1, SeqCst) < THREADS / 2;
@@ -214,12 +214,12 @@ fn a_look_waits_for_the_reader() {
     let cache = inodes(1 << 20);
     for fails in [false, true] {
         let key = Ino(fails.into());
-        let IgetOf::New(new) = cache.iget(key.clone()) else {
+        let IgetOf::New(new) = cache.iget(key.clone()).unwrap() else {
             panic!("nobody has it");
         };
         thread::scope(|scope| {
             let looks: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| cache.ilookup(&key)))
+                .map(|_| scope.spawn(|| cache.ilookup(&key).unwrap()))
                 .collect();
             thread::sleep(Duration::from_millis(20));
             assert!(looks.iter().all(|look| !look.is_finished()), "INODE-2");
@@ -241,18 +241,21 @@ fn a_look_waits_for_the_reader() {
 fn a_forgotten_inode_is_final() {
     let alive = Arc::new(AtomicUsize::new(0));
     let cache = inodes(1 << 20);
-    let read = |n: u64| match cache.iget(Ino(1)) {
+    let read = |n: u64| match cache.iget(Ino(1)).unwrap() {
         IgetOf::New(new) => new.init(Part(n, Some(Tracked::new(&alive)))),
         IgetOf::Cached(inode) => inode,
     };
     let first = read(1);
     assert_eq!(read(2).0, 1, "INODE-1: cached");
-    cache.forget(&first);
-    cache.forget(&first);
-    assert!(cache.ilookup(&Ino(1)).is_none(), "INODE-4: off the table");
+    cache.unhash(&first);
+    cache.unhash(&first);
+    assert!(
+        cache.ilookup(&Ino(1)).unwrap().is_none(),
+        "INODE-4: off the table"
+    );
     let second = read(2);
     assert_eq!((first.0, second.0), (1, 2), "INODE-4: another one");
-    cache.forget(&first);
+    cache.unhash(&first);
     assert_eq!(read(3).0, 2, "INODE-4: forgetting the old leaves the new");
     let held = first.clone();
     drop(first);
@@ -283,7 +286,7 @@ fn lives_end_once_beside_each_other() {
         let mut random = common::Random::new(n as u64);
         for _ in 0..rounds {
             let ino = random.below(500) as u64;
-            let inode = match cache.iget(Ino(ino)) {
+            let inode = match cache.iget(Ino(ino)).unwrap() {
                 IgetOf::Cached(inode) => inode,
                 IgetOf::New(new) if random.below(10) == 0 => {
                     drop(new);
@@ -293,10 +296,10 @@ fn lives_end_once_beside_each_other() {
             };
             assert_eq!(inode.0, ino, "INODE-1");
             match random.below(20) {
-                0 => cache.forget(&inode),
+                0 => cache.unhash(&inode),
                 1 => _ = cache.prune(16),
                 2 => {
-                    let again = cache.ilookup(&Ino(ino));
+                    let again = cache.ilookup(&Ino(ino)).unwrap();
                     assert!(again.is_none_or(|again| again.0 == ino), "INODE-1");
                 }
                 _ => {}

@@ -80,7 +80,7 @@ struct Private(Option<HeldDescriptor>, u64);
 
 impl Computed {
     fn iget(&self, sb: &SuperBlock, ino: u64, kind: FileType) -> InodeRef {
-        match sb.iget(InodeKey::new(ino)) {
+        match sb.iget(InodeKey::new(ino)).unwrap() {
             Iget::Cached(inode) => inode,
             Iget::New(new) => {
                 let held = self.descriptors.then(|| sb.hold_descriptor());

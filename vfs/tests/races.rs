@@ -26,11 +26,11 @@ impl Key for Ino {
 }
 
 fn cache() -> InodeCache<Ino, u64> {
-    InodeCache::new(1 << 20, 1 << 30, |_| 0)
+    InodeCache::builder().bytes(1 << 30).build()
 }
 
 fn iget(cache: &InodeCache<Ino, u64>, ino: u64) -> rcuwalk::inode::InodeRefOf<Ino, u64> {
-    match cache.iget(Ino(ino)) {
+    match cache.iget(Ino(ino)).unwrap() {
         IgetOf::Cached(inode) => inode,
         IgetOf::New(new) => new.init(ino),
     }
@@ -50,7 +50,10 @@ fn a_growing_table_hides_nothing() {
             });
             while !done.load(SeqCst) {
                 for ino in 0..500 {
-                    assert!(cache.ilookup(&Ino(ino)).is_some(), "INODE-1: {ino} is held");
+                    assert!(
+                        cache.ilookup(&Ino(ino)).unwrap().is_some(),
+                        "INODE-1: {ino} is held"
+                    );
                 }
             }
         });
@@ -121,7 +124,7 @@ struct Switch {
 }
 
 fn numbered(sb: &SuperBlock, ino: u64, kind: FileType) -> InodeRef {
-    match sb.iget(InodeKey::new(ino)) {
+    match sb.iget(InodeKey::new(ino)).unwrap() {
         Iget::Cached(inode) => inode,
         Iget::New(new) => new.init(InodeFill::new(Attr::new(ino, kind, 0o755))),
     }

@@ -11,7 +11,7 @@
 //!      None               New      Cached, another file
 //!                           |           |
 //!          file, device ----+           statx again; still another:
-//!            |              |           forget, start again
+//!            |              |           unhash, start again
 //!          done     directory, link
 //!                           |
 //!                  openat2(O_PATH), statx(fd), [readlinkat(fd)]
@@ -62,7 +62,7 @@ impl FileSystem for HostFs {
 
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
         let seen = host::stat_fd(as_fd(&self.root))?;
-        match sb.iget(seen.key) {
+        match sb.iget(seen.key)? {
             Iget::Cached(root) => Ok(root),
             Iget::New(new) => {
                 let pin = open(sb, || host::duplicate(as_fd(&self.root)))?;
@@ -149,7 +149,7 @@ fn lookup_once(sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Round> {
     let Some(seen) = host::stat_at(dir_pin, name)? else {
         return Ok(Round::Answer(None));
     };
-    match sb.iget(seen.key) {
+    match sb.iget(seen.key)? {
         Iget::Cached(inode) if seen.is_still(&inode) => {
             seen.publish(&inode);
             Ok(Round::Answer(Some(inode)))
@@ -172,7 +172,7 @@ fn retire_if_replaced(
     sb: &SuperBlock,
     dir: BorrowedFd<'_>,
     name: Name<'_>,
-    inode: &Inode,
+    inode: &InodeRef,
 ) -> Result<()> {
     // The first statx may be older than the cached inode, and the inode right. Of one
     // made now, with the inode at hand, only the newer file can be the result.
@@ -180,7 +180,7 @@ fn retire_if_replaced(
         && now.key == inode.inode_key()
         && !now.is_still(inode)
     {
-        sb.forget(inode);
+        sb.unhash(inode);
     }
     Ok(())
 }

@@ -20,13 +20,13 @@ impl FileSystem for MemFs {
     }
 
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        Ok(iget(sb, &self.node(ROOT)?))
+        iget(sb, &self.node(ROOT)?)
     }
 
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
         let dir = Node::of(dir)?;
         let node = dir.names.read().unwrap_or_else(recover).get(name).cloned();
-        Ok(node.map(|node| iget(sb, &node)))
+        node.map(|node| iget(sb, &node)).transpose()
     }
 
     fn read_link(&self, _sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
@@ -72,7 +72,7 @@ impl FileSystem for MemFs {
         let parent = Node::of(dir)?;
         let node = self.make(parent, name, new)?;
         dir.set_attr(&parent.attr());
-        Ok(iget(sb, &node))
+        iget(sb, &node)
     }
 
     fn link(&self, inode: &Inode, dir: &Inode, name: Name<'_>) -> Result<()> {
@@ -234,8 +234,8 @@ fn remove_empty(node: &Node) -> Result<()> {
 }
 
 /// The VFS's inode for a node.
-fn iget(sb: &SuperBlock, node: &Arc<Node>) -> InodeRef {
-    match sb.iget(InodeKey::new(node.ino)) {
+fn iget(sb: &SuperBlock, node: &Arc<Node>) -> Result<InodeRef> {
+    Ok(match sb.iget(InodeKey::new(node.ino))? {
         Iget::Cached(inode) => inode,
         Iget::New(new) => {
             let fill = InodeFill::new(node.attr()).private(node.clone());
@@ -244,12 +244,12 @@ fn iget(sb: &SuperBlock, node: &Arc<Node>) -> InodeRef {
                 _ => new.init(fill),
             }
         }
-    }
+    })
 }
 
 /// Brings a cached inode's attributes up to date.
 fn publish(sb: &SuperBlock, node: &Node) {
-    if let Some(inode) = sb.ilookup(InodeKey::new(node.ino)) {
+    if let Ok(Some(inode)) = sb.ilookup(InodeKey::new(node.ino)) {
         inode.set_attr(&node.attr());
     }
 }

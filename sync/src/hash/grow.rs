@@ -138,10 +138,20 @@ impl<T> Buckets<T> {
     }
 
     pub(super) fn unlock(&self, index: usize) {
+        self.unlock_with(index, |now| now.map_addr(|address| address & !MARKS));
+    }
+
+    /// Changes the first object of a locked chain and gives the lock back in one step.
+    pub(super) fn set_first_and_unlock(&self, index: usize, object: *mut Shared<T>) {
+        self.unlock_with(index, |_| object);
+    }
+
+    #[inline]
+    fn unlock_with(&self, index: usize, first: impl Fn(*mut Shared<T>) -> *mut Shared<T>) {
         let head = self.head(index);
         let mut now = head.load(Relaxed);
         loop {
-            let open = now.map_addr(|address| address & !MARKS);
+            let open = first(now);
             // Release: pairs with the Acquire in `try_lock`.
             match head.compare_exchange_weak(now, open, Release, Relaxed) {
                 Ok(_) => break,
@@ -203,6 +213,9 @@ struct Counts {
     net: AtomicI64,
     /// How often this thread locked a bucket.
     visits: AtomicU64Plain,
+    /// How often somebody else had it, and how long that took.
+    waits: AtomicU64Plain,
+    waited_ns: AtomicU64Plain,
 }
 
 /// What a table knows about its size.
@@ -240,6 +253,23 @@ impl Growth {
             .max(0) as usize
     }
 
+    pub(super) fn note_wait(&self, since: Instant) {
+        let mine = self.counts().get();
+        let ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        mine.waits.store(mine.waits.load(Relaxed) + 1, Relaxed);
+        let waited = mine.waited_ns.load(Relaxed);
+        mine.waited_ns.store(waited.saturating_add(ns), Relaxed);
+    }
+
+    pub(super) fn lock_statistics(&self) -> LockStatistics {
+        let counts = self.counts().iter();
+        counts.fold(LockStatistics::default(), |sum, counts| LockStatistics {
+            taken: sum.taken + counts.visits.load(Relaxed),
+            contended: sum.contended + counts.waits.load(Relaxed),
+            waited: sum.waited + Duration::from_nanos(counts.waited_ns.load(Relaxed)),
+        })
+    }
+
     fn time_to_check(&self) -> bool {
         let mine = self.counts().get();
         let visits = mine.visits.load(Relaxed) + 1;
@@ -252,9 +282,10 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     /// Called before a bucket is locked: moves some chains if the table is changing
     /// its size, and sees to it that it does when it should.
     pub(super) fn help_growing(&self) {
+        let check = self.grow.time_to_check();
         if self.grow.moving.load(Relaxed) {
             self.move_some();
-        } else if self.grow.time_to_check() {
+        } else if check {
             self.resize_if_due();
         }
     }
@@ -321,7 +352,8 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     }
 
     fn move_chain(&self, from: &Buckets<T>, to: &Buckets<T>, index: usize) {
-        let _from_held = Held::new(self.rank, false);
+        // Under the one lock for all it is the second of its rank.
+        let _from_held = Held::new(self.rank, self.one_lock.is_some());
         let _from_locked = from.wait_lock(index);
         let mut at = from
             .head(index)

@@ -33,7 +33,12 @@ impl Dcache {
         let share = Share::new(dentries, bytes, Shared::<Dentry>::BYTES);
         Dcache {
             table: RcuHash::new(Rank::DentryBucket),
-            lru: Lru::new(Rank::Lru, share.shards(), Dentry::extra_bytes),
+            lru: Lru::new(
+                Rank::Lru,
+                share.shards(),
+                share.look_after(),
+                Dentry::extra_bytes,
+            ),
             share,
             in_lookup: LookupTable::new(),
             keys: HashKeys::random(),

@@ -10,6 +10,7 @@ use rcuwalk_sync::lock::Rank;
 use rcuwalk_sync::{HashKey, Ref, Shared, Verdict, rcu};
 
 use super::{Dcache, Dentry, DentryRef, Flags};
+use crate::inode::InodeRefOf;
 
 /// References to a dentry that only the cache has: the hash table's and the list's.
 const CACHED: u32 = 2;
@@ -19,15 +20,35 @@ const PRUNE_BATCH: usize = 64;
 impl Dcache {
     /// Puts a new dentry on the list, and makes room if that was too much.
     pub(super) fn add_to_lru(&self, dentry: DentryRef) {
-        let shard = self.lru.shard_of(&dentry);
-        let (dentries, extra) = self.lru.insert(dentry.clone());
+        let look = self.lru.insert(dentry.clone());
         // Dropped meanwhile? Then that came too early to take it off the list. One
         // of the two sees the other: both go through the shard's lock.
         if !dentry.is_hashed() {
             drop(self.lru.remove(&dentry));
         }
-        if self.share.is_over(dentries, extra) {
-            self.prune_shard(shard, PRUNE_BATCH, |_| false);
+        if look && self.is_over() {
+            self.make_room();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let (dentries, extra) = self.lru.size();
+        self.share.is_over(dentries, extra)
+    }
+
+    /// A batch from the shard that is to give, and from the others if that was nothing.
+    #[cold]
+    fn make_room(&self) {
+        let shards = self.lru.shards();
+        let first = self.lru.victim();
+        for round in 0..2 * shards {
+            let gone = {
+                let shard = (first + round) % shards;
+                self.prune_shard(shard, PRUNE_BATCH, Verdict::Stop, |_| false)
+            };
+            if gone > 0 || !self.is_over() {
+                return;
+            }
         }
     }
 
@@ -47,7 +68,7 @@ impl Dcache {
         let shards = self.lru.shards();
         let each = most.div_ceil(shards);
         (0..shards)
-            .map(|shard| self.prune_shard(shard, each, |_| true))
+            .map(|shard| self.prune_shard(shard, each, Verdict::Rotate, |_| true))
             .sum()
     }
 
@@ -57,7 +78,7 @@ impl Dcache {
             // A round frees leaves; their parents may be leaves in the next.
             let shards = 0..self.lru.shards();
             let gone: usize = shards
-                .map(|shard| self.prune_shard(shard, usize::MAX, &at_once))
+                .map(|shard| self.prune_shard(shard, usize::MAX, Verdict::Rotate, &at_once))
                 .sum();
             total += gone;
             if gone == 0 {
@@ -66,13 +87,29 @@ impl Dcache {
         }
     }
 
-    fn prune_shard(&self, shard: usize, most: usize, at_once: impl Fn(&Dentry) -> bool) -> usize {
-        let (mut dentries, mut extra) = self.lru.shard_size(shard);
+    /// `otherwise`: for what is not wanted `at_once`, where there is room. To stop for who
+    /// makes room, to look on for who looks for something.
+    fn prune_shard(
+        &self,
+        shard: usize,
+        most: usize,
+        otherwise: Verdict,
+        at_once: impl Fn(&Dentry) -> bool,
+    ) -> usize {
+        let (mut dentries, mut extra) = self.lru.size();
         let gone = self.lru.scan(shard, most, |dentry| {
-            let unused = dentry.count() == CACHED;
-            let wanted = at_once(dentry)
-                || self.share.is_over(dentries, extra) && (dentry.age() || is_orphan(dentry));
-            if !unused || !wanted || !dentry.kill_if_count_is(CACHED) {
+            if dentry.count() != CACHED {
+                return Verdict::Rotate;
+            }
+            if !at_once(dentry) {
+                if !self.share.is_over(dentries, extra) {
+                    return otherwise;
+                }
+                if !dentry.age() && !is_orphan(dentry) {
+                    return Verdict::Rotate;
+                }
+            }
+            if !dentry.kill_if_count_is(CACHED) {
                 return Verdict::Rotate;
             }
             // The list may have grown since it was asked for its size.
@@ -98,10 +135,8 @@ impl Dcache {
         while let Some(dentry) = parent {
             // Ours is one more. What is hashed and on the list is known by the cache's
             // two references; a root is not hashed.
-            let killed = self.lru.take_if(&dentry, |dentries, extra| {
-                self.share.is_over(dentries, extra)
-                    && dentry.is_hashed()
-                    && dentry.kill_if_count_is(CACHED + 1)
+            let killed = self.lru.take_if(&dentry, || {
+                self.is_over() && dentry.is_hashed() && dentry.kill_if_count_is(CACHED + 1)
             });
             if killed.is_none() {
                 break;
@@ -123,7 +158,7 @@ impl Dcache {
             let flags = locked.flags() | Flags::UNHASHED;
             let mut section = locked.seq.write();
             parent = locked.parent.swap(None);
-            inode = locked.inode.swap(None);
+            inode = locked.inode.swap(None).map(InodeRefOf::new);
             section.set_payload((flags & !(Flags::PLAIN | Flags::LINK | Flags::DIR)).bits());
         }
         drop((inode, off));

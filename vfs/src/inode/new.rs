@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
-use rcuwalk_sync::Ref;
+use rcuwalk_sync::{Ref, Unlisted};
 
-use super::cache::{Inner, InodeRef, Key, NEW, Node};
+use super::cache::Inner;
+use super::life::{CREATING, NEW};
+use super::node::{InodeRef, Key, Node};
 
 /// An inode that its holder is to fill in.
 ///
@@ -16,14 +18,24 @@ use super::cache::{Inner, InodeRef, Key, NEW, Node};
 /// an early `?` in a back end cannot leave them waiting.
 #[doc(alias("I_NEW", "unlock_new_inode", "iget_failed", "discard_new_inode"))]
 #[must_use = "dropping it tells the waiters that the read-in failed"]
-pub struct NewInode<K: Key, P: Send + Sync + 'static> {
-    cache: Arc<Inner<K, P>>,
+pub struct NewInode<'c, K: Key, P: Send + Sync + 'static> {
+    cache: &'c Arc<Inner<K, P>>,
     node: Ref<Node<K, P>>,
+    /// Until it is filled in.
+    unlisted: Option<Unlisted<Node<K, P>>>,
 }
 
-impl<K: Key, P: Send + Sync + 'static> NewInode<K, P> {
-    pub(super) fn new(cache: Arc<Inner<K, P>>, node: Ref<Node<K, P>>) -> Self {
-        NewInode { cache, node }
+impl<'c, K: Key, P: Send + Sync + 'static> NewInode<'c, K, P> {
+    pub(super) fn new(
+        cache: &'c Arc<Inner<K, P>>,
+        node: Ref<Node<K, P>>,
+        unlisted: Unlisted<Node<K, P>>,
+    ) -> Self {
+        NewInode {
+            cache,
+            node,
+            unlisted: Some(unlisted),
+        }
     }
 
     /// What is to be read in.
@@ -32,20 +44,26 @@ impl<K: Key, P: Send + Sync + 'static> NewInode<K, P> {
     }
 
     /// Fills it in and lets everybody see it.
-    #[doc(alias = "unlock_new_inode")]
-    pub fn init(self, part: impl Into<P>) -> InodeRef<K, P> {
+    #[doc(alias("unlock_new_inode", "d_instantiate_new"))]
+    pub fn init(mut self, part: impl Into<P>) -> InodeRef<K, P> {
         self.node.fill(part.into());
-        self.node.clear(NEW);
-        self.cache.add_to_lru(self.node.clone());
-        InodeRef(self.node.clone())
+        if self.node.has(CREATING) {
+            // Lookups wait for the rest of this instead of going away.
+            self.node.clear(CREATING);
+        }
+        if let Some(unlisted) = self.unlisted.take() {
+            self.cache.unlock_new_inode(unlisted);
+        }
+        InodeRef::new(self.node.clone())
     }
 }
 
-impl<K: Key, P: Send + Sync + 'static> Drop for NewInode<K, P> {
+impl<K: Key, P: Send + Sync + 'static> Drop for NewInode<'_, K, P> {
     fn drop(&mut self) {
         if self.node.has(NEW) {
             // Unhashed before the waiters wake: they look again and do not find it.
-            self.cache.unhash(&self.node);
+            drop(self.cache.unhash(&self.node));
+            self.node.kill();
             self.node.clear(NEW);
         }
     }

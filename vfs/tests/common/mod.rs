@@ -207,7 +207,7 @@ impl Numbered {
     }
 
     fn iget(&self, sb: &SuperBlock, ino: u64) -> InodeRef {
-        match sb.iget(InodeKey::new(ino)) {
+        match sb.iget(InodeKey::new(ino)).unwrap() {
             Iget::Cached(inode) => inode,
             Iget::New(new) => {
                 let attr = Attr::new(ino, FileType::Directory, 0o755);

@@ -1,0 +1,231 @@
+//! Staying within the budget (MEM-1), and how an inode leaves.
+//!
+//! ```text
+//!   count is the cache's own, and the second chance is over (or: everything is to go)
+//!        | kill: one compare-and-swap; from here on nobody gets a reference
+//!        v
+//!   off the list -> on_evict, no lock held -> off the table: who waits wakes
+//! ```
+//!
+//! Whoever inserts makes room: after every few insertions it holds the whole against
+//! the budget and looks over a few inodes of its own shard. What is in use stays and
+//! counts, but never keeps anybody from going on. Nothing here waits for readers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, rcu};
+
+use super::cache::{Inner, InodeCache};
+use super::life::{CACHED, DONT_CACHE, NEW};
+use super::node::{Key, Node};
+use super::stats::Event;
+
+/// Inodes looked over at a time, with the shard locked.
+const BATCH: usize = 64;
+
+impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
+    /// Looks over up to `most` inodes, and drops those that are unused and have had
+    /// their second chance, for as long as there are more than the budget allows.
+    /// Returns how many went.
+    #[doc(alias("prune_icache_sb", "inode_lru_isolate"))]
+    pub fn prune(&self, most: usize) -> usize {
+        self.inner.prune_all_shards(most, Verdict::Stop, |_| false)
+    }
+
+    /// Drops what nobody uses of the `most` inodes that were looked over longest ago,
+    /// whatever the budget says. Returns how many went.
+    pub fn prune_now(&self, most: usize) -> usize {
+        self.inner.prune_all_shards(most, Verdict::Rotate, |_| true)
+    }
+
+    /// Drops everything that nobody uses. Returns how many went.
+    #[doc(alias = "drop_caches")]
+    pub fn drop_unused(&self) -> usize {
+        self.inner.evict_all(|_| true)
+    }
+
+    /// Drops what nobody uses and `wanted` accepts: the inodes of one super block, say.
+    /// Returns how many went.
+    #[doc(alias = "invalidate_inodes")]
+    pub fn evict_inodes(&self, wanted: impl Fn(&K) -> bool) -> usize {
+        self.inner.evict_all(wanted)
+    }
+}
+
+impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
+    /// Puts a freshly filled inode on its list, lets everybody see it, and makes room
+    /// if it is time to.
+    pub(super) fn unlock_new_inode(self: &Arc<Self>, unlisted: Unlisted<Node<K, P>>) {
+        if self.lru.insert_new(unlisted, NEW) {
+            self.make_room();
+        }
+    }
+
+    #[cold]
+    fn make_room(self: &Arc<Self>) {
+        let (inodes, extra) = self.lru.size();
+        if let Some(bell) = &self.call_worker
+            && self.share.is_nearly_over(inodes, extra)
+        {
+            bell.ring();
+        }
+        if !self.share.is_over(inodes, extra) {
+            return;
+        }
+        if self.on_evict.is_some() && !lock::may_sleep() {
+            // The hook runs with no lock held.
+            let cache = self.clone();
+            return lock::when_none_held(move || cache.prune_to_budget(usize::MAX));
+        }
+        self.prune_to_budget(BATCH);
+    }
+
+    /// One batch from the shard that is to give, and more from the others for as long as
+    /// that was not enough and `most` is not reached.
+    pub(super) fn prune_to_budget(&self, most: usize) {
+        let over = |inodes, extra| self.share.is_over(inodes, extra);
+        let shards = self.lru.shards();
+        let first = self.lru.victim();
+        let mut looked = 0;
+        for round in 0.. {
+            let shard = (first + round) % shards;
+            let gone = self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false);
+            looked += BATCH;
+            let (inodes, extra) = self.lru.size();
+            if !over(inodes, extra) {
+                return;
+            }
+            // What is in use is not looked for everywhere by everybody: whoever comes
+            // next goes on.
+            if gone > 0 && looked >= most || round >= 2 * shards {
+                break;
+            }
+        }
+        self.too_full.store(true, Relaxed);
+    }
+
+    /// Makes room before it is needed: the worker's part.
+    pub(super) fn prune_ahead(&self) {
+        let nearly = |inodes, extra| self.share.is_nearly_over(inodes, extra);
+        let shards = self.lru.shards();
+        // What is in use is passed by: one round over everything is enough.
+        let mut left = self.lru.size().0 / BATCH + shards;
+        let (mut shard, mut idle) = (self.lru.victim(), 0);
+        while left > 0 && idle < shards {
+            let (inodes, extra) = self.lru.size();
+            if !nearly(inodes, extra) {
+                return;
+            }
+            match self.prune_shard(shard, BATCH, nearly, Verdict::Stop, |_| false) {
+                0 => (shard, idle) = ((shard + 1) % shards, idle + 1),
+                _ => (shard, idle) = (self.lru.victim(), 0),
+            }
+            left -= 1;
+        }
+    }
+
+    fn prune_all_shards(
+        &self,
+        most: usize,
+        otherwise: Verdict,
+        at_once: impl Fn(&Node<K, P>) -> bool,
+    ) -> usize {
+        let over = |inodes, extra| self.share.is_over(inodes, extra);
+        let shards = self.lru.shards();
+        let each = most.div_ceil(shards);
+        (0..shards)
+            .map(|shard| self.prune_shard(shard, each, over, otherwise, &at_once))
+            .sum()
+    }
+
+    pub(super) fn evict_all(&self, wanted: impl Fn(&K) -> bool) -> usize {
+        self.prune_all_shards(usize::MAX, Verdict::Rotate, |node| wanted(node.key()))
+    }
+
+    /// What is in use stays, what was used since the last look gets another chance, for
+    /// as long as there is too much; then, and for what is not wanted `at_once`, it is
+    /// `otherwise`: to stop for who makes room, to look on for who looks for something.
+    fn prune_shard(
+        &self,
+        shard: usize,
+        most: usize,
+        too_much: impl Fn(usize, usize) -> bool,
+        otherwise: Verdict,
+        at_once: impl Fn(&Node<K, P>) -> bool,
+    ) -> usize {
+        let (mut inodes, mut extra) = self.lru.size();
+        let gone = self.lru.scan(shard, most, |node| {
+            if node.count() != CACHED {
+                return Verdict::Rotate;
+            }
+            if !at_once(node) && !node.has(DONT_CACHE) {
+                if !too_much(inodes, extra) {
+                    return otherwise;
+                }
+                if !node.age() {
+                    return Verdict::Rotate;
+                }
+            }
+            if !node.kill_if_count_is(CACHED) {
+                return Verdict::Rotate;
+            }
+            inodes = inodes.saturating_sub(1);
+            extra = extra.saturating_sub(self.lru.weight_of(node));
+            Verdict::Take
+        });
+        self.evict(&gone);
+        gone.len()
+    }
+
+    /// Sees off inodes that have been killed and are off their list.
+    fn evict(&self, gone: &[Ref<Node<K, P>>]) {
+        if let Some(hook) = &self.on_evict {
+            for node in gone {
+                self.evict_with(hook, node);
+            }
+        } else {
+            let guard = rcu::read_lock();
+            for node in gone {
+                self.table.prefetch(node.filed_under(), &guard);
+            }
+            drop(guard);
+            for node in gone {
+                drop(self.unhash(node));
+            }
+        }
+        let counters = self.counters.get();
+        counters.add(Event::Evicted, gone.len() as u64);
+    }
+
+    /// The last reference to an inode that is not to be cached, which was killed.
+    pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
+        drop(self.lru.remove(&node));
+        self.evict(&[node]);
+    }
+
+    fn evict_with(&self, hook: &super::cache::OnEvict<K, P>, node: &Ref<Node<K, P>>) {
+        /// Also if the hook panics: others wait for this.
+        struct Unhash<'a, K: Key, P: Send + Sync + 'static>(&'a Inner<K, P>, &'a Ref<Node<K, P>>);
+        impl<K: Key, P: Send + Sync + 'static> Drop for Unhash<'_, K, P> {
+            fn drop(&mut self) {
+                drop(self.0.unhash(self.1));
+            }
+        }
+        let _unhash = Unhash(self, node);
+        if node.get().is_some() {
+            // Whoever had the lock when the inode was killed may be showing it to `test`,
+            // which is not to see what the hook does.
+            drop(self.lock(node.filed_under(), Event::EvictLock));
+            hook(node);
+        }
+    }
+
+    /// Takes an inode off the table, if it is on it. Who waits for that wakes.
+    pub(super) fn unhash(&self, node: &Shared<Node<K, P>>) -> Option<Ref<Node<K, P>>> {
+        if !node.is_hashed() {
+            return None;
+        }
+        self.lock(node.filed_under(), Event::EvictLock).remove(node)
+    }
+}

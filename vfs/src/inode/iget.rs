@@ -1,0 +1,547 @@
+//! The iget family: find an inode, wait for it, or become the one who reads it in.
+//!
+//! INODE-1: one live inode per key. A miss takes the lock that insertions happen under
+//! once, looks again under it, and inserts; whoever comes second finds the first one's
+//! inode.
+//!
+//! ```text
+//!   find_inode ---- Live, Referenced, Unused ----> a reference: done
+//!       |  ^------- New: sleep until filled in, unhashed then? look again
+//!       |  |------- Freeing: let go of every lock, sleep until it is gone
+//!       |  |        Creating -----> Stale
+//!    nothing
+//!       v  |
+//!   lock, look again ---- something: unlock, as above
+//!       |
+//!    nothing: `set`, insert as New, unlock ----> NewInode
+//! ```
+//!
+//! **What `test` may see.** Under the lock: an inode whose key is complete and whose
+//! part is either complete or not there ([`Node::get`]), that stays on its chain until
+//! `test` returns, and that is not Freeing: `on_evict` has not seen it. Under RCU
+//! (`…_rcu`, and [`iget`](InodeCache::iget)'s own comparison): also one in mid-teardown,
+//! which `on_evict` is taking apart or has, and one that is off its chain already. It is
+//! never freed memory, key and part are never replaced; what the part holds inside, a
+//! descriptor that `on_evict` closed, say, may be gone. So a `test` under RCU compares,
+//! and does not act. What it accepts is looked at again before it is handed out.
+
+use std::fmt;
+
+use rcuwalk_sync::lock::{self, Rank};
+use rcuwalk_sync::rcu;
+use rcuwalk_sync::{BucketGuard, Dying, Flag, Ref, Shared, Spare, Unlisted, Unsettled};
+
+use super::cache::{Inner, InodeCache, Lookups};
+use super::life::{CREATING, NEW};
+use super::new::NewInode;
+use super::node::{InodeRef, Key, Node, spread};
+use super::stats::Event;
+
+/// What [`InodeCache::iget`] found.
+#[must_use]
+pub enum Iget<'c, K: Key, P: Send + Sync + 'static> {
+    /// The inode is there, filled in.
+    Cached(InodeRef<K, P>),
+    /// Nobody has it: the caller is to fill it in, and all others wait for that.
+    New(NewInode<'c, K, P>),
+}
+
+/// The key stands for something that its creator has not finished, or that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ESTALE")]
+pub struct Stale;
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("stale: the inode is being created, or is gone")
+    }
+}
+
+impl std::error::Error for Stale {}
+
+/// A lookup that did not wait met this.
+pub enum Unwaited<K: Key, P: Send + Sync + 'static> {
+    /// The inode, filled in.
+    Inode(InodeRef<K, P>),
+    /// Somebody is reading it in.
+    New(PendingInode<K, P>),
+}
+
+/// An inode that somebody else is reading in.
+pub struct PendingInode<K: Key, P: Send + Sync + 'static>(InodeRef<K, P>);
+
+impl<K: Key, P: Send + Sync + 'static> PendingInode<K, P> {
+    /// Sleeps until it is read in. `None` if that failed, or if it has been unhashed
+    /// since: it is to be looked for again.
+    #[doc(alias = "wait_on_inode")]
+    pub fn wait(self) -> Option<InodeRef<K, P>> {
+        self.0.shared().wait_until_clear(NEW);
+        (self.0.get().is_some() && self.0.is_hashed()).then_some(self.0)
+    }
+}
+
+/// What a lookup has found, with a count on it.
+pub(super) enum Met<K: Key, P: Send + Sync + 'static> {
+    Inode(InodeRef<K, P>),
+    New(PendingInode<K, P>),
+    Creating(InodeRef<K, P>),
+    Freeing(Dying<Node<K, P>>),
+    /// It left while we looked.
+    Gone,
+}
+
+/// What came of an attempt to insert.
+pub(super) enum Tried<K: Key, P: Send + Sync + 'static> {
+    Inserted(Ref<Node<K, P>>, Unlisted<Node<K, P>>),
+    /// Somebody was there first. The memory is for the next attempt.
+    Met(Spare<Node<K, P>>, Met<K, P>),
+}
+
+impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
+    /// The cached inode for `key`, or a [`NewInode`] to fill in.
+    ///
+    /// A hit takes no lock. Sleeps while another thread reads the inode in; if that
+    /// one fails, this call may become the new reader. Sleeps while an inode with that
+    /// key is on its way out.
+    ///
+    /// # Errors
+    /// [`Stale`] if the inode is [being created](Self::insert_inode).
+    #[doc(alias("iget_locked", "find_inode_fast"))]
+    #[inline]
+    pub fn iget(&self, key: K) -> Result<Iget<'_, K, P>, Stale> {
+        let hash = key.hash();
+        let lookups = self.inner.scheme.lookups;
+        let test = |node: &Node<K, P>| *node.key() == key;
+        self.obtain(hash, lookups, test, || Ok(key.clone()))
+    }
+
+    /// As [`iget`](Self::iget), with the caller's own comparison: `test` among the
+    /// inodes that are filed under `hash`, and `set` to make the key of a new one. Both
+    /// run with the bucket locked, see the module for what they may see; they must not
+    /// use the cache.
+    ///
+    /// # Errors
+    /// [`Stale`] as above, and what `set` returns: then nothing has been inserted.
+    ///
+    /// # Panics
+    /// If the hash of the key that `set` made is not `hash`.
+    #[doc(alias = "iget5_locked")]
+    pub fn iget5<E: From<Stale>>(
+        &self,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+        set: impl FnOnce() -> Result<K, E>,
+    ) -> Result<Iget<'_, K, P>, E> {
+        self.obtain(hash, Lookups::Locked, test, set)
+    }
+
+    /// As [`iget5`](Self::iget5), but `test` runs under RCU first, and a hit takes no
+    /// lock: see the module for what `test` has to bear.
+    ///
+    /// # Errors
+    /// As for [`iget5`](Self::iget5).
+    ///
+    /// # Panics
+    /// As [`iget5`](Self::iget5).
+    #[doc(alias = "iget5_locked_rcu")]
+    pub fn iget5_rcu<E: From<Stale>>(
+        &self,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+        set: impl FnOnce() -> Result<K, E>,
+    ) -> Result<Iget<'_, K, P>, E> {
+        self.obtain(hash, self.inner.scheme.lookups, test, set)
+    }
+
+    /// The cached inode for `key`, if there is one. Sleeps while it is New, and while
+    /// one is on its way out.
+    ///
+    /// Takes no lock, unless the table is changing its size.
+    ///
+    /// # Errors
+    /// [`Stale`] if the inode is [being created](Self::insert_inode).
+    #[doc(alias = "find_inode_fast")]
+    pub fn ilookup(&self, key: &K) -> Result<Option<InodeRef<K, P>>, Stale> {
+        self.ilookup5_rcu(key.hash(), |node| node.key() == key)
+    }
+
+    /// As [`ilookup`](Self::ilookup), with the caller's own comparison, which runs with
+    /// the bucket locked.
+    ///
+    /// # Errors
+    /// As for [`ilookup`](Self::ilookup).
+    pub fn ilookup5(
+        &self,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+    ) -> Result<Option<InodeRef<K, P>>, Stale> {
+        self.look(hash, Lookups::Locked, test, |met| self.inner.settle(met))
+    }
+
+    /// As [`ilookup5`](Self::ilookup5), with the comparison under RCU.
+    ///
+    /// # Errors
+    /// As for [`ilookup`](Self::ilookup).
+    pub fn ilookup5_rcu(
+        &self,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+    ) -> Result<Option<InodeRef<K, P>>, Stale> {
+        let lookups = self.inner.scheme.lookups;
+        self.look(hash, lookups, test, |met| self.inner.settle(met))
+    }
+
+    /// As [`ilookup5`](Self::ilookup5), but returns an inode that somebody is reading
+    /// in instead of waiting for it. Still sleeps while one is on its way out.
+    ///
+    /// # Errors
+    /// As for [`ilookup`](Self::ilookup).
+    pub fn ilookup5_nowait(
+        &self,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+    ) -> Result<Option<Unwaited<K, P>>, Stale> {
+        self.look(hash, Lookups::Locked, test, |met| self.unwaited(met))
+    }
+
+    /// As [`ilookup5_nowait`](Self::ilookup5_nowait), with the comparison under RCU.
+    ///
+    /// # Errors
+    /// As for [`ilookup`](Self::ilookup).
+    pub fn ilookup5_nowait_rcu(
+        &self,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+    ) -> Result<Option<Unwaited<K, P>>, Stale> {
+        let lookups = self.inner.scheme.lookups;
+        self.look(hash, lookups, test, |met| self.unwaited(met))
+    }
+
+    /// Shows `matches` the inodes that are filed under `hash`, with the bucket locked,
+    /// until it takes one or has seen enough. Never sleeps for an inode: those that are
+    /// New, Creating or Freeing are not shown.
+    pub fn find_inode_nowait(
+        &self,
+        hash: u64,
+        mut matches: impl FnMut(&Node<K, P>) -> Match,
+    ) -> Option<InodeRef<K, P>> {
+        let hash = spread(hash);
+        let bucket = self.inner.lock(hash, Event::LookupLock);
+        let mut taken = None;
+        bucket.find(|node| {
+            if node.filed_under() != hash || node.get().is_none() || node.has(NEW) {
+                return false;
+            }
+            // Before it is shown: what is taken cannot be Freeing by then.
+            let Some(held) = node.try_get_used().map(InodeRef::new) else {
+                return false;
+            };
+            match matches(node) {
+                Match::Take => taken = Some(held),
+                Match::Next => return false,
+                Match::Stop => {}
+            }
+            true
+        });
+        drop(bucket);
+        taken
+    }
+
+    /// Memory for an inode, got ahead of [`inode_insert5`](Self::inode_insert5).
+    #[doc(alias = "new_inode")]
+    pub fn alloc_inode(&self) -> SpareInode<K, P> {
+        SpareInode(Spare::new())
+    }
+
+    /// Inserts `inode`, unless there is one that `test` accepts: then that is returned.
+    /// `test` and `set` are as for [`iget5`](Self::iget5). For who knows that there is
+    /// none, as a rule.
+    ///
+    /// # Errors
+    /// As for [`iget5`](Self::iget5).
+    ///
+    /// # Panics
+    /// As [`iget5`](Self::iget5).
+    pub fn inode_insert5<E: From<Stale>>(
+        &self,
+        inode: SpareInode<K, P>,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+        set: impl FnOnce() -> Result<K, E>,
+    ) -> Result<Iget<'_, K, P>, E> {
+        let (mut spare, mut set) = (inode.0, Some(set));
+        loop {
+            match self
+                .inner
+                .try_insert(spare, spread(hash), &test, &mut set, Flag::NONE)?
+            {
+                Tried::Inserted(node, unlisted) => {
+                    return Ok(Iget::New(NewInode::new(&self.inner, node, unlisted)));
+                }
+                Tried::Met(back, met) => {
+                    if let Some(inode) = self.inner.settle(met)? {
+                        return Ok(Iget::Cached(inode));
+                    }
+                    spare = back;
+                }
+            }
+        }
+    }
+
+    /// Reserves `key` for an inode that the caller is creating. Until it is filled in,
+    /// lookups of the key get [`Stale`]: whoever asks for it cannot know it yet.
+    ///
+    /// Sleeps while an inode with that key is read in or is on its way out.
+    ///
+    /// # Errors
+    /// [`InUse`] if there is one with that key.
+    #[doc(alias("insert_inode_locked", "I_CREATING"))]
+    pub fn insert_inode(&self, key: K) -> Result<NewInode<'_, K, P>, InUse> {
+        let hash = spread(key.hash());
+        let mut spare = Spare::new();
+        loop {
+            let test = |node: &Node<K, P>| *node.key() == key;
+            let mut set = Some(|| Ok::<K, Stale>(key.clone()));
+            match self
+                .inner
+                .try_insert(spare, hash, &test, &mut set, CREATING)
+            {
+                Ok(Tried::Inserted(node, unlisted)) => {
+                    return Ok(NewInode::new(&self.inner, node, unlisted));
+                }
+                Ok(Tried::Met(back, met)) => match self.inner.settle(met) {
+                    Ok(None) => spare = back,
+                    Ok(Some(_)) | Err(Stale) => return Err(InUse),
+                },
+                Err(Stale) => return Err(InUse),
+            }
+        }
+    }
+
+    #[inline]
+    fn obtain<E: From<Stale>>(
+        &self,
+        hash: u64,
+        lookups: Lookups,
+        test: impl Fn(&Node<K, P>) -> bool,
+        set: impl FnOnce() -> Result<K, E>,
+    ) -> Result<Iget<'_, K, P>, E> {
+        loop {
+            match self.inner.find_inode(spread(hash), lookups, &test) {
+                Ok(Some(Met::Inode(inode))) => return Ok(Iget::Cached(inode)),
+                Ok(Some(met)) => {
+                    if let Some(inode) = self.inner.settle(met)? {
+                        return Ok(Iget::Cached(inode));
+                    }
+                }
+                Ok(None) | Err(Unsettled) => {
+                    // Allocated before locking: nobody waits for the allocator.
+                    return self.inode_insert5(self.alloc_inode(), hash, test, set);
+                }
+            }
+        }
+    }
+
+    fn look<T>(
+        &self,
+        hash: u64,
+        lookups: Lookups,
+        test: impl Fn(&Node<K, P>) -> bool,
+        settle: impl Fn(Met<K, P>) -> Result<Option<T>, Stale>,
+    ) -> Result<Option<T>, Stale> {
+        let hash = spread(hash);
+        loop {
+            let found = self.inner.find_inode(hash, lookups, &test);
+            let found = found.or_else(|Unsettled| {
+                // Under the lock a miss is a miss.
+                self.inner.find_inode(hash, Lookups::Locked, &test)
+            });
+            match found {
+                Ok(None) | Err(Unsettled) => return Ok(None),
+                Ok(Some(met)) => {
+                    if let Some(settled) = settle(met)? {
+                        return Ok(Some(settled));
+                    }
+                }
+            }
+        }
+    }
+
+    fn unwaited(&self, met: Met<K, P>) -> Result<Option<Unwaited<K, P>>, Stale> {
+        match met {
+            Met::New(pending) => Ok(Some(Unwaited::New(pending))),
+            met => Ok(self.inner.settle(met)?.map(Unwaited::Inode)),
+        }
+    }
+}
+
+/// Memory for an inode that is not in the cache yet.
+pub struct SpareInode<K: Key, P: Send + Sync + 'static>(Spare<Node<K, P>>);
+
+/// What to do with an inode that [`InodeCache::find_inode_nowait`] shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// It is the one.
+    #[doc(alias = "igrab")]
+    Take,
+    /// Show the next.
+    Next,
+    /// None is.
+    Stop,
+}
+
+/// There is an inode with that key already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "EBUSY")]
+pub struct InUse;
+
+impl fmt::Display for InUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("in use: there is an inode with that key")
+    }
+}
+
+impl std::error::Error for InUse {}
+
+impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
+    /// The first look. Under RCU a miss may prove nothing: the table is changing its
+    /// size.
+    #[inline]
+    fn find_inode(
+        &self,
+        hash: u64,
+        lookups: Lookups,
+        test: impl Fn(&Node<K, P>) -> bool,
+    ) -> Result<Option<Met<K, P>>, Unsettled> {
+        let found = match lookups {
+            Lookups::Rcu => self.find_inode_rcu(hash, test),
+            Lookups::Locked => {
+                let bucket = self.lock(hash, Event::LookupLock);
+                Ok(Self::find_inode_locked(&bucket, hash, test))
+            }
+        };
+        self.counters.get().count(match found {
+            Ok(Some(_)) => Event::Hit,
+            Ok(None) | Err(Unsettled) => Event::FirstMiss,
+        });
+        found
+    }
+
+    #[inline]
+    #[doc(alias = "__find_inode_rcu")]
+    fn find_inode_rcu(
+        &self,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+    ) -> Result<Option<Met<K, P>>, Unsettled> {
+        lock::assert_not_held(Rank::InodeBucket);
+        let met = {
+            let guard = rcu::read_lock();
+            let view = self.table.view(&guard);
+            match view.find_settled(hash, |node| test(node))? {
+                Some(node) => Self::meet(node),
+                None => return Ok(None),
+            }
+        };
+        Ok(Some(met.unless_unhashed()))
+    }
+
+    fn find_inode_locked(
+        bucket: &BucketGuard<'_, Node<K, P>>,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+    ) -> Option<Met<K, P>> {
+        lock::assert_held(Rank::InodeBucket);
+        let node = bucket.find(|node| match node.is_dead() {
+            // Not shown to `test`. If it is another with the same hash, we wait for the
+            // wrong one, for a moment.
+            true => node.filed_under() == hash,
+            false => test(node),
+        })?;
+        Some(Self::meet(node))
+    }
+
+    /// Takes a count on what was found, and says what it is.
+    #[inline]
+    fn meet(node: &Shared<Node<K, P>>) -> Met<K, P> {
+        match node.try_get_used() {
+            Some(held) if !held.has(NEW) => Met::Inode(InodeRef::new(held)),
+            Some(held) if held.has(CREATING) => Met::Creating(InodeRef::new(held)),
+            Some(held) => Met::New(PendingInode(InodeRef::new(held))),
+            None => node.dying().map_or(Met::Gone, Met::Freeing),
+        }
+    }
+
+    /// Waits for what has been met. `None` means: look again.
+    pub(super) fn settle(&self, met: Met<K, P>) -> Result<Option<InodeRef<K, P>>, Stale> {
+        let counters = self.counters.get();
+        match met {
+            Met::Inode(inode) => Ok(Some(inode)),
+            Met::New(pending) => {
+                counters.count(Event::WaitedForNew);
+                Ok(pending.wait())
+            }
+            Met::Creating(inode) => {
+                drop(inode);
+                counters.count(Event::Stale);
+                Err(Stale)
+            }
+            Met::Freeing(dying) => {
+                counters.count(Event::WaitedForFreeing);
+                dying.wait_until_unhashed();
+                Ok(None)
+            }
+            Met::Gone => Ok(None),
+        }
+    }
+
+    /// The second look, and the insertion if it finds nothing. INODE-1: both under one
+    /// lock.
+    pub(super) fn try_insert<E>(
+        &self,
+        spare: Spare<Node<K, P>>,
+        hash: u64,
+        test: impl Fn(&Node<K, P>) -> bool,
+        set: &mut Option<impl FnOnce() -> Result<K, E>>,
+        marks: Flag,
+    ) -> Result<Tried<K, P>, E> {
+        let place = self.lru.place();
+        let bucket = self.lock(hash, Event::InsertLock);
+        if let Some(met) = Self::find_inode_locked(&bucket, hash, test) {
+            drop(bucket);
+            self.counters.get().count(Event::SecondHit);
+            return Ok(Tried::Met(spare, met));
+        }
+        let set = set.take().expect("one insertion per call");
+        let key = set()?;
+        assert_eq!(
+            spread(key.hash()),
+            hash,
+            "INODE-1: a key is filed under the hash that it is looked for by"
+        );
+        let node = Node::new(key, self.number.get());
+        // Aged: what is not used again goes first.
+        let marks = marks | NEW | Flag::AGED;
+        let (node, unlisted) = bucket.insert_new(spare, node, marks, place);
+        self.counters.get().count(Event::Inserted);
+        Ok(Tried::Inserted(node, unlisted))
+    }
+
+    #[inline]
+    pub(super) fn lock(&self, hash: u64, why: Event) -> BucketGuard<'_, Node<K, P>> {
+        self.counters.get().count(why);
+        self.table.lock(hash)
+    }
+}
+
+impl<K: Key, P: Send + Sync + 'static> Met<K, P> {
+    /// What RCU showed us may have left the table before we counted it. Outside of the
+    /// read section: our reference may be its last.
+    #[inline]
+    fn unless_unhashed(self) -> Self {
+        match self {
+            Met::Inode(inode) if !inode.is_hashed() => Met::Gone,
+            met => met,
+        }
+    }
+}

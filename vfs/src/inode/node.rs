@@ -1,0 +1,209 @@
+//! An inode in the cache, and the reference to one.
+
+use std::fmt;
+use std::ops::Deref;
+
+use rcuwalk_sync::{HashKey, Late, Ref, Shared, lock};
+
+use super::cache::Inner;
+use super::life::{CACHED, DONT_CACHE, Life};
+use super::registry;
+
+/// What an inode is found by.
+pub trait Key: Eq + Clone + Send + Sync + 'static {
+    /// A hash, the same for equal keys. The cache mixes it.
+    fn hash(&self) -> u64;
+}
+
+/// An inode in the cache: its key, and the part that its reader filled in.
+///
+/// It dereferences to that part. Whoever has a reference to it got it after it was
+/// filled in (INODE-2), or holds the [`NewInode`](super::NewInodeOf) that is to do so.
+/// A comparison that runs under RCU or a lock may see it before: see
+/// [`get`](Self::get).
+#[doc(alias = "struct inode")]
+pub struct Node<K, P> {
+    key: K,
+    /// The number beside it is that of the cache it belongs to, for its last reference.
+    part: Late<P>,
+}
+
+impl<K, P> Node<K, P> {
+    pub(super) fn new(key: K, cache: u32) -> Self {
+        Node {
+            key,
+            part: Late::new(cache),
+        }
+    }
+
+    /// What it is found by.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The part, if it has been filled in.
+    pub fn get(&self) -> Option<&P> {
+        self.part.get()
+    }
+
+    pub(super) fn fill(&self, part: P) {
+        let first = self.part.set(part);
+        debug_assert!(
+            first,
+            "INODE-2: only the holder of `NewInode` fills it in, once"
+        );
+    }
+}
+
+impl<K, P> Deref for Node<K, P> {
+    type Target = P;
+    fn deref(&self) -> &P {
+        self.part
+            .get()
+            .expect("INODE-2: references are handed out after the part is there")
+    }
+}
+
+impl<K: Key, P> Node<K, P> {
+    /// The hash that it is filed under.
+    pub(super) fn filed_under(&self) -> u64 {
+        spread(self.key.hash())
+    }
+}
+
+impl<K: Key, P: Send + Sync + 'static> HashKey for Node<K, P> {
+    fn hash(&self) -> u64 {
+        self.filed_under()
+    }
+}
+
+/// The hash that a key is filed under: what the caller makes of it may be as simple
+/// as the number itself.
+#[inline]
+pub(super) fn spread(hash: u64) -> u64 {
+    let folded = u128::from(hash ^ 0x9E37_79B9_7F4A_7C15) * 0xA076_1D64_78BD_642F;
+    folded as u64 ^ (folded >> 64) as u64
+}
+
+/// A counted reference to a cached inode.
+///
+/// `clone` is `ihold`, `drop` is `iput`: the last one leaves the inode cached and
+/// unused, or, if it is not to be cached, evicts it.
+#[doc(alias("ihold", "iput", "igrab"))]
+pub struct InodeRef<K: Key, P: Send + Sync + 'static>(
+    /// There until it is dropped.
+    Option<Ref<Node<K, P>>>,
+);
+
+impl<K: Key, P: Send + Sync + 'static> InodeRef<K, P> {
+    #[inline]
+    pub(crate) fn new(node: Ref<Node<K, P>>) -> Self {
+        InodeRef(Some(node))
+    }
+
+    /// True if both refer to the same inode.
+    pub fn ptr_eq(a: &Self, b: &Self) -> bool {
+        a.shared().address() == b.shared().address()
+    }
+
+    /// Where the inode is in its life: Live, or Freeing if it was unhashed.
+    pub fn life(&self) -> Life {
+        Life::of(self.shared())
+    }
+
+    /// False once it has been [unhashed](super::InodeCache::unhash): no lookup finds
+    /// it any more.
+    #[doc(alias = "inode_unhashed")]
+    pub fn is_hashed(&self) -> bool {
+        self.shared().is_hashed()
+    }
+
+    /// Has the inode evicted with its last reference instead of cached: its last name
+    /// is gone, say. Until then lookups find it.
+    #[doc(alias("I_DONTCACHE", "d_mark_dontcache", "clear_nlink", "generic_drop_inode"))]
+    pub fn dont_cache(&self) {
+        self.shared().set(DONT_CACHE);
+    }
+
+    /// Takes that back: the inode has a name again.
+    #[doc(alias = "inc_nlink")]
+    pub fn do_cache(&self) {
+        self.shared().clear(DONT_CACHE);
+    }
+
+    /// The counted object itself.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared<Node<K, P>> {
+        self.counted()
+    }
+
+    /// The reference without what its drop does.
+    pub(crate) fn into_shared(mut self) -> Ref<Node<K, P>> {
+        self.0.take().expect("there until it is dropped")
+    }
+
+    #[inline]
+    fn counted(&self) -> &Ref<Node<K, P>> {
+        self.0.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl<K: Key, P: Send + Sync + 'static> Clone for InodeRef<K, P> {
+    fn clone(&self) -> Self {
+        InodeRef::new(self.counted().clone())
+    }
+}
+
+impl<K: Key, P: Send + Sync + 'static> Deref for InodeRef<K, P> {
+    type Target = Node<K, P>;
+    #[inline]
+    fn deref(&self) -> &Node<K, P> {
+        self.counted()
+    }
+}
+
+impl<K: Key + fmt::Debug, P: Send + Sync + fmt::Debug + 'static> fmt::Debug for InodeRef<K, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InodeRef")
+            .field("key", self.key())
+            .field("life", &self.life())
+            .field("part", &self.get())
+            .finish()
+    }
+}
+
+impl<K: Key, P: Send + Sync + 'static> Drop for InodeRef<K, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(node) = self.0.take()
+            && let Some(last) = Ref::put_unless_last(node, CACHED, DONT_CACHE)
+        {
+            iput_final(last);
+        }
+    }
+}
+
+/// The last reference to an inode that is not to be cached, or is unhashed.
+#[cold]
+fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
+    if !lock::may_sleep() {
+        // Not killed yet: this thread might look for it while it holds that lock.
+        return lock::when_none_held(move || iput_final(node));
+    }
+    let mut node = node;
+    loop {
+        // Dead, nobody takes another reference; whoever takes one before drops it again
+        // and comes here.
+        let others = if node.is_hashed() { CACHED } else { 0 };
+        if node.kill_if_count_is(others + 1) {
+            if let Some(cache) = registry::find::<Inner<K, P>>(node.part.number()) {
+                cache.evict_last(node);
+            }
+            return;
+        }
+        match Ref::put_unless_last(node, CACHED, DONT_CACHE) {
+            None => return,
+            Some(last) => node = last,
+        }
+    }
+}
