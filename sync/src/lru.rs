@@ -313,6 +313,15 @@ impl<T> Lru<T> {
         }
     }
 
+    /// A shard's part of `most`: what it holds of all there is, and one more. For who
+    /// looks over all shards.
+    pub fn part_of(&self, most: usize, shard: usize) -> usize {
+        let len = self.shards[shard].len.load(Relaxed) as u128;
+        let all = self.size().0.max(1) as u128;
+        let part = (most as u128 * len).div_ceil(all);
+        usize::try_from(part).unwrap_or(usize::MAX)
+    }
+
     /// An object's bytes, as the lists count them.
     pub fn weight_of(&self, object: &T) -> usize {
         (self.weight)(object)

@@ -66,9 +66,9 @@ impl Dcache {
     /// Drops what nobody uses of the `most` dentries that were looked over longest ago.
     pub(crate) fn prune(&self, most: usize) -> usize {
         let shards = self.lru.shards();
-        let each = most.div_ceil(shards);
+        let part = |shard| self.lru.part_of(most, shard);
         (0..shards)
-            .map(|shard| self.prune_shard(shard, each, Verdict::Rotate, |_| true))
+            .map(|shard| self.prune_shard(shard, part(shard), Verdict::Rotate, |_| true))
             .sum()
     }
 

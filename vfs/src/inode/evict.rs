@@ -133,9 +133,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     ) -> usize {
         let over = |inodes, extra| self.share.is_over(inodes, extra);
         let shards = self.lru.shards();
-        let each = most.div_ceil(shards);
+        let part = |shard| self.lru.part_of(most, shard);
         (0..shards)
-            .map(|shard| self.prune_shard(shard, each, over, otherwise, &at_once))
+            .map(|shard| self.prune_shard(shard, part(shard), over, otherwise, &at_once))
             .sum()
     }
 
