@@ -1,6 +1,6 @@
 //! The atomics that threads share, with a shim around them.
 //!
-//! Release builds get the standard library's, model-checking builds loom's. Debug
+//! Release builds get the standard library's, model-checking builds the checker's. Debug
 //! builds count every store and read-modify-write a thread makes, so that a test
 //! can show that a cached walk makes none (WALK-2). What only its own thread
 //! writes (an RCU reader's slot, [`PerThread`](crate::PerThread) counters) uses
@@ -8,34 +8,31 @@
 
 pub use std::sync::atomic::Ordering::{self, *};
 
-#[cfg(loom)]
-pub use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+pub use crate::model::atomic::fence;
 
-#[cfg(all(not(loom), not(debug_assertions)))]
-pub use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+#[cfg(any(loom, shuttle, not(debug_assertions)))]
+pub use crate::model::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-#[cfg(all(not(loom), debug_assertions))]
+#[cfg(not(any(loom, shuttle, not(debug_assertions))))]
 pub use counted::{AtomicPtr, AtomicU32, AtomicU64};
-#[cfg(all(not(loom), debug_assertions))]
-pub use std::sync::atomic::fence;
 
 /// How many stores to shared memory this thread has made so far, for tests.
 ///
 /// Counts only in debug builds; always 0 otherwise.
 pub fn stores_by_this_thread() -> u64 {
-    #[cfg(all(not(loom), debug_assertions))]
+    #[cfg(not(any(loom, shuttle, not(debug_assertions))))]
     return counted::STORES.get();
-    #[cfg(not(all(not(loom), debug_assertions)))]
+    #[cfg(any(loom, shuttle, not(debug_assertions)))]
     return 0;
 }
 
 /// Counts one store that the shim cannot see: a lock of the standard library.
 pub(crate) fn note_store() {
-    #[cfg(all(not(loom), debug_assertions))]
+    #[cfg(not(any(loom, shuttle, not(debug_assertions))))]
     counted::note();
 }
 
-#[cfg(all(not(loom), debug_assertions))]
+#[cfg(not(any(loom, shuttle, not(debug_assertions))))]
 mod counted {
     use std::cell::Cell;
     use std::sync::atomic::Ordering;

@@ -80,7 +80,7 @@ fn portable_mask_of(bytes: &[u8; 16], wanted: u8) -> u32 {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -557,5 +557,5 @@ impl<T> Drop for RcuHash<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

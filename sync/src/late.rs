@@ -89,7 +89,7 @@ impl<T: fmt::Debug> fmt::Debug for Late<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -10,6 +10,7 @@
 //! | [`Lru`]          | who goes first when the budget is full                  |
 //! | [`lock`]         | ranked locks, checked in debug builds                   |
 //! | [`PerThread`]    | counters nobody else writes                             |
+//! | [`model`]        | what loom and shuttle replace                           |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
 //! count only through [`Shared::try_get`], and memory is given back only by
@@ -24,6 +25,7 @@ mod hint;
 mod late;
 pub mod lock;
 mod lru;
+pub mod model;
 mod per_thread;
 pub mod rcu;
 mod rcu_ptr;

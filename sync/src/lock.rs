@@ -11,13 +11,8 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
-#[cfg(loom)]
-use loom::sync as imp;
-#[cfg(not(loom))]
-use std::sync as imp;
-
 use crate::atomic::note_store;
-use crate::rcu;
+use crate::{model, rcu};
 
 /// Lock order: a thread locks only further down this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,15 +43,11 @@ pub enum Rank {
     Lru,
 }
 
-#[cfg(not(loom))]
-thread_local! {
+model::local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
-    static WORK: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
 }
-#[cfg(loom)]
-loom::thread_local! {
-    static HELD: Cell<u32> = Cell::new(0);
-    static WORK: RefCell<Vec<Box<dyn FnOnce()>>> = RefCell::new(Vec::new());
+model::local! {
+    static WORK: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Beside the count: there is something to do once no lock is held any more.
@@ -176,13 +167,8 @@ mod order {
     use super::Rank;
     use std::cell::RefCell;
 
-    #[cfg(not(loom))]
-    thread_local! {
+    crate::model::local! {
         static RANKS: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
-    }
-    #[cfg(loom)]
-    loom::thread_local! {
-        static RANKS: RefCell<Vec<Rank>> = RefCell::new(Vec::new());
     }
 
     pub(super) fn push(next: Rank, same_rank_is_ordered: bool) {
@@ -220,32 +206,24 @@ mod order {
 /// changed in steps that are each complete.
 pub struct Mutex<T> {
     rank: Rank,
-    inner: imp::Mutex<T>,
+    inner: model::Mutex<T>,
 }
 
 /// A locked [`Mutex`].
 pub struct MutexGuard<'a, T> {
     // The lock is given back before the books are closed: fields drop in order.
-    inner: imp::MutexGuard<'a, T>,
+    inner: model::MutexGuard<'a, T>,
     _held: Held,
 }
 
 impl<T> Mutex<T> {
-    /// Unlocked.
-    #[cfg(not(loom))]
-    pub const fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex {
-            rank,
-            inner: imp::Mutex::new(value),
-        }
-    }
-
-    /// Unlocked.
-    #[cfg(loom)]
-    pub fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex {
-            rank,
-            inner: imp::Mutex::new(value),
+    model::const_unless_loom! {
+        /// Unlocked.
+        pub fn new(rank: Rank, value: T) -> Mutex<T> {
+            Mutex {
+                rank,
+                inner: model::Mutex::new(value),
+            }
         }
     }
 
@@ -292,37 +270,29 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 #[doc(alias = "rw_semaphore")]
 pub struct RwLock<T> {
     rank: Rank,
-    inner: imp::RwLock<T>,
+    inner: model::RwLock<T>,
 }
 
 /// A [`RwLock`] locked shared.
 pub struct ReadGuard<'a, T> {
-    inner: imp::RwLockReadGuard<'a, T>,
+    inner: model::RwLockReadGuard<'a, T>,
     _held: Held,
 }
 
 /// A [`RwLock`] locked exclusively.
 pub struct WriteGuard<'a, T> {
-    inner: imp::RwLockWriteGuard<'a, T>,
+    inner: model::RwLockWriteGuard<'a, T>,
     _held: Held,
 }
 
 impl<T> RwLock<T> {
-    /// Unlocked.
-    #[cfg(not(loom))]
-    pub const fn new(rank: Rank, value: T) -> RwLock<T> {
-        RwLock {
-            rank,
-            inner: imp::RwLock::new(value),
-        }
-    }
-
-    /// Unlocked.
-    #[cfg(loom)]
-    pub fn new(rank: Rank, value: T) -> RwLock<T> {
-        RwLock {
-            rank,
-            inner: imp::RwLock::new(value),
+    model::const_unless_loom! {
+        /// Unlocked.
+        pub fn new(rank: Rank, value: T) -> RwLock<T> {
+            RwLock {
+                rank,
+                inner: model::RwLock::new(value),
+            }
         }
     }
 
@@ -375,7 +345,7 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     }
 }
 
-#[cfg(all(test, not(loom), debug_assertions))]
+#[cfg(all(test, not(any(loom, shuttle)), debug_assertions))]
 mod tests {
     use super::*;
 

@@ -79,7 +79,7 @@ unsafe impl<T: Send + Sync> Send for RcuPtr<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for RcuPtr<T> {}
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::rcu;

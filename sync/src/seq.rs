@@ -176,7 +176,7 @@ pub struct SeqLockGuard<'a> {
     _lock: MutexGuard<'a, ()>,
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

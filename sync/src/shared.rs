@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 
 use crate::atomic::*;
 use crate::lock::{Held, Rank};
+use crate::model::MODEL;
 use crate::{rcu, slab, wait};
 
 /// A value with a count, a lock and marks in one word, freed by RCU.
@@ -331,7 +332,7 @@ impl<T> Shared<T> {
 
     #[cold]
     fn lock_slow(&self) {
-        for _ in 0..if cfg!(loom) { 0 } else { 64 } {
+        for _ in 0..if MODEL { 0 } else { 64 } {
             std::hint::spin_loop();
             if self.try_lock_word() {
                 return;
@@ -693,5 +694,5 @@ unsafe fn free<T>(object: *mut ()) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

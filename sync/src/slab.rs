@@ -6,7 +6,7 @@
 //! size, keeps a small stack of free slots per thread, and returns a page when its
 //! last slot comes back. Memory follows what is in use, not what was once seen.
 //!
-//! Miri, loom and builds with `--cfg rcuwalk_system_alloc` (for the address
+//! Miri, loom, shuttle and builds with `--cfg rcuwalk_system_alloc` (for the address
 //! sanitizer) use the system allocator, which lets the tools see every object.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -17,7 +17,7 @@ pub(crate) const LINE: usize = 64;
 
 /// Allocates memory for `layout`, aligned to a cache line at least.
 pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
-    #[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
+    #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
     if let Some(class) = pages::class_of(layout) {
         return pages::allocate(class);
     }
@@ -29,7 +29,7 @@ pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
 /// # Safety
 /// `object` came from `allocate(layout)` and nobody uses it any more.
 pub(crate) unsafe fn free(object: NonNull<u8>, layout: Layout) {
-    #[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
+    #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
     if let Some(class) = pages::class_of(layout) {
         // SAFETY: passed on; the layout names the same class as at allocation.
         return unsafe { pages::free(class, object) };
@@ -52,7 +52,7 @@ fn lines(layout: Layout) -> Layout {
         .pad_to_align()
 }
 
-#[cfg(not(any(miri, loom, rcuwalk_system_alloc)))]
+#[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
 mod pages {
     use std::cell::RefCell;
     use std::sync::{Mutex, MutexGuard, PoisonError};

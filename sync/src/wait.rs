@@ -7,15 +7,11 @@
 
 use std::sync::PoisonError;
 
-#[cfg(loom)]
-use loom::sync::{Condvar, Mutex, MutexGuard};
-#[cfg(not(loom))]
-use std::sync::{Condvar, Mutex, MutexGuard};
-
 use crate::atomic::note_store;
+use crate::model::{self, Condvar, Mutex, MutexGuard};
 
-#[cfg(not(loom))]
-const QUEUES: usize = 128;
+/// One in a model, so that words that share a queue are what it checks.
+const QUEUES: usize = if model::MODEL { 1 } else { 128 };
 
 struct Queue {
     /// Held while a waiter decides to sleep and while a waker wakes, so that a
@@ -24,26 +20,21 @@ struct Queue {
     wakeups: Condvar,
 }
 
-#[cfg(not(loom))]
-static TABLE: [Queue; QUEUES] = [const {
-    Queue {
-        lock: Mutex::new(()),
-        wakeups: Condvar::new(),
+impl Queue {
+    model::const_unless_loom! {
+        fn new() -> Queue {
+            Queue {
+                lock: Mutex::new(()),
+                wakeups: Condvar::new(),
+            }
+        }
     }
-}; QUEUES];
-
-// One queue under loom, so that words that share a queue are what it checks.
-#[cfg(loom)]
-loom::lazy_static! {
-    static ref TABLE: Queue = Queue { lock: Mutex::new(()), wakeups: Condvar::new() };
 }
 
-#[cfg(loom)]
-fn queue_of(_address: usize) -> &'static Queue {
-    &TABLE
+model::fresh_static! {
+    static TABLE: [Queue; QUEUES] = [Queue::new(); QUEUES];
 }
 
-#[cfg(not(loom))]
 fn queue_of(address: usize) -> &'static Queue {
     // Objects are aligned to cache lines, so the low bits say nothing.
     &TABLE[(address >> 6) % QUEUES]

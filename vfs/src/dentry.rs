@@ -19,6 +19,7 @@ mod name;
 mod shrink;
 
 use rcuwalk_sync::atomic::*;
+use rcuwalk_sync::model::spin_loop;
 use rcuwalk_sync::{HashKey, RcuGuard, RcuPtr, Ref, Seq, SeqCount, Shared};
 
 pub(crate) use cache::Dcache;
@@ -248,7 +249,7 @@ impl Dentry {
         loop {
             let guard = rcuwalk_sync::rcu::read_lock();
             let Some(seq) = self.seq.read_begin() else {
-                std::hint::spin_loop();
+                spin_loop();
                 continue;
             };
             let parent = self.parent.load(&guard);

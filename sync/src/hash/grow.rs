@@ -13,15 +13,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64 as AtomicU64Plain, Atom
 use super::*;
 use crate::PerThread;
 use crate::lock::Mutex;
+use crate::model::MODEL;
 
 /// The size a table starts with and never goes below.
-pub(super) const SMALLEST: usize = if cfg!(loom) { 2 } else { 1024 };
+pub(super) const SMALLEST: usize = if MODEL { 2 } else { 1024 };
 /// A second object on a chain costs a walk a cache line, a head costs 8 bytes.
-const HEADS_PER_OBJECT: usize = if cfg!(loom) { 1 } else { 2 };
+const HEADS_PER_OBJECT: usize = if MODEL { 1 } else { 2 };
 /// Chains a locker moves while the table is changing its size.
 const STRIDE: usize = 32;
 /// How often a thread compares the number of objects with the size of the array.
-const CHECK_EVERY: u64 = if cfg!(loom) { 1 } else { 64 };
+const CHECK_EVERY: u64 = if MODEL { 1 } else { 64 };
 
 /// One array of heads.
 pub(super) struct Buckets<T> {
@@ -81,7 +82,7 @@ impl<T> Buckets<T> {
 
     pub(super) fn try_lock(&self, index: usize) -> TryLock {
         let head = self.head(index);
-        for _ in 0..if cfg!(loom) { 1 } else { 32 } {
+        for _ in 0..if MODEL { 1 } else { 32 } {
             let now = head.load(Relaxed);
             if now.addr() & MOVED != 0 {
                 // Acquire: pairs with the Release in `set_first`, by which the mover

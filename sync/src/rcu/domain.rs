@@ -25,14 +25,10 @@ use std::sync::TryLockError;
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(loom)]
-use loom::sync::{Mutex, MutexGuard, atomic::AtomicU64 as PlainU64};
-#[cfg(not(loom))]
-use std::sync::{Mutex, MutexGuard, atomic::AtomicU64 as PlainU64};
-
 use super::slot::{Bag, QUIESCENT, Reader, Retired, Slot};
 use super::{Stall, Statistics, membarrier};
 use crate::atomic::*;
+use crate::model::{self, MODEL, Mutex, MutexGuard, atomic::AtomicU64 as PlainU64};
 
 /// A set of readers and what waits for them. The process has one of its own;
 /// model checks make more.
@@ -56,11 +52,8 @@ struct Slots {
     unused: Vec<&'static Slot>,
 }
 
-#[cfg(not(loom))]
-static DOMAIN: Domain = Domain::new();
-#[cfg(loom)]
-loom::lazy_static! {
-    static ref DOMAIN: Domain = Domain::new();
+model::fresh_static! {
+    static DOMAIN: Domain = Domain::new();
 }
 
 #[inline]
@@ -68,14 +61,9 @@ pub(super) fn domain() -> &'static Domain {
     &DOMAIN
 }
 
-#[cfg(not(loom))]
-thread_local! {
+model::local! {
     /// Freeing runs foreign `Drop` code that may retire more: no recursion.
     static FREEING: Cell<Freeing> = const { Cell::new(Freeing::No) };
-}
-#[cfg(loom)]
-loom::thread_local! {
-    static FREEING: Cell<Freeing> = Cell::new(Freeing::No);
 }
 
 /// Whether this thread is freeing, and for whom.
@@ -89,7 +77,7 @@ enum Freeing {
 
 impl Domain {
     /// A thread's bag is sealed at this many objects...
-    pub const BATCH_OBJECTS: usize = if cfg!(loom) { 1 } else { 1024 };
+    pub const BATCH_OBJECTS: usize = if MODEL { 1 } else { 1024 };
     /// ...or at this many bytes.
     pub const BATCH_BYTES: usize = 512 << 10;
     /// Past this many objects waiting, a writer waits for a grace period...
@@ -97,34 +85,21 @@ impl Domain {
     /// ...and past this many bytes.
     pub const CAP_BYTES: u64 = 64 << 20;
 
-    /// No readers, nothing retired.
-    #[cfg(not(loom))]
-    pub const fn new() -> Domain {
-        Domain {
-            period: PlainU64::new(1),
-            slots: Mutex::new(Slots {
-                all: Vec::new(),
-                unused: Vec::new(),
-            }),
-            sealed: Mutex::new(VecDeque::new()),
-            freeing: Mutex::new(()),
-            retired: PlainU64::new(0),
-            freed: PlainU64::new(0),
-            pending_bytes: PlainU64::new(0),
-        }
-    }
-
-    /// No readers, nothing retired.
-    #[cfg(loom)]
-    pub fn new() -> Domain {
-        Domain {
-            period: PlainU64::new(1),
-            slots: Mutex::default(),
-            sealed: Mutex::default(),
-            freeing: Mutex::new(()),
-            retired: PlainU64::new(0),
-            freed: PlainU64::new(0),
-            pending_bytes: PlainU64::new(0),
+    model::const_unless_loom! {
+        /// No readers, nothing retired.
+        pub fn new() -> Domain {
+            Domain {
+                period: PlainU64::new(1),
+                slots: Mutex::new(Slots {
+                    all: Vec::new(),
+                    unused: Vec::new(),
+                }),
+                sealed: Mutex::new(VecDeque::new()),
+                freeing: Mutex::new(()),
+                retired: PlainU64::new(0),
+                freed: PlainU64::new(0),
+                pending_bytes: PlainU64::new(0),
+            }
         }
     }
 
@@ -416,13 +391,29 @@ impl Drop for Ripe<'_> {
 
 /// The slots of domains that are gone. Somebody may have kept a [`Reader`], so they
 /// are not freed; and leak checkers want to see where they are.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 static ABANDONED: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl Drop for Domain {
     fn drop(&mut self) {
         lock(&ABANDONED).append(&mut lock(&self.slots).all);
+    }
+}
+
+/// Shuttle drops the domain at the end of each of its many executions.
+#[cfg(shuttle)]
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let slots = self
+            .slots
+            .get_mut()
+            .map(|slots| std::mem::take(&mut slots.all));
+        for slot in slots.unwrap_or_default() {
+            // SAFETY: `register` made it with `Box::leak`. The execution is over, with
+            // all its threads: models keep no `Reader` for another one.
+            drop(unsafe { Box::from_raw(std::ptr::from_ref(slot).cast_mut()) });
+        }
     }
 }
 
@@ -457,16 +448,13 @@ struct Backoff(u32);
 impl Backoff {
     fn pause(&mut self) {
         self.0 += 1;
-        if cfg!(loom) || self.0 < 64 {
-            #[cfg(loom)]
-            loom::thread::yield_now();
-            #[cfg(not(loom))]
-            thread::yield_now();
+        if MODEL || self.0 < 64 {
+            model::yield_now();
         } else {
             thread::sleep(Duration::from_micros(50 << (self.0 / 64).min(5)));
         }
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -50,8 +50,8 @@ pub(super) fn heavy() {
 }
 
 #[cfg(loom)]
-loom::lazy_static! {
-    static ref ORDER: crate::atomic::AtomicU32 = crate::atomic::AtomicU32::new(0);
+crate::model::fresh_static! {
+    static ORDER: crate::atomic::AtomicU32 = crate::atomic::AtomicU32::new(0);
 }
 
 /// Loom tries both orders of two stores to one place, but not of two fences: so
@@ -61,16 +61,16 @@ fn order_matters() {
     ORDER.fetch_add(1, Relaxed);
 }
 
-#[cfg(any(miri, loom, not(target_os = "linux")))]
+#[cfg(any(miri, loom, shuttle, not(target_os = "linux")))]
 fn register() -> bool {
-    // Neither model knows what membarrier does to other threads.
+    // No model knows what membarrier does to other threads.
     false
 }
 
-#[cfg(any(miri, loom, not(target_os = "linux")))]
+#[cfg(any(miri, loom, shuttle, not(target_os = "linux")))]
 fn expedited() {}
 
-#[cfg(not(any(miri, loom, not(target_os = "linux"))))]
+#[cfg(not(any(miri, loom, shuttle, not(target_os = "linux"))))]
 fn register() -> bool {
     if std::env::var_os("RCUWALK_NO_MEMBARRIER").is_some() {
         return false;
@@ -78,7 +78,7 @@ fn register() -> bool {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0
 }
 
-#[cfg(not(any(miri, loom, not(target_os = "linux"))))]
+#[cfg(not(any(miri, loom, shuttle, not(target_os = "linux"))))]
 fn expedited() {
     let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
     // It was registered, so the kernel has no reason left to refuse; and going on
@@ -86,7 +86,7 @@ fn expedited() {
     assert_eq!(done, 0, "membarrier: {}", std::io::Error::last_os_error());
 }
 
-#[cfg(not(any(miri, loom, not(target_os = "linux"))))]
+#[cfg(not(any(miri, loom, shuttle, not(target_os = "linux"))))]
 fn membarrier(command: libc::c_int) -> libc::c_long {
     // SAFETY: the call takes three integers and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }

@@ -4,14 +4,10 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as OwnU64;
 use std::time::Instant;
 
-#[cfg(loom)]
-use loom::sync::{Mutex, atomic::AtomicU64 as PlainU64};
-#[cfg(not(loom))]
-use std::sync::{Mutex, atomic::AtomicU64 as PlainU64};
-
 use super::domain::{Domain, domain};
 use super::membarrier;
 use crate::atomic::*;
+use crate::model::{self, Mutex, atomic::AtomicU64 as PlainU64};
 
 /// Not inside a read section.
 pub(super) const QUIESCENT: u64 = 0;
@@ -151,17 +147,12 @@ impl Reader {
     }
 }
 
-#[cfg(not(loom))]
-thread_local! {
+model::local! {
     static READER: Cell<Option<Reader>> = const { Cell::new(None) };
 }
 #[cfg(not(loom))]
-thread_local! {
-    static GOODBYE: Goodbye = const { Goodbye };
-}
-#[cfg(loom)]
-loom::thread_local! {
-    static READER: Cell<Option<Reader>> = Cell::new(None);
+model::local! {
+    static GOODBYE: Goodbye = const { Goodbye(Cell::new(None)) };
 }
 
 /// This thread's reader of the process-wide domain.
@@ -181,29 +172,38 @@ fn register_this_thread() -> Reader {
     // reads from another thread-local's destructor) keeps its slot for good: one
     // slot leaked, nothing unsafe.
     #[cfg(not(loom))]
-    let _ = GOODBYE.try_with(|_| ());
+    let _ = GOODBYE.try_with(|goodbye| goodbye.0.set(Some(reader)));
     reader
 }
 
 /// Gives the slot back when the thread ends.
 ///
-/// Loom ends its statics before its threads' locals: there, models call [`leave`].
+/// Loom ends its statics before its threads' locals: there, models call `leave`.
 #[cfg(not(loom))]
-struct Goodbye;
+struct Goodbye(Cell<Option<Reader>>);
 
 #[cfg(not(loom))]
 impl Drop for Goodbye {
     fn drop(&mut self) {
-        leave();
+        // Under shuttle that one may have been dropped before.
+        let _ = READER.try_with(Cell::take);
+        if let Some(reader) = self.0.take() {
+            give_back(reader);
+        }
     }
 }
 
+#[cfg(loom)]
 pub(super) fn leave() {
     if let Some(reader) = READER.with(Cell::take) {
-        // A guard leaked with `mem::forget` would be inherited by the next
-        // thread; the slot stays with the dead thread instead.
-        if !reader.is_inside() {
-            domain().unregister(reader);
-        }
+        give_back(reader);
+    }
+}
+
+fn give_back(reader: Reader) {
+    // A guard leaked with `mem::forget` would be inherited by the next thread; the
+    // slot stays with the dead thread instead.
+    if !reader.is_inside() {
+        domain().unregister(reader);
     }
 }

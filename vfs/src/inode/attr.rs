@@ -2,8 +2,7 @@
 
 use rcuwalk_sync::SeqCount;
 use rcuwalk_sync::atomic::*;
-use std::hint::spin_loop;
-use std::sync::Mutex;
+use rcuwalk_sync::model::{self, Mutex, spin_loop};
 
 use crate::attr::{Attr, FileType, Timestamp};
 
@@ -23,9 +22,11 @@ pub struct AttrCell {
     nanoseconds: [AtomicU32; 4],
 }
 
-/// Serialises writers. One lock for all inodes: attributes change far less often
-/// than they are read, and a lock per inode would cost each of them 8 bytes.
-static WRITERS: Mutex<()> = Mutex::new(());
+model::fresh_static! {
+    /// Serialises writers. One lock for all inodes: attributes change far less often
+    /// than they are read, and a lock per inode would cost each of them 8 bytes.
+    static WRITERS: Mutex<()> = Mutex::new(());
+}
 
 impl AttrCell {
     /// Holds `attr`, less `ino` and `dev`.
