@@ -32,7 +32,7 @@ use rcuwalk_sync::rcu;
 use rcuwalk_sync::{BucketGuard, Dying, Flag, Ref, Shared, Spare, Unlisted, Unsettled};
 
 use super::cache::{Inner, InodeCache, Lookups};
-use super::life::{CREATING, NEW};
+use super::life::{CREATING, Life, NEW};
 use super::new::NewInode;
 use super::node::{InodeRef, Key, Node, spread};
 use super::stats::Event;
@@ -71,6 +71,11 @@ pub enum Unwaited<K: Key, P: Send + Sync + 'static> {
 pub struct PendingInode<K: Key, P: Send + Sync + 'static>(InodeRef<K, P>);
 
 impl<K: Key, P: Send + Sync + 'static> PendingInode<K, P> {
+    /// Where it is in its life.
+    pub fn life(&self) -> Life {
+        self.0.life()
+    }
+
     /// Sleeps until it is read in. `None` if that failed, or if it has been unhashed
     /// since: it is to be looked for again.
     #[doc(alias = "wait_on_inode")]
