@@ -59,6 +59,12 @@ impl fmt::Display for Stale {
 
 impl std::error::Error for Stale {}
 
+impl From<Stale> for std::io::Error {
+    fn from(_: Stale) -> Self {
+        std::io::ErrorKind::StaleNetworkFileHandle.into()
+    }
+}
+
 /// A lookup that did not wait met this.
 pub enum Unwaited<K: Key, P: Send + Sync + 'static> {
     /// The inode, filled in.
