@@ -172,11 +172,31 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         }
     }
 
-    /// Brings the head of `hash` into the cache: for who has several to lock.
-    #[inline]
-    pub fn prefetch(&self, hash: u64, guard: &RcuGuard) {
-        let view = self.view(guard);
-        crate::hint::prefetch(&view.heads[grow::index(hash, view.mask)]);
+    /// Takes dead objects off their chains and drops both references to each: the
+    /// chain's, and the one that is passed. Who waits for that wakes.
+    ///
+    /// For many at a time: the heads are brought into the cache first, and what can be
+    /// done to an object in one step is.
+    pub fn bury(&self, dead: Vec<Ref<T>>) {
+        {
+            let guard = crate::rcu::read_lock();
+            let view = self.view(&guard);
+            for object in &dead {
+                crate::hint::prefetch(&view.heads[grow::index(object.hash(), view.mask)]);
+            }
+        }
+        let buried = dead.into_iter().filter_map(|object| {
+            let hash = object.hash();
+            match self.lock(hash).unlink_and_unlock(&object) {
+                true => Ref::bury(object),
+                // Off its chain already.
+                false => None,
+            }
+        });
+        // Collected first: the lock of a bucket is not taken while they are retired.
+        let buried: Vec<_> = buried.collect();
+        // SAFETY: `bury` has said so of each.
+        unsafe { Ref::retire_buried(buried.into_iter()) }
     }
 
     /// How often the locks of this table were taken so far, by all threads.
@@ -459,15 +479,40 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         (plain, Unlisted(listed))
     }
 
+    /// Takes `object` off the chain and unlocks the bucket. False if it is not on it. Its
+    /// mark and the chain's reference are left to the caller.
+    fn unlink_and_unlock(mut self, object: &Shared<T>) -> bool {
+        let next = object.hash_next().load(Relaxed);
+        if ptr::eq(self.first(), object) {
+            self.table.grow.count(-1);
+            self.publish(next);
+            return true;
+        }
+        let mut at = self.first();
+        while at.addr() & END == 0 {
+            // SAFETY: as in `look_along`.
+            let link = unsafe { &*at }.hash_next();
+            at = link.load(Relaxed);
+            if ptr::eq(at, object) {
+                // Release: as in `remove_where`.
+                link.store(next, Release);
+                self.table.grow.count(-1);
+                return true;
+            }
+        }
+        false
+    }
+
     /// Makes `object` the first of the chain and gives the lock back.
     fn publish(&mut self, object: *mut Shared<T>) {
         match self._held {
             // Release: pairs with the Acquire in `find`, as in `insert`, and with that
             // in `try_lock`, as in `unlock`.
             HeldBy::Bucket(_) => {
-                let _guard = crate::rcu::read_lock();
-                self.buckets().set_first_and_unlock(self.index, object);
                 self.unlocked = true;
+                let head = ptr::from_ref(self.buckets().head(self.index));
+                // SAFETY: ours, and locked by us.
+                unsafe { grow::unlock_with(head, |_| object) };
             }
             HeldBy::All(_) => self.buckets().set_first(self.index, object, Release),
         }
@@ -525,10 +570,9 @@ impl<T: HashKey + Send + Sync + 'static> Drop for BucketGuard<'_, T> {
         if self.unlocked || matches!(self._held, HeldBy::All(_)) {
             return;
         }
-        // Once unlocked the chain may move and the array be retired, while `unlock`
-        // still looks whom to wake: the guard keeps it until then.
-        let _guard = crate::rcu::read_lock();
-        self.buckets().unlock(self.index);
+        let head = ptr::from_ref(self.buckets().head(self.index));
+        // SAFETY: ours, and locked by us.
+        unsafe { grow::unlock_with(head, grow::unmarked) };
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Verdict {
     Rotate,
     /// Off the list and into the caller's hands.
     Take,
+    /// The same, and dead, if it still has so many references; otherwise it is rotated.
+    TakeIfCountIs(u32),
     /// It stays where it is, and that is enough for now.
     Stop,
 }
@@ -63,6 +65,10 @@ struct Shard<T> {
 struct List<T> {
     head: *mut Shared<T>,
     tail: *mut Shared<T>,
+    /// One on the list, so many from the tail or fewer: up to there it has been brought
+    /// into the cache.
+    ahead: *mut Shared<T>,
+    ahead_by: usize,
     len: usize,
     weight: usize,
     /// What has entered since somebody was told to look at the budget.
@@ -152,6 +158,8 @@ impl<T> Lru<T> {
         let list = || List {
             head: ptr::null_mut(),
             tail: ptr::null_mut(),
+            ahead: ptr::null_mut(),
+            ahead_by: 0,
             len: 0,
             weight: 0,
             news: 0,
@@ -237,6 +245,7 @@ impl<T> Lru<T> {
         weight: usize,
     ) -> bool {
         list.push_head(Ref::into_raw(object));
+        list.look_ahead();
         list.len += 1;
         list.weight += weight;
         list.news += 1;
@@ -291,10 +300,14 @@ impl<T> Lru<T> {
             // SAFETY: what is on the list is alive: the list holds a reference.
             match look(unsafe { last.as_ref() }) {
                 Verdict::Take => taken.push(self.take(shard, &mut list, last)),
-                Verdict::Rotate => {
-                    list.unlink(last);
-                    list.push_head(last);
+                Verdict::TakeIfCountIs(count) => {
+                    // SAFETY: as above.
+                    match unsafe { last.as_ref() }.kill_listed_if_count_is(count) {
+                        true => taken.push(self.take_unmarked(shard, &mut list, last)),
+                        false => list.rotate(last),
+                    }
                 }
+                Verdict::Rotate => list.rotate(last),
                 Verdict::Stop => break,
             }
         }
@@ -341,15 +354,37 @@ impl<T> Lru<T> {
     fn take(&self, shard: &Shard<T>, list: &mut List<T>, object: NonNull<Shared<T>>) -> Ref<T> {
         // SAFETY: on the list, hence alive. Asked first: it is foreign code, and may panic.
         let weight = (self.weight)(unsafe { object.as_ref() });
+        let object = self.unlink(shard, list, object, weight);
+        object.clear_listed();
+        object
+    }
+
+    /// For one whose mark is off already.
+    fn take_unmarked(
+        &self,
+        shard: &Shard<T>,
+        list: &mut List<T>,
+        object: NonNull<Shared<T>>,
+    ) -> Ref<T> {
+        // SAFETY: on the list, hence alive.
+        let weight = (self.weight)(unsafe { object.as_ref() });
+        self.unlink(shard, list, object, weight)
+    }
+
+    fn unlink(
+        &self,
+        shard: &Shard<T>,
+        list: &mut List<T>,
+        object: NonNull<Shared<T>>,
+        weight: usize,
+    ) -> Ref<T> {
         list.unlink(object);
-        // SAFETY: the list put the reference there with `into_raw`, and unlinking it
-        // under the lock makes this the only time that it is taken back.
-        let object = unsafe { Ref::from_raw(object) };
         list.len -= 1;
         list.weight = list.weight.saturating_sub(weight);
         shard.tell(list);
-        object.clear_listed();
-        object
+        // SAFETY: the list put the reference there with `into_raw`, and unlinking it
+        // under the lock makes this the only time that it is taken back.
+        unsafe { Ref::from_raw(object) }
     }
 }
 
@@ -361,7 +396,35 @@ impl<T> Shard<T> {
     }
 }
 
+/// How far ahead of the scan the tail is brought into the cache.
+const AHEAD: usize = 64;
+
 impl<T> List<T> {
+    /// Brings one more object from the tail into the cache. Called with each object that
+    /// enters, so that a scan that is to come does not wait for memory at each object:
+    /// where the next one is stands in the one before.
+    fn look_ahead(&mut self) {
+        if self.ahead.is_null() {
+            (self.ahead, self.ahead_by) = (self.tail, 0);
+        } else if self.ahead_by < AHEAD {
+            // SAFETY: it is on the list, `unlink` sees to that, hence alive.
+            let links = unsafe { &*self.ahead }.lru();
+            let next = links.towards_head.load(Relaxed);
+            if next.is_null() {
+                return;
+            }
+            (self.ahead, self.ahead_by) = (next, self.ahead_by + 1);
+        } else {
+            return;
+        }
+        crate::hint::prefetch(self.ahead);
+    }
+
+    fn rotate(&mut self, object: NonNull<Shared<T>>) {
+        self.unlink(object);
+        self.push_head(object);
+    }
+
     fn push_head(&mut self, object: NonNull<Shared<T>>) {
         // SAFETY: the caller hands over an object that it or the list keeps alive.
         let links = unsafe { object.as_ref() }.lru();
@@ -383,6 +446,10 @@ impl<T> List<T> {
         let links = unsafe { object.as_ref() }.lru();
         let headward = links.towards_head.load(Relaxed);
         let tailward = links.towards_tail.load(Relaxed);
+        self.ahead_by = self.ahead_by.saturating_sub(1);
+        if self.ahead == object.as_ptr() {
+            self.ahead = headward;
+        }
         match NonNull::new(headward) {
             // SAFETY: on the list, hence alive.
             Some(other) => unsafe { other.as_ref() }

@@ -192,6 +192,23 @@ impl<T> Shared<T> {
         false
     }
 
+    /// As [`kill_if_count_is`](Self::kill_if_count_is), and takes the mark of the list
+    /// off in the same step.
+    pub(crate) fn kill_listed_if_count_is(&self, count: u32) -> bool {
+        let mut word = self.word().load(Relaxed);
+        while word & DEAD == 0 && word & COUNT == u64::from(count) {
+            let dead = (word | DEAD) & !Flag::LISTED.0;
+            match self
+                .word()
+                .compare_exchange_weak(word, dead, AcqRel, Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
     /// Marks the object dead, however many references there are.
     pub fn kill(&self) {
         // AcqRel: as in `kill_if_count_is`.
@@ -659,6 +676,35 @@ impl<T> Drop for Ref<T> {
 }
 
 impl<T> Ref<T> {
+    /// For a dead object that has just been unlinked from its chain: takes off the mark,
+    /// and counts down the chain's reference and this one, all in one step. True if those
+    /// were the last, and the caller is to retire the object.
+    pub(crate) fn bury(this: Ref<T>) -> Option<NonNull<Shared<T>>> {
+        let object = Ref::into_raw(this);
+        // SAFETY: we hold a reference.
+        let shared = unsafe { object.as_ref() };
+        let address = shared.address();
+        // AcqRel: Release pairs with the Acquire fence below, as in `drop`, and with the
+        // Acquire of who waits for the mark to go.
+        let before = shared.word().fetch_sub(Flag::HASHED.0 + 2, AcqRel);
+        debug_assert!(before & DEAD != 0 && before & Flag::HASHED.0 != 0);
+        if before & WAITERS != 0 {
+            // By address: those who wait keep the object, but we do not any more.
+            wait::wake_all(address);
+        }
+        (before & COUNT == 2).then_some(object)
+    }
+
+    /// Has objects freed that [`bury`](Self::bury) has said are unreferenced.
+    ///
+    /// # Safety
+    /// It said so, and each is passed once.
+    pub(crate) unsafe fn retire_buried(objects: impl Iterator<Item = NonNull<Shared<T>>>) {
+        let objects = objects.map(|object| object.as_ptr().cast());
+        // SAFETY: as in `drop_slow`.
+        unsafe { rcu::retire_all(objects, size_of::<Shared<T>>(), free::<T>) }
+    }
+
     #[cold]
     fn drop_slow(&mut self) {
         // Acquire: pairs with the Release of every other reference's drop.

@@ -138,32 +138,6 @@ impl<T> Buckets<T> {
         }
     }
 
-    pub(super) fn unlock(&self, index: usize) {
-        self.unlock_with(index, |now| now.map_addr(|address| address & !MARKS));
-    }
-
-    /// Changes the first object of a locked chain and gives the lock back in one step.
-    pub(super) fn set_first_and_unlock(&self, index: usize, object: *mut Shared<T>) {
-        self.unlock_with(index, |_| object);
-    }
-
-    #[inline]
-    fn unlock_with(&self, index: usize, first: impl Fn(*mut Shared<T>) -> *mut Shared<T>) {
-        let head = self.head(index);
-        let mut now = head.load(Relaxed);
-        loop {
-            let open = first(now);
-            // Release: pairs with the Acquire in `try_lock`.
-            match head.compare_exchange_weak(now, open, Release, Relaxed) {
-                Ok(_) => break,
-                Err(changed) => now = changed,
-            }
-        }
-        if now.addr() & WAITERS != 0 {
-            wait::wake_all(ptr::from_ref(head).addr() << 3);
-        }
-    }
-
     /// Locks a head whose chain has not moved and will not, sleeping if need be.
     fn wait_lock(&self, index: usize) -> LockedHead<'_, T> {
         while !matches!(self.try_lock(index), TryLock::Locked) {
@@ -195,6 +169,39 @@ impl<T> Buckets<T> {
     }
 }
 
+/// Gives the lock of a head back, and changes its first object in the same step.
+///
+/// By pointer: once it is unlocked the chain may move and the array be freed, while we
+/// still wake who waits, by the head's address.
+///
+/// # Safety
+/// The caller has locked it.
+#[inline]
+pub(super) unsafe fn unlock_with<T>(
+    head: *const AtomicPtr<Shared<T>>,
+    first: impl Fn(*mut Shared<T>) -> *mut Shared<T>,
+) {
+    // SAFETY: a locked chain keeps its array from being retired (`lock_head`).
+    let mut now = unsafe { (*head).load(Relaxed) };
+    loop {
+        // Release: pairs with the Acquire in `try_lock`, and in `find`.
+        // SAFETY: as above: it is locked until this succeeds.
+        let changed = unsafe { (*head).compare_exchange_weak(now, first(now), Release, Relaxed) };
+        match changed {
+            Ok(_) => break,
+            Err(changed) => now = changed,
+        }
+    }
+    if now.addr() & WAITERS != 0 {
+        wait::wake_all(head.addr() << 3);
+    }
+}
+
+/// The head without the marks of the lock.
+pub(super) fn unmarked<T>(head: *mut Shared<T>) -> *mut Shared<T> {
+    head.map_addr(|address| address & !MARKS)
+}
+
 /// A head locked by whoever moves a chain.
 struct LockedHead<'a, T> {
     buckets: &'a Buckets<T>,
@@ -203,7 +210,8 @@ struct LockedHead<'a, T> {
 
 impl<T> Drop for LockedHead<'_, T> {
     fn drop(&mut self) {
-        self.buckets.unlock(self.index);
+        // SAFETY: locked in `wait_lock`.
+        unsafe { unlock_with(self.buckets.head(self.index), unmarked) };
     }
 }
 

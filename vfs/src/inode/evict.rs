@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, rcu};
+use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock};
 
 use super::cache::{Inner, InodeCache};
 use super::life::{CACHED, DONT_CACHE, NEW};
@@ -167,41 +167,35 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                     return Verdict::Rotate;
                 }
             }
-            if !node.kill_if_count_is(CACHED) {
-                return Verdict::Rotate;
-            }
             inodes = inodes.saturating_sub(1);
             extra = extra.saturating_sub(self.lru.weight_of(node));
-            Verdict::Take
+            Verdict::TakeIfCountIs(CACHED)
         });
-        self.evict(&gone);
-        gone.len()
+        let went = gone.len();
+        self.evict(gone);
+        went
     }
 
     /// Sees off inodes that have been killed and are off their list.
-    fn evict(&self, gone: &[Ref<Node<K, P>>]) {
-        if let Some(hook) = &self.on_evict {
-            for node in gone {
-                self.evict_with(hook, node);
-            }
-        } else {
-            let guard = rcu::read_lock();
-            for node in gone {
-                self.table.prefetch(node.filed_under(), &guard);
-            }
-            drop(guard);
-            for node in gone {
-                drop(self.unhash(node));
-            }
+    fn evict(&self, gone: Vec<Ref<Node<K, P>>>) {
+        if gone.is_empty() {
+            return;
         }
         let counters = self.counters.get();
         counters.add(Event::Evicted, gone.len() as u64);
+        match &self.on_evict {
+            Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
+            None => {
+                counters.add(Event::EvictLock, gone.len() as u64);
+                self.table.bury(gone);
+            }
+        }
     }
 
     /// The last reference to an inode that is not to be cached, which was killed.
     pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
         drop(self.lru.remove(&node));
-        self.evict(&[node]);
+        self.evict(vec![node]);
     }
 
     fn evict_with(&self, hook: &super::cache::OnEvict<K, P>, node: &Ref<Node<K, P>>) {
