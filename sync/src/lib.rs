@@ -10,6 +10,7 @@
 //! | [`Lru`]          | who goes first when the budget is full                  |
 //! | [`lock`]         | ranked locks, checked in debug builds                   |
 //! | [`PerThread`]    | counters nobody else writes                             |
+//! | [`memory`]       | what objects and tables take, and from where            |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
 //! count only through [`Shared::try_get`], and memory is given back only by
@@ -22,6 +23,7 @@ pub mod clock;
 mod hash;
 pub mod lock;
 mod lru;
+pub mod memory;
 mod per_thread;
 pub mod rcu;
 mod rcu_ptr;
