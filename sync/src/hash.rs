@@ -8,6 +8,7 @@
 //! |------------------|-------------------------------------------------------|
 //! | this file        | lookups, and the lock of a bucket                     |
 //! | `hash/grow.rs`   | how chains move to a larger or smaller array          |
+//! | `hash/heads.rs`  | where an array lies                                   |
 //!
 //! A head is a pointer with marks in its low bits: LOCKED, WAITERS, MOVED. A chain
 //! ends in a marker that names its bucket. An object that is moved (a rename, a
@@ -17,6 +18,7 @@
 //! bucket's lock**; a hit is one, if the object's own sequence count says so.
 
 mod grow;
+mod heads;
 
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};

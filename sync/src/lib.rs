@@ -11,6 +11,7 @@
 //! | [`lock`]         | ranked locks, checked in debug builds                   |
 //! | [`PerThread`]    | counters nobody else writes                             |
 //! | [`model`]        | what loom and shuttle replace                           |
+//! | [`memory`]       | what objects and tables take, and from where            |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
 //! count only through [`Shared::try_get`], and memory is given back only by
@@ -25,6 +26,7 @@ mod hint;
 mod late;
 pub mod lock;
 mod lru;
+pub mod memory;
 pub mod model;
 mod per_thread;
 pub mod rcu;

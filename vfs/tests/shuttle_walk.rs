@@ -4,8 +4,8 @@
 mod shuttle_support;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::{
     At, Attr, Budget, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget,

@@ -10,6 +10,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64 as AtomicU64Plain, AtomicUsize};
 
+use super::heads::Heads;
 use super::*;
 use crate::PerThread;
 use crate::lock::Mutex;
@@ -26,7 +27,7 @@ const CHECK_EVERY: u64 = if MODEL { 1 } else { 64 };
 
 /// One array of heads.
 pub(super) struct Buckets<T> {
-    heads: Box<[AtomicPtr<Shared<T>>]>,
+    heads: Heads<T>,
     mask: usize,
     /// The array that chains move to, once there is one.
     pub(super) next: RcuPtr<Buckets<T>>,
@@ -52,9 +53,7 @@ impl<T> Buckets<T> {
     /// `size` is a power of two.
     pub(super) fn new(size: usize) -> Buckets<T> {
         Buckets {
-            heads: (0..size)
-                .map(|index| AtomicPtr::new(end_marker(index)))
-                .collect(),
+            heads: Heads::new(size),
             mask: size - 1,
             next: RcuPtr::new(None),
             begun: AtomicUsize::new(0),
