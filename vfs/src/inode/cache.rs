@@ -1,7 +1,7 @@
 //! [`InodeCache`]: what it is made of, and how to make one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use rcuwalk_sync::lock::Rank;
@@ -52,6 +52,8 @@ pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
     pub(super) counters: PerThread<Counters>,
     /// Set when pruning has not made enough room.
     pub(super) too_full: AtomicBool,
+    /// Where to look next when a thread's own shard has nothing to give.
+    pub(super) next_shard: AtomicUsize,
     /// To be called when it is time to make room.
     pub(super) call_worker: Option<super::worker::Bell>,
     pub(super) number: Number,
@@ -186,6 +188,7 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
             on_evict: self.on_evict,
             counters: PerThread::new(),
             too_full: AtomicBool::new(false),
+            next_shard: AtomicUsize::new(0),
             call_worker: bell.clone(),
             number: Number::of(weak.clone()),
         });

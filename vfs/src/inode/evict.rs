@@ -23,6 +23,8 @@ use super::stats::Event;
 
 /// Inodes looked over at a time, with the shard locked.
 const BATCH: usize = 64;
+/// Batches looked over by one insertion, at most.
+const BATCHES: usize = 4;
 
 impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     /// Looks over up to `most` inodes, and drops those that are unused and have had
@@ -76,30 +78,25 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         if self.on_evict.is_some() && !lock::may_sleep() {
             // The hook runs with no lock held.
             let cache = self.clone();
-            return lock::when_none_held(move || cache.prune_to_budget(usize::MAX));
+            return lock::when_none_held(move || cache.prune_to_budget(BATCHES));
         }
-        self.prune_to_budget(BATCH);
+        self.prune_to_budget(BATCHES);
     }
 
-    /// One batch from the shard that is to give, and more from the others for as long as
-    /// that was not enough and `most` is not reached.
-    pub(super) fn prune_to_budget(&self, most: usize) {
+    /// Looks over the shard that is to give, batch by batch, and others if there was
+    /// nothing to be had there, `batches` in all at most: what is in use is not looked
+    /// for everywhere by everybody, whoever comes next goes on.
+    fn prune_to_budget(&self, batches: usize) {
         let over = |inodes, extra| self.share.is_over(inodes, extra);
         let shards = self.lru.shards();
-        let first = self.lru.victim();
-        let mut looked = 0;
-        for round in 0.. {
-            let shard = (first + round) % shards;
-            let gone = self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false);
-            looked += BATCH;
+        let mut shard = self.lru.victim();
+        for _ in 0..batches {
+            if self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false) == 0 {
+                shard = self.next_shard.fetch_add(1, Relaxed) % shards;
+            }
             let (inodes, extra) = self.lru.size();
             if !over(inodes, extra) {
                 return;
-            }
-            // What is in use is not looked for everywhere by everybody: whoever comes
-            // next goes on.
-            if gone > 0 && looked >= most || round >= 2 * shards {
-                break;
             }
         }
         self.too_full.store(true, Relaxed);
