@@ -120,11 +120,11 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     pub fn lock(&self, hash: u64) -> BucketGuard<'_, T> {
         match &self.one_lock {
             None => {
-                self.help_growing();
+                let mine = self.visit();
                 let held = Held::new(self.rank, false);
                 let (buckets, index) = self.lock_head(hash);
                 BucketGuard {
-                    table: self,
+                    mine,
                     buckets,
                     index,
                     unlocked: false,
@@ -133,10 +133,10 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             }
             Some(one_lock) => {
                 let held = self.lock_all(one_lock);
-                self.help_growing();
+                let mine = self.visit();
                 let (buckets, index) = self.head_in_charge(hash);
                 BucketGuard {
-                    table: self,
+                    mine,
                     buckets,
                     index,
                     unlocked: false,
@@ -389,7 +389,8 @@ pub struct Unsettled;
 
 /// A locked bucket: the only way to change a chain.
 pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
-    table: &'a RcuHash<T>,
+    /// This thread's share in the table's counts.
+    mine: &'a grow::Counts,
     buckets: NonNull<Shared<Buckets<T>>>,
     index: usize,
     /// The head's lock has been given back already.
@@ -445,7 +446,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         next.store(self.first(), Release);
         self.buckets()
             .set_first(self.index, object.as_ptr(), Release);
-        self.table.grow.count(1);
+        self.mine.count(1);
     }
 
     /// Makes a new object, puts it at the head of the chain, and unlocks the bucket.
@@ -474,7 +475,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         let next = unsafe { object.as_ref() }.hash_next();
         // Relaxed: nobody can stand on an object that has never been published.
         next.store(self.first(), Relaxed);
-        self.table.grow.count(1);
+        self.mine.count(1);
         self.publish(object.as_ptr());
         // SAFETY: two of the three that the word counts.
         let [plain, listed] = [(); 2].map(|()| unsafe { Ref::from_raw(object) });
@@ -486,7 +487,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
     fn unlink_and_unlock(mut self, object: &Shared<T>) -> bool {
         let next = object.hash_next().load(Relaxed);
         if ptr::eq(self.first(), object) {
-            self.table.grow.count(-1);
+            self.mine.count(-1);
             self.publish(next);
             return true;
         }
@@ -498,7 +499,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
             if ptr::eq(at, object) {
                 // Release: as in `remove_where`.
                 link.store(next, Release);
-                self.table.grow.count(-1);
+                self.mine.count(-1);
                 return true;
             }
         }
@@ -546,7 +547,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
                 None => self.buckets().set_first(self.index, next, Release),
             }
             current.clear(Flag::HASHED);
-            self.table.grow.count(-1);
+            self.mine.count(-1);
             // SAFETY: `insert` made it with `into_raw`; unlinked under the lock, it
             // is taken back only here.
             return NonNull::new(at).map(|object| unsafe { Ref::from_raw(object) });

@@ -216,7 +216,7 @@ impl<T> Drop for LockedHead<'_, T> {
 
 /// A thread's share in the number of objects.
 #[derive(Default)]
-struct Counts {
+pub(super) struct Counts {
     /// Objects inserted less objects removed.
     net: AtomicI64,
     /// How often this thread locked a bucket.
@@ -248,11 +248,6 @@ impl Growth {
         self.counts.get_or_init(Box::default)
     }
 
-    pub(super) fn count(&self, change: i64) {
-        let mine = self.counts().get();
-        mine.net.store(mine.net.load(Relaxed) + change, Relaxed);
-    }
-
     pub(super) fn len(&self) -> usize {
         self.counts()
             .iter()
@@ -277,11 +272,17 @@ impl Growth {
             waited: sum.waited + Duration::from_nanos(counts.waited_ns.load(Relaxed)),
         })
     }
+}
 
-    fn time_to_check(&self) -> bool {
-        let mine = self.counts().get();
-        let visits = mine.visits.load(Relaxed) + 1;
-        mine.visits.store(visits, Relaxed);
+impl Counts {
+    pub(super) fn count(&self, change: i64) {
+        self.net.store(self.net.load(Relaxed) + change, Relaxed);
+    }
+
+    /// Counts a visit; true if it is time to compare.
+    fn visit(&self) -> bool {
+        let visits = self.visits.load(Relaxed) + 1;
+        self.visits.store(visits, Relaxed);
         visits.is_multiple_of(CHECK_EVERY)
     }
 }
@@ -289,13 +290,15 @@ impl Growth {
 impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     /// Called before a bucket is locked: moves some chains if the table is changing
     /// its size, and sees to it that it does when it should.
-    pub(super) fn help_growing(&self) {
-        let check = self.grow.time_to_check();
+    pub(super) fn visit(&self) -> &Counts {
+        let mine = self.grow.counts().get();
+        let check = mine.visit();
         if self.grow.moving.load(Relaxed) {
             self.move_some();
         } else if check {
             self.resize_if_due();
         }
+        mine
     }
 
     #[cold]

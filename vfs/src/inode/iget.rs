@@ -424,18 +424,19 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         lookups: Lookups,
         test: impl Fn(&Node<K, P>) -> bool,
     ) -> Result<Option<Met<K, P>>, Unsettled> {
-        let found = match lookups {
+        match lookups {
             Lookups::Rcu => self.find_inode_rcu(hash, test),
             Lookups::Locked => {
                 let bucket = self.lock(hash, Event::LookupLock);
-                Ok(Self::find_inode_locked(&bucket, hash, test))
+                let met = Self::find_inode_locked(&bucket, hash, test);
+                drop(bucket);
+                self.counters.get().count(match met {
+                    Some(_) => Event::Hit,
+                    None => Event::FirstMiss,
+                });
+                Ok(met)
             }
-        };
-        self.counters.get().count(match found {
-            Ok(Some(_)) => Event::Hit,
-            Ok(None) | Err(Unsettled) => Event::FirstMiss,
-        });
-        found
+        }
     }
 
     #[inline]
@@ -449,9 +450,17 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let met = {
             let guard = rcu::read_lock();
             let view = self.table.view(&guard);
-            match view.find_settled(hash, |node| test(node))? {
-                Some(node) => Self::meet(node),
-                None => return Ok(None),
+            let found = view.find_settled(hash, |node| test(node));
+            let counters = self.counters.get_with(&guard);
+            match found {
+                Ok(Some(node)) => {
+                    counters.count(Event::Hit);
+                    Self::meet(node)
+                }
+                missed => {
+                    counters.count(Event::FirstMiss);
+                    return missed.map(|_| None);
+                }
             }
         };
         Ok(Some(met.unless_unhashed()))
@@ -517,10 +526,12 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         marks: Flag,
     ) -> Result<Tried<K, P>, E> {
         let place = self.lru.place();
-        let bucket = self.lock(hash, Event::InsertLock);
+        let counters = self.counters.get();
+        counters.count(Event::InsertLock);
+        let bucket = self.table.lock(hash);
         if let Some(met) = Self::find_inode_locked(&bucket, hash, test) {
             drop(bucket);
-            self.counters.get().count(Event::SecondHit);
+            counters.count(Event::SecondHit);
             return Ok(Tried::Met(spare, met));
         }
         let set = set.take().expect("one insertion per call");
@@ -534,7 +545,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         // Aged: what is not used again goes first.
         let marks = marks | NEW | Flag::AGED;
         let (node, unlisted) = bucket.insert_new(spare, node, marks, place);
-        self.counters.get().count(Event::Inserted);
+        counters.count(Event::Inserted);
         Ok(Tried::Inserted(node, unlisted))
     }
 
