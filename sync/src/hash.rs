@@ -401,8 +401,8 @@ pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
 /// What keeps others from changing the chain. Given back after the chain is: fields
 /// drop last.
 enum HeldBy<'a> {
-    Bucket(#[expect(dead_code, reason = "it is for its Drop")] Held),
-    All(#[expect(dead_code, reason = "it is for its Drop")] MutexGuard<'a, ()>),
+    Bucket(#[allow(dead_code, reason = "it is for its Drop")] Held),
+    All(#[allow(dead_code, reason = "it is for its Drop")] MutexGuard<'a, ()>),
 }
 
 impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
