@@ -12,6 +12,8 @@ pub(crate) const HUGE: usize = 2 << 20;
 pub(crate) enum Advice {
     /// Huge pages: all of one is resident once a byte of it is.
     Huge,
+    /// A huge page at once, in the place of small ones in use.
+    Collapse,
     /// No huge pages, even on a machine that gives them to everybody.
     Small,
     /// The contents are no longer wanted, the memory is the kernel's until it is
@@ -62,6 +64,9 @@ mod system {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use super::*;
+
+    /// Since Linux 6.1; libc has it for glibc only.
+    const MADV_COLLAPSE: libc::c_int = 25;
 
     static MAPPED: AtomicUsize = AtomicUsize::new(0);
     static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -117,6 +122,7 @@ mod system {
     pub(super) unsafe fn advise(start: NonNull<u8>, bytes: usize, advice: Advice) {
         let advice = match advice {
             Advice::Huge => libc::MADV_HUGEPAGE,
+            Advice::Collapse => MADV_COLLAPSE,
             Advice::Small => libc::MADV_NOHUGEPAGE,
             Advice::Forget => libc::MADV_DONTNEED,
         };

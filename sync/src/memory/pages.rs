@@ -2,8 +2,8 @@
 //!
 //! All users share the chunks, so few objects of many sizes take few pages, and the
 //! first chunks are made of the kernel's small pages: what is never touched is never
-//! resident. From [`MANY`] pages on a new chunk is one huge page, and so become
-//! those that are full by then.
+//! resident. From [`MANY`] pages on a new chunk is one huge page, and with each of
+//! them one that was not becomes one.
 //!
 //! Pages that come back are kept for the next taker, within MEM-2. Past that, chunks
 //! that are free as a whole are unmapped, and of the emptiest others the free pages
@@ -120,15 +120,17 @@ impl Pool {
         unsafe { chunk.start.add(page.trailing_zeros() as usize * PAGE) }
     }
 
-    /// Only when all the others are full: the time to tell the kernel so.
+    /// Only when all the others are full: no huge page has anything to lose by it.
     #[cold]
     fn map_chunk(&mut self) -> usize {
         let huge = self.used >= MANY;
         if huge && self.small > 0 {
-            for chunk in self.chunks.values_mut().filter(|chunk| !chunk.huge) {
+            // One at a time: copying it takes as long as clearing the new one.
+            if let Some(chunk) = self.chunks.values_mut().find(|chunk| !chunk.huge) {
                 chunk.make(Advice::Huge);
+                chunk.make_now();
+                self.small -= 1;
             }
-            self.small = 0;
         }
         let mut chunk = Chunk {
             start: map(HUGE),
@@ -222,6 +224,12 @@ impl Chunk {
         self.huge = advice == Advice::Huge;
         // SAFETY: the chunk as it was mapped; contents stay as they are.
         unsafe { advise(self.start, HUGE, advice) };
+    }
+
+    /// Of many small pages, which the kernel would else do when it finds the time.
+    fn make_now(&self) {
+        // SAFETY: as above.
+        unsafe { advise(self.start, HUGE, Advice::Collapse) };
     }
 }
 

@@ -77,7 +77,11 @@ fn a_few_pages_are_no_huge_page() {
 #[test]
 fn many_pages_are_huge_pages() {
     let mut pool = Pool::new();
-    let pages = take(&mut pool, MANY + 1);
+    let mut pages = take(&mut pool, MANY);
+    for small in (0..MANY / 32).rev() {
+        pages.extend(take(&mut pool, 32));
+        assert_eq!(pool.small, small);
+    }
     assert!(pool.chunks.values().all(|chunk| chunk.huge));
     assert_adds_up(&pool);
     give_back(&mut pool, pages);
