@@ -305,18 +305,24 @@ impl<T> Lru<T> {
     /// by a quarter.
     pub fn victim(&self) -> usize {
         let own = self.own_shard();
-        let len = |shard: usize| self.shards[shard].len.load(Relaxed);
-        let fullest = (0..self.shards.len()).max_by_key(|shard| len(*shard));
+        let fullest = (0..self.shards.len()).max_by_key(|shard| self.len_of(*shard));
         match fullest {
-            Some(fullest) if len(fullest) > len(own) + len(own) / 4 => fullest,
+            Some(fullest) if self.len_of(fullest) > self.len_of(own) + self.len_of(own) / 4 => {
+                fullest
+            }
             _ => own,
         }
+    }
+
+    /// How many objects are on a shard, at this moment. Takes no lock.
+    pub fn len_of(&self, shard: usize) -> usize {
+        self.shards[shard].len.load(Relaxed)
     }
 
     /// A shard's part of `most`: what it holds of all there is, and one more. For who
     /// looks over all shards.
     pub fn part_of(&self, most: usize, shard: usize) -> usize {
-        let len = self.shards[shard].len.load(Relaxed) as u128;
+        let len = self.len_of(shard) as u128;
         let all = self.size().0.max(1) as u128;
         let part = (most as u128 * len).div_ceil(all);
         usize::try_from(part).unwrap_or(usize::MAX)

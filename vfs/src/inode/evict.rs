@@ -10,6 +10,10 @@
 //! Whoever inserts makes room: after every few insertions it holds the whole against
 //! the budget and looks over a few inodes of its own shard. What is in use stays and
 //! counts, but never keeps anybody from going on. Nothing here waits for readers.
+//!
+//! A hook may look for any inode but its own. So an inode is killed when its turn to be
+//! seen off has come, not before: this thread would wait for itself. And a hook that
+//! reads inodes in makes no room for them; who called it goes on with that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -73,10 +77,15 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         if !self.share.is_over(inodes, extra) {
             return;
         }
-        if self.on_evict.is_some() && !lock::may_sleep() {
-            // The hook runs with no lock held.
-            let cache = self.clone();
-            return lock::when_none_held(move || cache.prune_to_budget(usize::MAX));
+        if self.on_evict.is_some() {
+            if self.in_hook.get().load(Relaxed) {
+                return;
+            }
+            if !lock::may_sleep() {
+                // The hook runs with no lock held.
+                let cache = self.clone();
+                return lock::when_none_held(move || cache.prune_to_budget(usize::MAX));
+            }
         }
         self.prune_to_budget(BATCH);
     }
@@ -154,48 +163,65 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         otherwise: Verdict,
         at_once: impl Fn(&Node<K, P>) -> bool,
     ) -> usize {
-        let (mut inodes, mut extra) = self.lru.size();
-        let gone = self.lru.scan(shard, most, |node| {
-            if node.count() != CACHED {
-                return Verdict::Rotate;
-            }
-            if !at_once(node) && !node.has(DONT_CACHE) {
-                if !too_much(inodes, extra) {
-                    return otherwise;
+        let at_a_time = match self.on_evict {
+            Some(_) => 1,
+            None => usize::MAX,
+        };
+        // What enters meanwhile is not ours to look over.
+        let mut left = most.min(self.lru.len_of(shard));
+        let mut all_gone = 0;
+        loop {
+            let (mut inodes, mut extra) = self.lru.size();
+            let mut killed = 0;
+            let gone = self.lru.scan(shard, left, |node| {
+                if killed == at_a_time {
+                    return Verdict::Stop;
                 }
-                if !node.age() {
+                left -= 1;
+                if node.count() != CACHED {
                     return Verdict::Rotate;
                 }
+                if !at_once(node) && !node.has(DONT_CACHE) {
+                    if !too_much(inodes, extra) {
+                        return otherwise;
+                    }
+                    if !node.age() {
+                        return Verdict::Rotate;
+                    }
+                }
+                if !node.kill_if_count_is(CACHED) {
+                    return Verdict::Rotate;
+                }
+                killed += 1;
+                inodes = inodes.saturating_sub(1);
+                extra = extra.saturating_sub(self.lru.weight_of(node));
+                Verdict::Take
+            });
+            self.evict(&gone);
+            all_gone += gone.len();
+            if gone.len() < at_a_time {
+                return all_gone;
             }
-            if !node.kill_if_count_is(CACHED) {
-                return Verdict::Rotate;
-            }
-            inodes = inodes.saturating_sub(1);
-            extra = extra.saturating_sub(self.lru.weight_of(node));
-            Verdict::Take
-        });
-        self.evict(&gone);
-        gone.len()
+        }
     }
 
     /// Sees off inodes that have been killed and are off their list.
     fn evict(&self, gone: &[Ref<Node<K, P>>]) {
+        self.counters.get().add(Event::Evicted, gone.len() as u64);
         if let Some(hook) = &self.on_evict {
             for node in gone {
                 self.evict_with(hook, node);
             }
-        } else {
-            let guard = rcu::read_lock();
-            for node in gone {
-                self.table.prefetch(node.filed_under(), &guard);
-            }
-            drop(guard);
-            for node in gone {
-                drop(self.unhash(node));
-            }
+            return;
         }
-        let counters = self.counters.get();
-        counters.add(Event::Evicted, gone.len() as u64);
+        let guard = rcu::read_lock();
+        for node in gone {
+            self.table.prefetch(node.filed_under(), &guard);
+        }
+        drop(guard);
+        for node in gone {
+            drop(self.unhash(node));
+        }
     }
 
     /// The last reference to an inode that is not to be cached, which was killed.
@@ -206,13 +232,24 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
 
     fn evict_with(&self, hook: &super::cache::OnEvict<K, P>, node: &Ref<Node<K, P>>) {
         /// Also if the hook panics: others wait for this.
-        struct Unhash<'a, K: Key, P: Send + Sync + 'static>(&'a Inner<K, P>, &'a Ref<Node<K, P>>);
-        impl<K: Key, P: Send + Sync + 'static> Drop for Unhash<'_, K, P> {
+        struct Leave<'a, K: Key, P: Send + Sync + 'static> {
+            cache: &'a Inner<K, P>,
+            node: &'a Ref<Node<K, P>>,
+            /// Whether this hook was called by what another one did.
+            nested: bool,
+        }
+        impl<K: Key, P: Send + Sync + 'static> Drop for Leave<'_, K, P> {
             fn drop(&mut self) {
-                drop(self.0.unhash(self.1));
+                self.cache.in_hook.get().store(self.nested, Relaxed);
+                drop(self.cache.unhash(self.node));
             }
         }
-        let _unhash = Unhash(self, node);
+        let nested = self.in_hook.get().swap(true, Relaxed);
+        let _leave = Leave {
+            cache: self,
+            node,
+            nested,
+        };
         if node.get().is_some() {
             // Whoever had the lock when the inode was killed may be showing it to `test`,
             // which is not to see what the hook does.
