@@ -96,18 +96,23 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let over = |inodes, extra| self.share.is_over(inodes, extra);
         let shards = self.lru.shards();
         let first = self.lru.victim();
-        let mut looked = 0;
+        // More than may have come since somebody looked: less goes only where most is in
+        // use, and then a round over all of it finds that out.
+        let enough = self.share.look_after().objects + 1;
+        let limit = 2 * shards * BATCH;
+        let (mut looked, mut gone) = (0, 0);
         for round in 0.. {
             let shard = (first + round) % shards;
-            let gone = self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false);
-            looked += BATCH;
+            // Of shards that nobody fills it takes more to come by what is there.
+            looked += self.lru.len_of(shard).clamp(1, BATCH);
+            gone += self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false);
             let (inodes, extra) = self.lru.size();
             if !over(inodes, extra) {
                 return;
             }
             // What is in use is not looked for everywhere by everybody: whoever comes
             // next goes on.
-            if gone > 0 && looked >= most || round >= 2 * shards {
+            if gone >= enough && looked >= most || looked > limit {
                 break;
             }
         }
