@@ -5,7 +5,7 @@
 //! with each. There is no list of everything: each thread adds to a shard of its own
 //! as a rule, so that neither the shard's lock nor its ends travel between cores.
 //! Who makes room takes from that shard too, or from the fullest if that is much
-//! fuller ([`Lru::victim`]).
+//! fuller, and by turns from those that nobody adds to any more ([`Lru::victim`]).
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
@@ -51,7 +51,14 @@ pub struct Lru<T> {
     numbers: Numbers,
     look_after: LookAfter,
     weight: fn(&T) -> usize,
+    clock: Clock,
 }
+
+/// Counts how often it was time to look at the budget. On a line of its own: the rest
+/// of the lists' head is only read.
+#[repr(align(128))]
+#[derive(Default)]
+struct Clock(PlainUsize);
 
 /// Padded so that the locks of two shards do not share a cache line.
 #[repr(align(128))]
@@ -60,6 +67,8 @@ struct Shard<T> {
     /// What the list says, for who asks without its lock.
     len: PlainUsize,
     weight: PlainUsize,
+    /// When it last had enough news for a look at the budget.
+    last_news: PlainUsize,
 }
 
 struct List<T> {
@@ -172,11 +181,13 @@ impl<T> Lru<T> {
                     list: Mutex::new(rank, list()),
                     len: PlainUsize::new(0),
                     weight: PlainUsize::new(0),
+                    last_news: PlainUsize::new(0),
                 })
                 .collect(),
             numbers: Numbers::draw(shards),
             look_after,
             weight,
+            clock: Clock::default(),
         }
     }
 
@@ -255,6 +266,8 @@ impl<T> Lru<T> {
             list.news >= self.look_after.objects || list.news_weight >= self.look_after.weight;
         if look {
             (list.news, list.news_weight) = (0, 0);
+            let now = self.clock.0.fetch_add(1, Relaxed);
+            shard.last_news.store(now, Relaxed);
         }
         look
     }
@@ -315,21 +328,45 @@ impl<T> Lru<T> {
     }
 
     /// The shard to make room in: this thread's, or the fullest one if that is fuller
-    /// by a quarter.
+    /// by a quarter, and every other time one that nobody adds to any more. A thread that
+    /// goes on where others have ended gets what those filled, that way.
     pub fn victim(&self) -> usize {
+        let now = self.clock.0.load(Relaxed);
+        if now.is_multiple_of(2)
+            && let Some(idle) = self.idle(now)
+        {
+            return idle;
+        }
         let own = self.own_shard();
-        let len = |shard: usize| self.shards[shard].len.load(Relaxed);
-        let fullest = (0..self.shards.len()).max_by_key(|shard| len(*shard));
+        let fullest = (0..self.shards.len()).max_by_key(|shard| self.len_of(*shard));
         match fullest {
-            Some(fullest) if len(fullest) > len(own) + len(own) / 4 => fullest,
+            Some(fullest) if self.len_of(fullest) > self.len_of(own) + self.len_of(own) / 4 => {
+                fullest
+            }
             _ => own,
         }
+    }
+
+    /// A shard that has had no news for as long as all together had several times.
+    fn idle(&self, now: usize) -> Option<usize> {
+        let shards = self.shards.len();
+        // By turns: what is on one of them may be in use.
+        let mut order = (0..shards).map(|n| (now / 2 + n) % shards);
+        order.find(|shard| {
+            let last = self.shards[*shard].last_news.load(Relaxed);
+            now.saturating_sub(last) > 8 * shards && self.len_of(*shard) > 0
+        })
+    }
+
+    /// How many objects are on a shard, at this moment. Takes no lock.
+    pub fn len_of(&self, shard: usize) -> usize {
+        self.shards[shard].len.load(Relaxed)
     }
 
     /// A shard's part of `most`: what it holds of all there is, and one more. For who
     /// looks over all shards.
     pub fn part_of(&self, most: usize, shard: usize) -> usize {
-        let len = self.shards[shard].len.load(Relaxed) as u128;
+        let len = self.len_of(shard) as u128;
         let all = self.size().0.max(1) as u128;
         let part = (most as u128 * len).div_ceil(all);
         usize::try_from(part).unwrap_or(usize::MAX)
