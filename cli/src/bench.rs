@@ -35,7 +35,8 @@ struct How {
     /// Print one JSON document, and nothing else, on standard output
     #[arg(long, global = true)]
     json: bool,
-    /// Measure with one thread and with N [default: the number of cores]
+    /// Measure with one thread and with N [default: the number of cores]; walktrees: with N
+    /// [default: one per tree]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// How many rounds to take the median of [default: 25; walktrees: 5]
