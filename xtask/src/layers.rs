@@ -55,6 +55,7 @@ impl Layer {
             ["backends", _] => Some(Layer::Backend),
             ["frontends", _] => Some(Layer::Frontend),
             ["cli" | "bench" | "conformance" | "fuzz" | "xtask"] => Some(Layer::Free),
+            ["bench", "peers"] => Some(Layer::Free),
             _ => None,
         }
     }
