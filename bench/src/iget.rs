@@ -40,7 +40,7 @@ pub use ours::{OursTable, schemes};
 pub use report::{Report, Row};
 pub use table::{Counters, Entrant, Got, LocksPer, NodeTable, part_of};
 
-use crate::machine;
+use crate::machine::{self, MemoryLatency};
 use crate::measure::MeasureError;
 use crate::progress::{Progress, Steps};
 use course::{Course, Sample};
@@ -112,10 +112,13 @@ impl Iget {
         let steps = self.mixes.len() * self.rounds * self.threads.len();
         let mut steps = Steps::new(steps, progress);
         let mut cells = Vec::new();
+        let mut memory = MemoryLatency::new();
+        let mut memory_ns = Vec::new();
         for &mix in &self.mixes {
-            cells.extend(self.run_mix(mix, stop, &mut steps)?);
+            let load = &mut || memory_ns.push(memory.sample());
+            cells.extend(self.run_mix(mix, load, stop, &mut steps)?);
         }
-        Ok(Report::new(self, cells))
+        Ok(Report::new(self, &cells, memory_ns))
     }
 
     /// With fewer, a thread would evict what it has just read in.
@@ -130,6 +133,7 @@ impl Iget {
     fn run_mix(
         &self,
         mix: Mix,
+        each_round: &mut dyn FnMut(),
         stop: &AtomicBool,
         steps: &mut Steps<'_>,
     ) -> Result<Vec<Cell>, IgetError> {
@@ -148,6 +152,7 @@ impl Iget {
             .map(|(contender, threads)| Cell::new(contender, mix, threads))
             .collect();
         for round in 0..self.rounds {
+            each_round();
             for (cells, &threads) in cells.chunks_mut(courses.len()).zip(&self.threads) {
                 for turn in 0..courses.len() {
                     let next = (round + turn) % courses.len();

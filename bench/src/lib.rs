@@ -26,6 +26,7 @@ pub mod machine;
 pub mod measure;
 pub mod paths;
 mod progress;
+mod random;
 pub mod scan;
 mod text;
 pub mod tree;

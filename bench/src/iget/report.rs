@@ -32,6 +32,9 @@ pub struct Report {
     /// How much of the time other programs had the cores; the kernel does not count
     /// it where threads share cores.
     pub taken_by_others: f64,
+    /// The nanoseconds of a load from a random place in 64 MiB that waits for the one
+    /// before, the median of the same rounds: what a table of this size is made of.
+    pub memory_ns: f64,
     /// What it was measured on.
     pub machine: Machine,
 }
@@ -64,7 +67,7 @@ pub struct Row {
 }
 
 impl Report {
-    pub(super) fn new(iget: &Iget, cells: Vec<Cell>) -> Self {
+    pub(super) fn new(iget: &Iget, cells: &[Cell], memory_ns: Vec<f64>) -> Self {
         let summaries: Vec<_> = cells.iter().map(Cell::summary).collect();
         let of = |contender: &str, mix: Mix, threads: usize| {
             let its =
@@ -106,6 +109,7 @@ impl Report {
             rows: rows.collect(),
             memory: None,
             taken_by_others: hundredths(others.iter().sum::<f64>() / others.len().max(1) as f64),
+            memory_ns: hundredths(median(memory_ns)),
             machine: Machine::this(),
         }
     }
@@ -148,8 +152,9 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "\nMillion operations per second of all threads, median of {} rounds; how far the \
-             rounds\nlie apart; how many times the rate of {REFERENCE}.",
-            self.rounds
+             rounds\nlie apart; how many times the rate of {REFERENCE}. A random load from 64 MiB took \
+             {:.0} ns\nin the same rounds; a lookup waits for two or more.",
+            self.rounds, self.memory_ns
         )?;
         if let Some(memory) = &self.memory {
             memory.fmt(f)?;
