@@ -34,11 +34,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+pub(crate) use course::allowed;
 pub use memory::{Memory, resident_bytes};
 pub use mix::Mix;
 pub use ours::{OursTable, schemes};
 pub use report::{Report, Row};
-pub use table::{Counters, Entrant, Got, LocksPer, NodeTable, part_of};
+pub use table::{Counters, Entrant, Got, InodeTable, LocksPer, part_of};
 
 use crate::machine::{self, MemoryLatency};
 use crate::measure::MeasureError;

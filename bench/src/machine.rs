@@ -6,6 +6,7 @@ use std::{fmt, fs, thread};
 
 use serde::Serialize;
 
+use crate::measure::median;
 use crate::random::Random;
 
 /// The machine, as far as it matters for a number.
@@ -57,7 +58,9 @@ pub struct MemoryLatency {
 impl MemoryLatency {
     /// 64 MiB.
     const LINES: usize = 1 << 20;
-    const LOADS: usize = 5_000;
+    /// Few enough that most laps are not interrupted.
+    const LOADS: usize = 500;
+    const LAPS: usize = 15;
 
     /// Takes the memory, and links its lines to one ring in random order.
     pub fn new() -> Self {
@@ -75,6 +78,10 @@ impl MemoryLatency {
 
     /// The nanoseconds of a load, now.
     pub fn sample(&mut self) -> f64 {
+        median((0..Self::LAPS).map(|_| self.lap()).collect())
+    }
+
+    fn lap(&mut self) -> f64 {
         let start = Instant::now();
         for _ in 0..Self::LOADS {
             self.at = self.lines[self.at as usize][0];

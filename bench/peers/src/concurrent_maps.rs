@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rcuwalk_bench::iget::{Got, LocksPer, NodeTable};
+use rcuwalk_bench::iget::{Got, InodeTable, LocksPer};
 
 use crate::Inode;
 
@@ -10,7 +10,7 @@ use crate::Inode;
 #[derive(Default)]
 pub(crate) struct DashTable(dashmap::DashMap<u64, Arc<Inode>>);
 
-impl NodeTable for DashTable {
+impl InodeTable for DashTable {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
@@ -50,7 +50,7 @@ impl NodeTable for DashTable {
 #[derive(Default)]
 pub(crate) struct PapayaTable(papaya::HashMap<u64, Arc<Inode>>);
 
-impl NodeTable for PapayaTable {
+impl InodeTable for PapayaTable {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
@@ -88,7 +88,7 @@ impl NodeTable for PapayaTable {
 #[derive(Default)]
 pub(crate) struct SccTable(scc::HashMap<u64, Arc<Inode>>);
 
-impl NodeTable for SccTable {
+impl InodeTable for SccTable {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
@@ -128,7 +128,7 @@ impl NodeTable for SccTable {
 #[derive(Default)]
 pub(crate) struct SccIndex(scc::HashIndex<u64, Arc<Inode>>);
 
-impl NodeTable for SccIndex {
+impl InodeTable for SccIndex {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {

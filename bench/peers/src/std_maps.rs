@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, RwLock};
 
-use rcuwalk_bench::iget::{Got, LocksPer, NodeTable};
+use rcuwalk_bench::iget::{Got, InodeTable, LocksPer};
 
 use crate::Inode;
 
@@ -21,7 +21,7 @@ fn insert(map: &mut Map, inode: Arc<Inode>, key: u64) -> Got<Arc<Inode>> {
 #[derive(Default)]
 pub(crate) struct MutexTable(Mutex<Map>);
 
-impl NodeTable for MutexTable {
+impl InodeTable for MutexTable {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
@@ -58,7 +58,7 @@ impl NodeTable for MutexTable {
 #[derive(Default)]
 pub(crate) struct RwLockTable(RwLock<Map>);
 
-impl NodeTable for RwLockTable {
+impl InodeTable for RwLockTable {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {

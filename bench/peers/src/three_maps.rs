@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, RwLock};
 
-use rcuwalk_bench::iget::{Got, LocksPer, NodeTable};
+use rcuwalk_bench::iget::{Got, InodeTable, LocksPer};
 
 use crate::Inode;
 
@@ -67,7 +67,7 @@ impl Maps {
     }
 }
 
-impl NodeTable for ThreeMaps {
+impl InodeTable for ThreeMaps {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {

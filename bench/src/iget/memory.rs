@@ -10,7 +10,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::NodeTable;
+use super::InodeTable;
 
 /// What cached inodes take.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -21,7 +21,7 @@ pub struct Memory {
     pub bytes_per_inode: BTreeMap<&'static str, f64>,
 }
 
-pub(super) fn bytes_per_inode<T: NodeTable>(
+pub(super) fn bytes_per_inode<T: InodeTable>(
     inodes: u64,
     make: impl Fn(u64) -> T,
 ) -> io::Result<f64> {

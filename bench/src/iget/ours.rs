@@ -1,8 +1,8 @@
 //! Ours as entrants: one cache, with the locking schemes as its knobs.
 
-use rcuwalk::inode::{IgetOf, InodeCache, InodeRefOf, Key};
+use rcuwalk::inode::{IgetOf, InodeCache, InodeRefOf, Key, Scheme};
 
-use super::table::{Entrant, Got, NodeTable, part_of};
+use super::table::{Counters, Entrant, Got, InodeTable, part_of};
 
 /// An inode number, as it is: the cache mixes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,22 +21,39 @@ pub struct OursTable(InodeCache<Ino, u64>);
 impl OursTable {
     /// An empty cache that keeps at most so many inodes.
     pub fn new(inodes: u64) -> OursTable {
-        // Bytes are no limit here.
-        OursTable(InodeCache::new(inodes as usize, usize::MAX >> 8, |_| 0))
+        OursTable::with_scheme(inodes, Scheme::OURS)
+    }
+
+    /// The same, locked like this.
+    fn with_scheme(inodes: u64, scheme: Scheme) -> OursTable {
+        // The budget is in inodes; bytes are to be no limit.
+        let cache = InodeCache::builder()
+            .inodes(inodes as usize)
+            .bytes(usize::MAX >> 1)
+            .scheme(scheme);
+        OursTable(cache.build())
     }
 }
 
-/// Ours, once per locking scheme.
+/// Ours, once per locking scheme: a lock per bucket and lookups without; one lock and
+/// lookups without, as after the kernel's patch; one lock for both, as before it.
 pub fn schemes() -> Vec<Entrant> {
-    vec![Entrant::new("ours", OursTable::new)]
+    let schemes = [
+        ("ours", Scheme::OURS),
+        ("patch", Scheme::PATCH),
+        ("stock", Scheme::STOCK),
+    ];
+    let entrant =
+        |(name, scheme)| Entrant::new(name, move |inodes| OursTable::with_scheme(inodes, scheme));
+    schemes.map(entrant).into()
 }
 
-impl NodeTable for OursTable {
+impl InodeTable for OursTable {
     type Inode = InodeRefOf<Ino, u64>;
 
     #[inline]
     fn iget(&self, key: u64) -> Got<Self::Inode> {
-        match self.0.iget(Ino(key)) {
+        match self.0.iget(Ino(key)).expect("nobody creates inodes here") {
             IgetOf::Cached(inode) => Got::Cached(inode),
             IgetOf::New(new) => Got::New(new.init(part_of(key))),
         }
@@ -52,6 +69,15 @@ impl NodeTable for OursTable {
     fn evict(&self, _oldest: u64) {}
 
     fn len(&self) -> usize {
-        self.0.size().0
+        self.0.statistics().inodes
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        let own = self.0.statistics();
+        Some(Counters {
+            hits: own.hits + own.second_hits,
+            misses: own.inserted,
+            locks: own.lookup_locks + own.insert_locks + own.evict_locks,
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! What an entrant must be able to do: [`NodeTable`].
+//! What an entrant must be able to do: [`InodeTable`].
 
 use super::course::{Course, Filled};
 use super::memory;
@@ -8,7 +8,7 @@ use super::mix::Keys;
 ///
 /// An inode has its key and a private part of 8 bytes, [`part_of`] the key; it is
 /// handed out by counted reference.
-pub trait NodeTable: Send + Sync {
+pub trait InodeTable: Send + Sync {
     /// A counted reference to an inode.
     type Inode;
 
@@ -41,7 +41,7 @@ pub trait NodeTable: Send + Sync {
     }
 }
 
-/// What [`NodeTable::iget`] found.
+/// What [`InodeTable::iget`] found.
 #[derive(Debug)]
 pub enum Got<I> {
     /// The inode was there.
@@ -85,7 +85,7 @@ pub struct Entrant {
 
 impl Entrant {
     /// `make` makes an empty table. Its argument is how many inodes it may keep.
-    pub fn new<T: NodeTable + 'static>(
+    pub fn new<T: InodeTable + 'static>(
         name: &'static str,
         make: impl Fn(u64) -> T + Clone + 'static,
     ) -> Entrant {

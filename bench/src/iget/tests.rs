@@ -13,7 +13,7 @@ struct Plain {
     wrong_part: bool,
 }
 
-impl NodeTable for Plain {
+impl InodeTable for Plain {
     type Inode = (u64, u64);
 
     fn iget(&self, key: u64) -> Got<Self::Inode> {

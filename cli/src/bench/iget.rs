@@ -101,8 +101,9 @@ fn benchmark(args: &Args, how: &How) -> Result<Iget, Failure> {
     let least = Iget::least_inodes(&iget.threads);
     if iget.inodes < least {
         return Err(Failure::error(format_args!(
-            "iget: {} inodes are too few for so many threads; take at least {least}",
-            iget.inodes
+            "iget: {} inodes are too few for {} threads; take at least {least}",
+            iget.inodes,
+            iget.threads[iget.threads.len() - 1]
         )));
     }
     Ok(iget)
