@@ -51,7 +51,7 @@ pub fn plot(samples: &[Sample], budget: u64) -> String {
     const LEFT: f64 = 56.0;
     const BOTTOM: f64 = 40.0;
     const TOP: f64 = 28.0;
-    const RIGHT: f64 = 16.0;
+    const RIGHT: f64 = 44.0;
 
     let last = samples.last().map_or(1, |sample| sample.keys.max(1)) as f64;
     let most = samples.iter().map(|sample| sample.kib).max().unwrap_or(1) as f64 / 1024.0;
