@@ -63,6 +63,8 @@ pub struct Iget {
     pub mixes: Vec<Mix>,
     /// Whose tables; ours first.
     pub entrants: Vec<Entrant>,
+    /// Whether the peers were given our hash: only for the report.
+    pub fast_hash: bool,
 }
 
 impl Iget {
@@ -83,6 +85,7 @@ impl Iget {
             rounds: Self::ROUNDS,
             mixes: Mix::ALL.to_vec(),
             entrants,
+            fast_hash: false,
         }
     }
 

@@ -87,12 +87,14 @@ fn the_tables_name_the_loads_and_what_an_inode_takes() {
         "--rounds=1",
         "--threads=1",
         "--inodes=10000",
-        "--only=ours,btreemap",
+        "--only=ours,btreemap,rwlock-hashmap",
+        "--fast-hash",
         "--mix=hit,stream",
     ]));
     assert_eq!((ended.code, &*ended.err), (Some(0), ""));
     let says = |text: &str| assert!(ended.out.contains(text), "no `{text}` in\n{}", ended.out);
     says("10,000 cached");
+    says("hash tables of others have our hash");
     says("hit: random cached inodes");
     says("stream: all new");
     says("Resident bytes per cached inode, of 10,000:");

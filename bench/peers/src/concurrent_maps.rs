@@ -5,12 +5,13 @@ use std::sync::Arc;
 use rcuwalk_bench::iget::{Got, InodeTable, LocksPer};
 
 use crate::Inode;
+use crate::hash::Hashes;
 
 /// Shards, each a map behind a reader-writer lock.
 #[derive(Default)]
-pub(crate) struct DashTable(dashmap::DashMap<u64, Arc<Inode>>);
+pub(crate) struct DashTable<S: Hashes>(dashmap::DashMap<u64, Arc<Inode>, S>);
 
-impl InodeTable for DashTable {
+impl<S: Hashes> InodeTable for DashTable<S> {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
@@ -48,9 +49,9 @@ impl InodeTable for DashTable {
 
 /// Open addressing, without locks.
 #[derive(Default)]
-pub(crate) struct PapayaTable(papaya::HashMap<u64, Arc<Inode>>);
+pub(crate) struct PapayaTable<S: Hashes>(papaya::HashMap<u64, Arc<Inode>, S>);
 
-impl InodeTable for PapayaTable {
+impl<S: Hashes> InodeTable for PapayaTable<S> {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
@@ -86,9 +87,9 @@ impl InodeTable for PapayaTable {
 
 /// Buckets of 32 entries, each behind a reader-writer lock.
 #[derive(Default)]
-pub(crate) struct SccTable(scc::HashMap<u64, Arc<Inode>>);
+pub(crate) struct SccTable<S: Hashes>(scc::HashMap<u64, Arc<Inode>, S>);
 
-impl InodeTable for SccTable {
+impl<S: Hashes> InodeTable for SccTable<S> {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
@@ -126,9 +127,9 @@ impl InodeTable for SccTable {
 
 /// The same with lookups under epochs instead of the lock.
 #[derive(Default)]
-pub(crate) struct SccIndex(scc::HashIndex<u64, Arc<Inode>>);
+pub(crate) struct SccIndex<S: Hashes>(scc::HashIndex<u64, Arc<Inode>, S>);
 
-impl InodeTable for SccIndex {
+impl<S: Hashes> InodeTable for SccIndex<S> {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {

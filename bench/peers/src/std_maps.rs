@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, RwLock};
 use rcuwalk_bench::iget::{Got, InodeTable, LocksPer};
 
 use crate::Inode;
+use crate::hash::Hashes;
 
-type Map = HashMap<u64, Arc<Inode>>;
+type Map<S> = HashMap<u64, Arc<Inode>, S>;
 
 /// Inserts unless somebody was faster.
-fn insert(map: &mut Map, inode: Arc<Inode>, key: u64) -> Got<Arc<Inode>> {
+fn insert<S: Hashes>(map: &mut Map<S>, inode: Arc<Inode>, key: u64) -> Got<Arc<Inode>> {
     match map.entry(key) {
         Entry::Occupied(entry) => Got::Cached(entry.get().clone()),
         Entry::Vacant(entry) => Got::New(entry.insert(inode).clone()),
@@ -19,9 +20,9 @@ fn insert(map: &mut Map, inode: Arc<Inode>, key: u64) -> Got<Arc<Inode>> {
 }
 
 #[derive(Default)]
-pub(crate) struct MutexTable(Mutex<Map>);
+pub(crate) struct MutexTable<S>(Mutex<Map<S>>);
 
-impl InodeTable for MutexTable {
+impl<S: Hashes> InodeTable for MutexTable<S> {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
@@ -56,9 +57,9 @@ impl InodeTable for MutexTable {
 }
 
 #[derive(Default)]
-pub(crate) struct RwLockTable(RwLock<Map>);
+pub(crate) struct RwLockTable<S>(RwLock<Map<S>>);
 
-impl InodeTable for RwLockTable {
+impl<S: Hashes> InodeTable for RwLockTable<S> {
     type Inode = Arc<Inode>;
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {

@@ -21,6 +21,8 @@ pub struct Report {
     pub bench: &'static str,
     /// How many inodes were cached.
     pub inodes: u64,
+    /// Whether the hash tables had our hash instead of their default one.
+    pub fast_hash: bool,
     /// How many rounds the medians are of.
     pub rounds: usize,
     /// All inodes were those asked for; there is no report otherwise.
@@ -104,6 +106,7 @@ impl Report {
         Self {
             bench: "iget",
             inodes: iget.inodes,
+            fast_hash: iget.fast_hash,
             rounds: iget.rounds,
             verified: true,
             rows: rows.collect(),
@@ -142,8 +145,14 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "iget: get an inode by number, look at it, put it; {} cached; every one checked\n{}",
+            "iget: get an inode by number, look at it, put it; {} cached; every one checked\n\
+             hash tables of others have {}\n{}",
             crate::text::grouped(self.inodes),
+            if self.fast_hash {
+                "our hash"
+            } else {
+                "their default hasher, SipHash; --fast-hash gives them ours"
+            },
             self.machine
         )?;
         for mix in Mix::ALL {

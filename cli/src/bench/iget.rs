@@ -25,6 +25,9 @@ pub(super) struct Args {
     /// Measure only these loads; with commas between
     #[arg(long, value_name = "MIXES", value_delimiter = ',')]
     mix: Vec<MixArg>,
+    /// Give all hash tables our fast hash, instead of the hasher that each has by default
+    #[arg(long)]
+    fast_hash: bool,
     /// Fill this contender's table, print the bytes that each inode takes, and end:
     /// what this command starts itself with.
     #[arg(long, hide = true, value_name = "NAME")]
@@ -77,7 +80,13 @@ pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure
 }
 
 fn benchmark(args: &Args, how: &How) -> Result<Iget, Failure> {
-    let mut iget = Iget::new(rcuwalk_bench_peers::all());
+    let peers = if args.fast_hash {
+        rcuwalk_bench_peers::all_with_fast_hash()
+    } else {
+        rcuwalk_bench_peers::all()
+    };
+    let mut iget = Iget::new(peers);
+    iget.fast_hash = args.fast_hash;
     for name in &args.only {
         if !iget.entrants.iter().any(|one| one.name() == name) {
             return Err(unknown(name, &iget.entrants));
