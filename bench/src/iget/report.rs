@@ -207,7 +207,8 @@ impl Report {
             for row in rows.iter().filter(|row| row.contender == one.contender) {
                 let ratio = row.ratio_to_btreemap;
                 let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.1}x"));
-                let spread = format!("±{:.0}%", row.spread * 50.0);
+                // Half of what lies between the fastest and the slowest round.
+                let spread = format!("±{:.0}%", (row.spread * 50.0).min(999.0));
                 write!(f, "{:>8.1}{spread:>5}{ratio:>7}", row.mops)?;
             }
             match one.locks_per_op {

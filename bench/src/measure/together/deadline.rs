@@ -87,7 +87,7 @@ fn sum(all: &[Done], own_cores: bool) -> ToDeadline {
     }
     let rate = all.iter().map(|done| {
         // A thread that hardly ran says little; it shall not say that it was fast.
-        let others = done.waited.unwrap_or_default().min(done.time / 2);
+        let others = done.waited.unwrap_or_default().min(done.time / 10 * 9);
         done.ops as f64 / (done.time - others).as_secs_f64()
     });
     let waited: Option<Duration> = all.iter().map(|done| done.waited).sum();
