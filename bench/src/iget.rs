@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 pub(crate) use course::allowed;
-pub use memory::{Memory, resident_bytes};
+pub use memory::{InodeBytes, Memory, resident_bytes};
 pub use mix::Mix;
 pub use ours::{OursTable, schemes};
 pub use report::{Report, Row};

@@ -64,6 +64,7 @@ fn json_has_a_row_per_contender_load_and_thread_count() {
                 > 0.0
         );
     }
+    assert!(report["memory"]["ours_from_allocator"].as_f64().unwrap() > 16.0);
     assert_eq!(rows.len(), (ALWAYS.len() + peers.len()) * MIXES.len() * 2);
     // What the schemes are about: locks of a hit, and of a miss.
     let locks = |contender, mix| row(contender, mix, 1)["locks_per_op"].as_f64().unwrap();

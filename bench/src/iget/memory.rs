@@ -19,21 +19,39 @@ pub struct Memory {
     pub inodes: u64,
     /// Resident bytes for each: key, private part, counts, lists and table.
     pub bytes_per_inode: BTreeMap<&'static str, f64>,
+    /// What ours has from its allocator for each: the object and the heads of the table,
+    /// without pages that are part empty.
+    pub ours_from_allocator: Option<f64>,
+}
+
+/// What one inode takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InodeBytes {
+    /// By how much the process grew.
+    pub resident: f64,
+    /// What an allocator of the table's own gave out, if there is one.
+    pub allocated: Option<f64>,
 }
 
 pub(super) fn bytes_per_inode<T: InodeTable>(
     inodes: u64,
     make: impl Fn(u64) -> T,
-) -> io::Result<f64> {
+) -> io::Result<InodeBytes> {
     let before = resident_bytes()?;
     // As for the hits: nothing of it is to be evicted.
     let table = make(2 * inodes);
+    let allocated_before = table.allocated();
     for key in 0..inodes {
         table.iget(key);
     }
     let after = resident_bytes()?;
     assert_eq!(table.len() as u64, inodes, "each is kept");
-    Ok(after.saturating_sub(before) as f64 / inodes as f64)
+    let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / inodes as f64;
+    let allocated = allocated_before.zip(table.allocated());
+    Ok(InodeBytes {
+        resident: each(before, after),
+        allocated: allocated.map(|(before, after)| each(before, after)),
+    })
 }
 
 /// How much memory of its own this process has, without files it has mapped.

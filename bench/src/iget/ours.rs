@@ -72,6 +72,11 @@ impl InodeTable for OursTable {
         self.0.statistics().inodes
     }
 
+    fn allocated(&self) -> Option<u64> {
+        let all = rcuwalk_sync::memory::statistics();
+        Some((all.objects + all.heads) as u64)
+    }
+
     fn counters(&self) -> Option<Counters> {
         let own = self.0.statistics();
         Some(Counters {

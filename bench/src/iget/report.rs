@@ -234,6 +234,10 @@ impl fmt::Display for Memory {
             }
             line += &item;
         }
-        writeln!(f, "{line}")
+        writeln!(f, "{line}")?;
+        match self.ours_from_allocator {
+            Some(bytes) => writeln!(f, "Ours has {bytes:.0} of these from its allocator."),
+            None => Ok(()),
+        }
     }
 }

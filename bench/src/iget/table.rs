@@ -1,7 +1,7 @@
 //! What an entrant must be able to do: [`InodeTable`].
 
 use super::course::{Course, Filled};
-use super::memory;
+use super::memory::{self, InodeBytes};
 use super::mix::Keys;
 
 /// A table of inodes by number, as a file server keeps it.
@@ -32,6 +32,12 @@ pub trait InodeTable: Send + Sync {
 
     /// What it has counted itself, if it does.
     fn counters(&self) -> Option<Counters> {
+        None
+    }
+
+    /// The bytes that its own allocator has given out, if it has one: those of this
+    /// whole process.
+    fn allocated(&self) -> Option<u64> {
         None
     }
 
@@ -80,7 +86,7 @@ pub fn part_of(key: u64) -> u64 {
 pub struct Entrant {
     pub(super) name: &'static str,
     start: Box<dyn Fn(Keys) -> Box<dyn Course>>,
-    memory: Box<dyn Fn(u64) -> std::io::Result<f64>>,
+    memory: Box<dyn Fn(u64) -> std::io::Result<InodeBytes>>,
 }
 
 impl Entrant {
@@ -106,13 +112,12 @@ impl Entrant {
         (self.start)(keys)
     }
 
-    /// The bytes that this process grows by for each of so many inodes. Right only in
-    /// a process that has just started: what was freed before would be used again.
+    /// What each of so many inodes takes. Right only in a process that has just started: what was freed before would be used again.
     ///
     /// # Errors
     ///
     /// If the kernel does not say how large the process is.
-    pub fn bytes_per_inode(&self, inodes: u64) -> std::io::Result<f64> {
+    pub fn bytes_per_inode(&self, inodes: u64) -> std::io::Result<InodeBytes> {
         (self.memory)(inodes)
     }
 }

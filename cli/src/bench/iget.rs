@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use clap::{ValueEnum, value_parser};
-use rcuwalk_bench::iget::{Entrant, Iget, IgetError, Memory, Mix};
+use rcuwalk_bench::iget::{Entrant, Iget, IgetError, InodeBytes, Memory, Mix};
 
 use super::{How, progress_bar};
 use crate::failure::Failure;
@@ -62,7 +62,11 @@ pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure
         let entrant = iget.entrants.iter().find(|one| one.name() == name);
         let entrant = entrant.ok_or_else(|| unknown(name, &iget.entrants))?;
         let bytes = entrant.bytes_per_inode(iget.inodes);
-        return Ok(format!("{}\n", bytes.map_err(Failure::error)?));
+        let bytes = bytes.map_err(Failure::error)?;
+        return Ok(match bytes.allocated {
+            Some(allocated) => format!("{} {allocated}\n", bytes.resident),
+            None => format!("{}\n", bytes.resident),
+        });
     }
 
     let bar = progress_bar("iget");
@@ -138,12 +142,16 @@ fn memory(iget: &Iget, stop: &Stop) -> Result<Memory, Failure> {
         stop.check()?;
         let bytes = bytes
             .map_err(|err| Failure::error(format_args!("iget: cannot measure memory: {err}")))?;
-        memory.bytes_per_inode.insert(entrant.name(), bytes);
+        let resident = hundredths(bytes.resident);
+        memory.bytes_per_inode.insert(entrant.name(), resident);
+        // The schemes are one code.
+        let allocated = bytes.allocated.map(hundredths);
+        memory.ours_from_allocator = memory.ours_from_allocator.or(allocated);
     }
     Ok(memory)
 }
 
-fn bytes_per_inode(name: &str, inodes: u64, stop: &Stop) -> io::Result<f64> {
+fn bytes_per_inode(name: &str, inodes: u64, stop: &Stop) -> io::Result<InodeBytes> {
     let child = Command::new(std::env::current_exe()?)
         .args(["bench", "iget", "--bytes-per-inode-of", name])
         .arg(format!("--inodes={inodes}"))
@@ -152,13 +160,24 @@ fn bytes_per_inode(name: &str, inodes: u64, stop: &Stop) -> io::Result<f64> {
         .spawn()?;
     let output = unless_stopped(child, stop)?.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let bytes: Result<f64, _> = text.trim().parse();
-    bytes.map_err(|_| {
-        io::Error::other(format!(
-            "the process for {name} ended with {}",
-            output.status
-        ))
-    })
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    match (numbers.next(), numbers.next().transpose()) {
+        (Some(Ok(resident)), Ok(allocated)) => Ok(InodeBytes {
+            resident,
+            allocated,
+        }),
+        _ => {
+            let how = output.status;
+            Err(io::Error::other(format!(
+                "the process for {name} ended with {how}"
+            )))
+        }
+    }
+}
+
+/// More digits would only look precise.
+fn hundredths(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
 }
 
 /// Waits for the process, or ends it when we are to stop ourselves.
