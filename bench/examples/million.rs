@@ -45,10 +45,13 @@ impl Key for Ino {
 
 fn inodes(count: u64) -> Result<(), Box<dyn Error>> {
     let before = resident()?;
-    let cache: InodeCache<Ino, u64> = InodeCache::new(2 * count as usize, 1 << 40, |_| 0);
+    let cache: InodeCache<Ino, u64> = InodeCache::builder()
+        .inodes((2 * count) as usize)
+        .bytes(1 << 40)
+        .build();
     let began = Instant::now();
     for ino in 0..count {
-        if let IgetOf::New(new) = cache.iget(Ino(ino)) {
+        if let IgetOf::New(new) = cache.iget(Ino(ino))? {
             new.init(ino);
         }
     }
@@ -56,7 +59,7 @@ fn inodes(count: u64) -> Result<(), Box<dyn Error>> {
     memory(before, count)?;
     at_random("hits", |random| {
         let ino = random % count;
-        match cache.iget(Ino(ino)) {
+        match cache.iget(Ino(ino)).expect("nobody creates") {
             IgetOf::Cached(inode) => **inode,
             IgetOf::New(_) => unreachable!("all of them are cached"),
         }
@@ -66,11 +69,14 @@ fn inodes(count: u64) -> Result<(), Box<dyn Error>> {
 
 fn stream(budget: u64) -> Result<(), Box<dyn Error>> {
     let before = resident()?;
-    let cache: InodeCache<Ino, u64> = InodeCache::new(budget as usize, 1 << 40, |_| 0);
+    let cache: InodeCache<Ino, u64> = InodeCache::builder()
+        .inodes((budget) as usize)
+        .bytes(1 << 40)
+        .build();
     for lap in 0..10 {
         let began = Instant::now();
         for ino in lap * budget..(lap + 1) * budget {
-            if let IgetOf::New(new) = cache.iget(Ino(ino)) {
+            if let IgetOf::New(new) = cache.iget(Ino(ino))? {
                 new.init(ino);
             }
         }
@@ -144,7 +150,7 @@ impl FileSystem for MadeUp {
 }
 
 fn inode(sb: &SuperBlock, ino: u64, kind: FileType) -> InodeRef {
-    match sb.iget(InodeKey::new(ino)) {
+    match sb.iget(InodeKey::new(ino)).expect("nobody creates") {
         Iget::Cached(inode) => inode,
         Iget::New(new) => new.init(InodeFill::new(Attr::new(ino, kind, 0o755))),
     }

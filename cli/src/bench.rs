@@ -1,4 +1,6 @@
-//! `rcuwalk bench`: the workloads, the kernel against ours.
+//! `rcuwalk bench`: the workloads; the kernel and the peers against ours.
+
+mod iget;
 
 mod walktrees;
 
@@ -16,11 +18,11 @@ use crate::failure::{Failure, print};
 use crate::limits::raise_descriptor_limit;
 use crate::signals::Stop;
 
-/// Measure rcuwalk against the kernel
+/// Measure rcuwalk against the kernel, and against the tables of others
 ///
-/// Kernel and rcuwalk get the same tree and the same paths, take turns in one run,
-/// and are compared by the medians of the rounds. Without a BENCHMARK, all of them
-/// run, which takes less than a minute.
+/// Contenders get the same work, take turns in one run, and are compared by the
+/// medians of the rounds. Without a BENCHMARK, all of them run, which takes two to
+/// three minutes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -35,14 +37,18 @@ struct How {
     /// Print one JSON document, and nothing else, on standard output
     #[arg(long, global = true)]
     json: bool,
-    /// Measure with one thread and with N [default: the number of cores]; walktrees: with N
-    /// [default: one per tree]
+    /// Measure with one thread and with up to N [default: the number of cores; iget: 20];
+    /// walktrees: with N [default: one per tree]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// How many rounds to take the median of [default: 25; walktrees: 5]
+    /// How many rounds to take the median of [default: 25; iget: 7; walktrees: 5]
     #[arg(long, global = true, value_name = "N",
           value_parser = value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
+    /// How many inodes are cached [default: iget: 1000000; walktrees: a quarter of the
+    /// trees]
+    #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 30))]
+    inodes: Option<u64>,
 }
 
 impl How {
@@ -67,6 +73,7 @@ impl How {
 )]
 enum Benchmark {
     Access(AccessArgs),
+    Iget(iget::Args),
     Walktrees(walktrees::Args),
 }
 
@@ -97,16 +104,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     raise_descriptor_limit();
     let how = &args.how;
     let text = match &args.benchmark {
+        Some(Benchmark::Access(_)) if how.inodes.is_some() => {
+            return Err(Failure::error(
+                "access: there are no --inodes; they are for iget and walktrees",
+            ));
+        }
         Some(Benchmark::Access(access)) => run_access(access, how, &stop)?,
+        Some(Benchmark::Iget(iget)) => iget::run(iget, how, &stop)?,
         Some(Benchmark::Walktrees(walktrees)) => walktrees::run(walktrees, how, &stop)?,
         None => {
             let access = run_access(&AccessArgs::default(), how, &stop)?;
+            let iget = iget::run(&iget::Args::default(), how, &stop)?;
             let walktrees = walktrees::run(&walktrees::Args::default(), how, &stop)?;
             // One benchmark is its document; all of them are a list.
             if how.json {
-                format!("[{access},{walktrees}]")
+                format!("[{access},{iget},{walktrees}]")
             } else {
-                format!("{access}\n{walktrees}")
+                format!("{access}\n{iget}\n{walktrees}")
             }
         }
     };

@@ -60,13 +60,16 @@ fn without_a_benchmark_all_of_them_run() {
         "--json",
         "--rounds=1",
         "--threads=1",
+        "--inodes=10000",
     ]));
     assert_eq!((ended.code, &*ended.err), (Some(0), ""));
     let all: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(all[0]["bench"], "access");
     assert_eq!(all[0]["rows"].as_array().unwrap().len(), 3);
-    assert_eq!(all[1]["bench"], "walktrees");
-    assert_eq!(all[1]["rows"].as_array().unwrap().len(), 3);
+    assert_eq!(all[1]["bench"], "iget");
+    assert_eq!(all[2]["bench"], "walktrees");
+    assert_eq!(all[2]["rows"].as_array().unwrap().len(), 3);
+    assert_eq!(all.as_array().unwrap().len(), 3);
 }
 
 /// Three trees of two directories of a hundred files, and a cache of fifty inodes.

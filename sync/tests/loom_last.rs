@@ -50,6 +50,8 @@ fn insert(table: &Table, hash: u64, value: u32) -> Ref<Item> {
         probe: Probe::new(value),
         note: AtomicU32::new(0),
     };
+    // Loom takes what a value is made with for known to all; what is stored is not.
+    item.note.store(value, Relaxed);
     let bucket = table.lock(hash);
     bucket.insert_new(Spare::new(), item, Flag::NONE, place).0
 }
@@ -64,13 +66,13 @@ fn an_object_is_born_whole() {
             move || {
                 let guard = rcu::read_lock();
                 let found = table.find(0, &guard, |item| item.hash == 0);
-                found.map(|item| item.probe.read())
+                found.map(|item| (item.probe.read(), item.note.load(Relaxed)))
             }
         });
         insert(&table, 0, 7);
         reader.join().unwrap()
     });
-    assert_eq!(seen, [None, Some(7)].into(), "RCU-1");
+    assert_eq!(seen, [None, Some((7, 7))].into(), "RCU-1");
 }
 
 /// RCU-3: of two who drop the last references but the cache's, one is told.
@@ -116,22 +118,24 @@ fn who_waits_for_the_dead_wakes() {
         // The table's reference and ours: `bury` takes both.
         let item = insert(&table, 0, 7);
         assert!(item.kill_if_count_is(2), "RCU-3");
+        let written_back = Arc::new(AtomicU32::new(0));
         let waiter = spawn({
-            let table = table.clone();
+            let (table, written_back) = (table.clone(), written_back.clone());
             move || {
                 let guard = rcu::read_lock();
                 let found = table.find(0, &guard, |item| item.hash == 0)?;
                 let dying = found.dying();
                 drop(guard);
                 dying?.wait_until_unhashed();
-                Some(table.lock(0).find(|item| item.hash == 0).is_none())
+                let seen = written_back.load(Relaxed);
+                Some((seen, table.lock(0).find(|item| item.hash == 0).is_none()))
             }
         });
-        item.note.store(1, Relaxed);
+        written_back.store(1, Relaxed);
         table.bury(vec![item]);
         waiter.join().unwrap()
     });
-    assert_eq!(seen, [None, Some(true)].into(), "RCU-1");
+    assert_eq!(seen, [None, Some((1, true))].into(), "RCU-1");
 }
 
 /// RCU-1: a miss that says that it proves something does, also while the table grows.

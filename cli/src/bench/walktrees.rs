@@ -17,10 +17,6 @@ use crate::signals::Stop;
 pub(super) struct Args {
     #[command(flatten)]
     synthetic: Synthetic,
-    /// How many inodes, and names, to keep cached [default: a quarter of all, and 4
-    /// million at the most]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
-    inodes: Option<u64>,
 }
 
 /// What the computed trees look like.
@@ -53,7 +49,7 @@ pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure
     let threads = how.threads.map(u64::from);
     let mut walktrees = WalkTrees::of(args.synthetic.shape(threads));
     walktrees.threads = threads.unwrap_or(walktrees.threads);
-    walktrees.inodes = args.inodes.unwrap_or(walktrees.inodes);
+    walktrees.inodes = how.inodes.unwrap_or(walktrees.inodes);
     walktrees.rounds = how.rounds_or(WalkTrees::ROUNDS);
 
     let bar = progress_bar("walktrees");
