@@ -82,7 +82,7 @@ impl WalkTrees {
     };
 
     /// The most inodes that are cached unless told otherwise: with their names, some
-    /// 1.6 GB.
+    /// 1.8 GB.
     pub const MOST_INODES: u64 = 4_000_000;
 
     /// A thread per tree, and a cache of a quarter of the trees.
