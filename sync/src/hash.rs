@@ -183,8 +183,13 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         {
             let guard = crate::rcu::read_lock();
             let view = self.view(&guard);
+            let head_of = |object: &Ref<T>| &view.heads[grow::index(object.hash(), view.mask)];
             for object in &dead {
-                crate::hint::prefetch(&view.heads[grow::index(object.hash(), view.mask)]);
+                crate::hint::prefetch(head_of(object));
+            }
+            // Then what stands before them on their chains: newer than they, and thus first.
+            for object in &dead {
+                crate::hint::prefetch(head_of(object).load(Relaxed));
             }
         }
         let buried = dead.into_iter().filter_map(|object| {
