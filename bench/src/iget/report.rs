@@ -84,14 +84,14 @@ impl Report {
                 ..
             } = *cell;
             let ratio_to =
-                |other: Option<&Summary>| other.map(|other| hundredths(other.ratio_to(summary)));
+                |other: Option<&Summary>| other.map(|other| digits(other.ratio_to(summary)));
             Row {
                 contender,
                 mix,
                 threads,
-                mops: hundredths(1e3 / summary.median()),
-                min: hundredths(1e3 / summary.max()),
-                max: hundredths(1e3 / summary.min()),
+                mops: digits(1e3 / summary.median()),
+                min: digits(1e3 / summary.max()),
+                max: digits(1e3 / summary.min()),
                 spread: hundredths(summary.spread()),
                 ratio_to_btreemap: ratio_to(of(REFERENCE, mix, threads)),
                 ratio_to_one_thread: ratio_to(of(contender, mix, 1)),
@@ -131,7 +131,16 @@ impl Cell {
     }
 }
 
-/// More digits would only look precise.
+/// Four digits: more would only look precise, and a slow machine's rates are not 0.
+fn digits(value: f64) -> f64 {
+    let scale = 10_f64.powf(3.0 - value.abs().log10().floor());
+    if scale.is_finite() {
+        (value * scale).round() / scale
+    } else {
+        value
+    }
+}
+
 fn hundredths(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
@@ -238,6 +247,24 @@ impl fmt::Display for Memory {
         match self.ours_from_allocator {
             Some(bytes) => writeln!(f, "Ours has {bytes:.0} of these from its allocator."),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_keep_their_leading_digits() {
+        let cases = [
+            (17.234567, 17.23),
+            (0.000123456, 0.0001235),
+            (1.0, 1.0),
+            (0.0, 0.0),
+        ];
+        for (value, kept) in cases {
+            assert!((digits(value) - kept).abs() < 1e-12, "{value}");
         }
     }
 }
