@@ -1,6 +1,6 @@
 //! Memory straight from the kernel, on huge pages where there is much of it.
 //!
-//! Lookups at random among a million objects wait for memory, and a third of that
+//! Lookups at random among a million objects wait for memory, and a fifth of that
 //! wait is for the page tables: an object and the head that leads to it are on two
 //! pages of their own each time. On pages of 2 MiB the page tables fit the caches.
 //!

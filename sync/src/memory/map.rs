@@ -9,6 +9,10 @@ pub(crate) const HUGE: usize = 2 << 20;
 /// What the kernel is told of some mapped memory. None of it changes what a program
 /// sees, but for `Forget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    any(miri, loom, rcuwalk_system_alloc),
+    expect(dead_code, reason = "there are no pages then, only arrays of heads")
+)]
 pub(crate) enum Advice {
     /// Huge pages: all of one is resident once a byte of it is.
     Huge,
