@@ -13,7 +13,7 @@ use crate::steps::{Step, Steps};
 use crate::workspace::Workspace;
 use crate::{ids, layers};
 
-const STEPS: [(&str, Step); 10] = [
+const STEPS: [(&str, Step); 11] = [
     ("fmt", |root, _| cargo(root, "fmt --all --check")),
     ("clippy", |root, _| {
         cargo(root, "clippy --workspace --all-targets -- -D warnings")
@@ -31,6 +31,7 @@ const STEPS: [(&str, Step); 10] = [
     }),
     ("examples", |root, _| examples(root)),
     ("loom", |root, _| heavy::loom(root, Depth::Short)),
+    ("shuttle", |root, _| heavy::shuttle(root, Depth::Short)),
     ("asan", |root, skips| heavy::asan(root, Depth::Short, skips)),
 ];
 

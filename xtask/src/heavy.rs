@@ -1,5 +1,5 @@
-//! The checks that take a machine's time: loom, AddressSanitizer, Miri, and the
-//! deep run that is all of them, and the ordinary tests, with larger numbers.
+//! The checks that take a machine's time: loom, shuttle, AddressSanitizer, Miri, and
+//! the deep run that is all of them, and the ordinary tests, with larger numbers.
 //!
 //! Each has a target directory of its own. They build everything with other
 //! flags, and in a shared directory each would throw the others' work away.
@@ -30,8 +30,9 @@ const ASAN_CRATES: [(&str, &str); 3] = [
 
 /// All of it at [`Depth::Deep`]. What is missing here is skipped and reported.
 pub(crate) fn deep(root: &Path) -> Result<Done> {
-    let steps: [(&str, Step); 5] = [
+    let steps: [(&str, Step); 6] = [
         ("loom", |root, _| loom(root, Depth::Deep)),
+        ("shuttle", |root, _| shuttle(root, Depth::Deep)),
         ("miri", |root, _| miri(root)),
         ("asan", |root, skips| asan(root, Depth::Deep, skips)),
         ("conformance", conformance),
@@ -68,6 +69,30 @@ pub(crate) fn loom(root: &Path, depth: Depth) -> Result<Done> {
             "loom*",
         ])
         .arg("--target-dir", target_dir(root, "loom"))
+        .run()
+}
+
+/// Model-checks `vfs/tests/shuttle*`.
+pub(crate) fn shuttle(root: &Path, depth: Depth) -> Result<Done> {
+    // Of each scheduler and model. It chooses them at random: what is seldom comes
+    // about in the deep run.
+    let schedules = match depth {
+        Depth::Short => "3000",
+        Depth::Deep => "100000",
+    };
+    Cmd::cargo(root)
+        .rustflags("--cfg shuttle")
+        .env(
+            "RCUWALK_SHUTTLE_ITERATIONS",
+            set_or("RCUWALK_SHUTTLE_ITERATIONS", schedules),
+        )
+        // As for loom; and with the lock order checked.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+        .args(["test", "--release", "--package", "rcuwalk"])
+        .args(["--test", "shuttle*"])
+        .arg("--target-dir", target_dir(root, "shuttle"))
         .run()
 }
 
@@ -154,8 +179,8 @@ fn undated_nightly(listed: &str) -> Option<&str> {
     (!host.starts_with(|c: char| c.is_ascii_digit())).then_some(host)
 }
 
-/// The names of the test targets in `dir`, but not loom's: without loom they
-/// are empty.
+/// The names of the test targets in `dir`, but not the model checkers': without
+/// those they are empty.
 fn integration_tests(dir: &Path) -> Result<Vec<String>> {
     let mut tests = Vec::new();
     for name in names_in(dir)? {
@@ -166,7 +191,11 @@ fn integration_tests(dir: &Path) -> Result<Vec<String>> {
         };
         tests.extend(
             target
-                .filter(|target| !target.starts_with("loom"))
+                .filter(|target| {
+                    !["loom", "shuttle"]
+                        .iter()
+                        .any(|model| target.starts_with(model))
+                })
                 .map(String::from),
         );
     }

@@ -8,7 +8,7 @@
 //! | `ci.rs`        | the steps that every change must pass, in order      |
 //! | `layers.rs`    | which crate may use which                            |
 //! | `ids.rs`       | how invariants, their homes and their tests are tied |
-//! | `heavy.rs`     | loom, ASan, Miri and the deep runs                   |
+//! | `heavy.rs`     | loom, shuttle, ASan, Miri and the deep runs          |
 //! | `steps.rs`     | how a list of steps is run and reported              |
 //! | `skips.rs`     | how a skipped test is noticed                        |
 //! | `workspace.rs` | the workspace's manifests, read                      |
@@ -43,11 +43,13 @@ Single checks:
   layers         no crate uses what its layer may not use
   ids            every invariant has a home and a test; every cited id exists
   loom [--deep]  rcuwalk-sync under the loom model checker
+  shuttle [--deep]
+                 rcuwalk under the shuttle model checker
   asan           sync, vfs and memfs under AddressSanitizer (nightly)
   miri           rcuwalk-sync's unit tests under Miri (nightly)
 
 Once in a while:
-  deep           loom --deep, miri, asan, conformance and stress, all longer
+  deep           loom and shuttle --deep, miri, asan, conformance and stress, all longer
 
   help           this text
 ";
@@ -71,6 +73,8 @@ fn dispatch(args: &[&str], root: &Path) -> Result<Done> {
         ["ids"] => ids::run(root),
         ["loom"] => heavy::loom(root, Depth::Short),
         ["loom", "--deep"] => heavy::loom(root, Depth::Deep),
+        ["shuttle"] => heavy::shuttle(root, Depth::Short),
+        ["shuttle", "--deep"] => heavy::shuttle(root, Depth::Deep),
         ["asan"] => heavy::asan(root, Depth::Short, &Skips::new()),
         ["miri"] => heavy::miri(root),
         ["deep"] => heavy::deep(root),

@@ -23,9 +23,10 @@ use shuttle::{Config, MaxSteps, Runner};
 
 pub(crate) use shuttle::thread::spawn;
 
-/// Times that PCT takes the priority from the thread that has it. Two find most known
-/// bugs of such code; a recheck that goes wrong takes three.
-const PCT_DEPTH: usize = 4;
+/// PCT's depths, a share of its schedules each. One less is how often a thread loses its
+/// priority. Once lets one thread stand still while another does all that it does, which
+/// more would interrupt; most known bugs of such code take two.
+const PCT_DEPTHS: [usize; 3] = [2, 3, 5];
 
 /// A thread that has taken so many steps will take them for ever: no model needs a
 /// tenth.
@@ -60,8 +61,12 @@ pub(crate) fn outcomes_are<T>(
     let (iterations, seed) = (iterations(), seed());
     let run = execution.clone();
     Runner::new(RandomScheduler::new_from_seed(seed, iterations), config()).run(move || run());
-    let pct = PctScheduler::new_from_seed(seed, PCT_DEPTH, iterations);
-    Runner::new(pct, config()).run(move || execution());
+    for depth in PCT_DEPTHS {
+        let share = iterations.div_ceil(PCT_DEPTHS.len());
+        let run = execution.clone();
+        let pct = PctScheduler::new_from_seed(seed, depth, share);
+        Runner::new(pct, config()).run(move || run());
+    }
 
     let counts = counts.lock().unwrap();
     println!("{claim}: {counts:?}");
