@@ -307,10 +307,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         loop {
             let test = |node: &Node<K, P>| *node.key() == key;
             let mut set = Some(|| Ok::<K, Stale>(key.clone()));
-            match self
-                .inner
-                .try_insert(spare, hash, &test, &mut set, CREATING)
-            {
+            match self.inner.try_insert(spare, hash, test, &mut set, CREATING) {
                 Ok(Tried::Inserted(node, unlisted)) => {
                     return Ok(NewInode::new(&self.inner, node, unlisted));
                 }
@@ -339,7 +336,10 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                         return Ok(Iget::Cached(inode));
                     }
                 }
-                Ok(None) | Err(Unsettled) => {
+                nothing @ (Ok(None) | Err(Unsettled)) => {
+                    if nothing.is_err() {
+                        self.inner.counters.get().count(Event::FirstMiss);
+                    }
                     // Allocated before locking: nobody waits for the allocator.
                     return self.inode_insert5(self.alloc_inode(), hash, test, set);
                 }
@@ -410,7 +410,7 @@ impl std::error::Error for InUse {}
 
 impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     /// The first look. Under RCU a miss may prove nothing: the table is changing its
-    /// size.
+    /// size. Then it is not counted; whoever looks again, or does not, counts that.
     #[inline]
     fn find_inode(
         &self,
@@ -425,10 +425,11 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                 Ok(Self::find_inode_locked(&bucket, hash, test))
             }
         };
-        self.counters.get().count(match found {
-            Ok(Some(_)) => Event::Hit,
-            Ok(None) | Err(Unsettled) => Event::FirstMiss,
-        });
+        match found {
+            Ok(Some(_)) => self.counters.get().count(Event::Hit),
+            Ok(None) => self.counters.get().count(Event::FirstMiss),
+            Err(Unsettled) => {}
+        }
         found
     }
 
