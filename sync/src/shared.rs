@@ -466,6 +466,11 @@ impl Snapshot {
     pub fn has(self, flag: Flag) -> bool {
         self.0 & flag.0 != 0
     }
+
+    /// Whether it was on a hash table.
+    pub fn is_hashed(self) -> bool {
+        self.has(Flag::HASHED)
+    }
 }
 
 /// An object whose lock is held. A guard belongs to its thread:

@@ -5,12 +5,11 @@ mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use common::inodes::{
-    Cache, Gate, Log, Node, SCHEMES, a_while, builder, eventually, find_nowait, ino, is_cached,
+    Cache, Gate, Log, Node, SCHEMES, builder, comes_back, eventually, find_nowait, ino, is_cached,
     read,
 };
 use rcuwalk::inode::{IgetOf, Scheme};
@@ -30,14 +29,6 @@ fn with_cache(inodes: usize, hook: impl Fn(&Cache, u64) + Send + Sync + 'static)
             })
             .build()
     })
-}
-
-/// Runs `work` on a thread of its own; a panic here if it does not come back.
-fn comes_back<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
-    let (tell, told) = channel();
-    thread::spawn(move || tell.send(work()));
-    told.recv_timeout(std::time::Duration::from_secs(10))
-        .unwrap_or_else(|_| panic!("never came back: {what}"))
 }
 
 /// INODE-4: whichever way an inode leaves, its hook is called, once, before its key can
@@ -367,68 +358,4 @@ fn a_hook_that_reads_in_is_not_entered_again() {
     });
     assert_eq!(deepest.load(SeqCst), 1, "INODE-4: one hook at a time");
     assert!(cache.size().0 <= 9, "MEM-1: {}", cache.size().0);
-}
-
-/// INODE-4: a cache may be dropped from within its own hook, on any thread; what is left
-/// is seen off.
-#[test]
-fn a_hook_may_drop_its_cache() {
-    for worker in [false, true] {
-        let log = Log::default();
-        let place: Arc<std::sync::Mutex<Option<Arc<Cache>>>> = Arc::default();
-        let hook = {
-            let (place, log) = (place.clone(), log.clone());
-            move |node: &Node| {
-                log.note(node.key().number);
-                let cache = place.lock().unwrap().take();
-                drop(cache);
-            }
-        };
-        let mut cache = builder(Scheme::OURS).inodes(64).on_evict(hook);
-        if worker {
-            cache = cache.worker();
-        }
-        let cache: Arc<Cache> = Arc::new(cache.build());
-        (0..50).for_each(|n| drop(read(&cache, ino(n))));
-        let last = read(&cache, ino(50));
-        last.dont_cache();
-        // Nearly full: the worker is woken, and its hook has the only cache.
-        *place.lock().unwrap() = Some(cache.clone());
-        if worker {
-            (51..64).for_each(|n| drop(read(&cache, ino(n))));
-        }
-        drop(cache);
-        comes_back("INODE-4: a cache dropped in its hook", move || drop(last));
-        eventually("all seen off", || log.len() >= 50);
-        assert!(place.lock().unwrap().is_none());
-    }
-}
-
-/// MEM-1: a worker keeps the cache below its budget ahead of need, sleeps when there is
-/// nothing to do, and ends with the cache.
-#[test]
-fn a_worker_makes_room_ahead() {
-    let evictors: Arc<OnceLock<thread::ThreadId>> = Arc::default();
-    let cache: Cache = {
-        let evictors = evictors.clone();
-        builder(Scheme::OURS)
-            .inodes(1000)
-            .worker()
-            .on_evict(move |_| _ = evictors.set(thread::current().id()))
-            .build()
-    };
-    let mut most = 0;
-    for n in 0..5000 {
-        drop(read(&cache, ino(n)));
-        most = most.max(cache.size().0);
-        if n % 20 == 0 {
-            thread::yield_now();
-        }
-    }
-    assert!(most <= 1020, "MEM-1: {most} of 1000");
-    eventually("MEM-1: a sixteenth is free", || cache.size().0 <= 940);
-    a_while();
-    assert!(cache.size().0 >= 850, "MEM-1: no more than that");
-    assert!(evictors.get().is_some());
-    comes_back("the worker ends with the cache", move || drop(cache));
 }

@@ -313,10 +313,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         loop {
             let test = |node: &Node<K, P>| *node.key() == key;
             let mut set = Some(|| Ok::<K, Stale>(key.clone()));
-            match self
-                .inner
-                .try_insert(spare, hash, &test, &mut set, CREATING)
-            {
+            match self.inner.try_insert(spare, hash, test, &mut set, CREATING) {
                 Ok(Tried::Inserted(node, unlisted)) => {
                     return Ok(NewInode::new(&self.inner, node, unlisted));
                 }
@@ -345,7 +342,10 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                         return Ok(Iget::Cached(inode));
                     }
                 }
-                Ok(None) | Err(Unsettled) => {
+                nothing @ (Ok(None) | Err(Unsettled)) => {
+                    if nothing.is_err() {
+                        self.inner.counters.get().count(Event::FirstMiss);
+                    }
                     // Allocated before locking: nobody waits for the allocator.
                     return self.inode_insert5(self.alloc_inode(), hash, test, set);
                 }
@@ -416,7 +416,7 @@ impl std::error::Error for InUse {}
 
 impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     /// The first look. Under RCU a miss may prove nothing: the table is changing its
-    /// size.
+    /// size. Then it is not counted; whoever looks again, or does not, counts that.
     #[inline]
     fn find_inode(
         &self,
@@ -457,10 +457,12 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                     counters.count(Event::Hit);
                     Self::meet(node)
                 }
-                missed => {
+                Ok(None) => {
                     counters.count(Event::FirstMiss);
-                    return missed.map(|_| None);
+                    return Ok(None);
                 }
+                // Who looks again under the lock counts that.
+                Err(Unsettled) => return Err(Unsettled),
             }
         };
         Ok(Some(met.unless_unhashed()))

@@ -23,9 +23,9 @@ use rcuwalk_sync::{Flag, Shared};
 ///     |      |   |          |
 ///     v      v   v          v
 ///     +--->  Freeing  <-----+         from New and Creating: dropped without `init`;
-///               |                     from Live: the last iput of one that is not to
-///               v                     be cached; from the others: prune, evict_inodes,
-///     off the table, freed by RCU     drop_unused
+///               |                     from Live: unhash, or the last iput of one that
+///               v                     is not to be cached; from the others: prune,
+///     off the table, freed by RCU     evict_inodes, drop_unused
 /// ```
 ///
 /// | state      | in the word                         | a lookup that meets it           |
@@ -35,7 +35,7 @@ use rcuwalk_sync::{Flag, Shared};
 /// | Live       | more references than the cache's    | takes one more                   |
 /// | Referenced | the cache's references only         | takes one                        |
 /// | Unused     | the same, and the shrinker's mark   | takes one, and clears the mark   |
-/// | Freeing    | the dead mark                       | waits until it is gone, looks again |
+/// | Freeing    | the dead mark, or off the table     | waits until it is gone, looks again |
 #[doc(alias(
     "i_state",
     "I_NEW",
@@ -91,7 +91,7 @@ impl Life {
     /// Where this object is, at this moment.
     pub(super) fn of<T>(object: &Shared<T>) -> Life {
         let word = object.snapshot();
-        if word.is_dead() {
+        if word.is_dead() || !word.is_hashed() {
             Life::Freeing
         } else if word.has(NEW) {
             match word.has(CREATING) {

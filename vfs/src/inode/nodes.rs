@@ -110,8 +110,14 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
                 lookups: AtomicU64::new(1),
             });
             let mut bucket = self.lock(id);
-            if bucket.raise().is_none() {
-                bucket.0.insert(known);
+            match bucket.raise() {
+                None => bucket.0.insert(known),
+                Some(()) => {
+                    // Somebody else has made it known. What we made is freed later, and
+                    // is not to hold the inode until then.
+                    drop(bucket);
+                    drop(known.let_go());
+                }
             }
         }
         Entry {

@@ -1,5 +1,6 @@
 //! A thread that makes room ahead of need.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -91,7 +92,9 @@ fn make_room<K: Key, P: Send + Sync + 'static>(bell: &Bell, cache: &Weak<Inner<K
         let Some(cache) = cache.upgrade() else {
             return;
         };
-        cache.prune_ahead();
+        // A panic of `on_evict` has been reported, and what it was called for is gone: the
+        // next call finds other inodes.
+        let _ = catch_unwind(AssertUnwindSafe(|| cache.prune_ahead()));
     }
 }
 
@@ -103,7 +106,7 @@ impl Drop for Worker {
         };
         // The worker itself may drop the cache: in `on_evict`, say.
         if thread.thread().id() != std::thread::current().id() {
-            // A panic of `on_evict` there has been reported by the thread.
+            // A panic of `on_evict`, in the cache's end there, has been reported.
             let _ = thread.join();
         }
     }

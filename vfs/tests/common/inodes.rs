@@ -215,6 +215,17 @@ pub(crate) fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
     }
 }
 
+/// Runs `work` on a thread of its own; a panic here if it does not come back.
+pub(crate) fn comes_back<R: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    let (tell, told) = channel();
+    thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(10))
+        .unwrap_or_else(|_| panic!("never came back: {what}"))
+}
+
 /// Time for what must not happen to happen.
 pub(crate) fn a_while() {
     thread::sleep(Duration::from_millis(10));
