@@ -11,6 +11,7 @@
 //! | [`lock`]         | ranked locks, checked in debug builds                   |
 //! | [`PerThread`]    | counters nobody else writes                             |
 //! | [`model`]        | what loom and shuttle replace                           |
+//! | [`probe`]        | where a tracer can listen                               |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
 //! count only through [`Shared::try_get`], and memory is given back only by
@@ -27,6 +28,7 @@ pub mod lock;
 mod lru;
 pub mod model;
 mod per_thread;
+pub mod probe;
 pub mod rcu;
 mod rcu_ptr;
 mod seq;

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, rcu};
+use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe, rcu};
 
 use super::cache::{Inner, InodeCache};
 use super::life::{CACHED, DONT_CACHE, NEW};
@@ -191,6 +191,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             }
             drop(guard);
             for node in gone {
+                probe::evict(|| node.key().hash());
                 drop(self.unhash(node));
             }
         }
@@ -213,6 +214,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             }
         }
         let _unhash = Unhash(self, node);
+        probe::evict(|| node.key().hash());
         if node.get().is_some() {
             // Whoever had the lock when the inode was killed may be showing it to `test`,
             // which is not to see what the hook does.
