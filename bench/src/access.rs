@@ -32,9 +32,12 @@ use rustix::time::{ClockId, clock_gettime};
 pub use contest::Ours;
 pub use report::{Report, Row, Walks};
 
+pub use crate::progress::Progress;
+
 use crate::kernel::InTree;
 use crate::measure::{Contender, Lap, MeasureError, Rounds, Stopped, Summary, Together};
 use crate::paths::PathList;
+use crate::progress::Steps;
 use crate::tree::TreeSpec;
 use contest::Contest;
 
@@ -102,7 +105,8 @@ impl Access {
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Report, AccessError> {
         let contest = Contest::new(&self.paths, &self.tree, stop)?;
-        let mut steps = Steps::new(self, progress);
+        let passes = if self.threads == 1 { 1 } else { 2 };
+        let mut steps = Steps::new(self.rounds * passes, progress);
         let on_own_thread = contest.kernel.on_own_thread(|here| {
             contest.verify(here, stop)?;
             let before = contest.statistics();
@@ -248,35 +252,6 @@ fn cpu_share_of<R, E>(work: impl FnOnce() -> Result<R, E>) -> Result<(R, f64), E
     let done = work()?;
     let used = (used() - used_before).as_secs_f64();
     Ok((done, (used / start.elapsed().as_secs_f64()).min(1.0)))
-}
-
-/// How far the benchmark is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Rounds that are done.
-    pub done: u64,
-    /// Rounds in all; those with many threads take longer.
-    pub total: u64,
-}
-
-struct Steps<'a> {
-    at: Progress,
-    tell: &'a mut (dyn FnMut(Progress) + Send),
-}
-
-impl<'a> Steps<'a> {
-    fn new(access: &Access, tell: &'a mut (dyn FnMut(Progress) + Send)) -> Self {
-        let passes = if access.threads == 1 { 1 } else { 2 };
-        let total = (access.rounds * passes) as u64;
-        let at = Progress { done: 0, total };
-        tell(at);
-        Self { at, tell }
-    }
-
-    fn one_done(&mut self) {
-        self.at.done += 1;
-        (self.tell)(self.at);
-    }
 }
 
 /// Why there is no report.

@@ -1,8 +1,10 @@
 //! The workloads of `rcuwalk bench`, and the machinery to measure them fairly.
 //!
-//! A workload is a list of paths and the tree they are asked of. The kernel and
-//! rcuwalk get the same tree and the same bytes, take turns in one run, and are
-//! compared by the ratio of their medians.
+//! For `access`, a workload is a list of paths and the tree they are asked of. The
+//! kernel and rcuwalk get the same tree and the same bytes, take turns in one run, and
+//! are compared by the ratio of their medians. `iget` does the same with tables of
+//! inodes; tables other than ours are in `rcuwalk-bench-peers`. `walktrees` compares our
+//! locking schemes with each other, on trees that are computed.
 //!
 //! | read         | to learn                                                        |
 //! |--------------|-----------------------------------------------------------------|
@@ -12,13 +14,24 @@
 //! | `measure.rs` | contenders in turn, round by round; and many threads at once    |
 //! | `machine.rs` | what it was measured on                                         |
 //! | `access.rs`  | all of it put together: access(2), the kernel against ours      |
+//! | `iget.rs`    | the inode cache alone, against the node tables of daemons       |
+//! | `scan.rs`    | memory while a scan streams through a small cache               |
+//! | `walktrees.rs` | trees larger than the cache, walked with three locking schemes |
+//! | `usage.rs`   | processor time and memory of this process                       |
 //!
 //! The rule of this crate: nothing is prepared inside the measured time that a
 //! user of the measured call would have prepared before it.
 
 pub mod access;
+pub mod iget;
 pub mod kernel;
 pub mod machine;
 pub mod measure;
 pub mod paths;
+mod progress;
+mod random;
+pub mod scan;
+mod text;
 pub mod tree;
+mod usage;
+pub mod walktrees;

@@ -3,7 +3,8 @@
 //! A machine's speed drifts: clocks change, neighbours come and go. So contenders
 //! take turns in short rounds, a slow moment hits all of them, and what is compared
 //! is the median of the rounds ([`Rounds`]). Rates of many threads at once are
-//! counted only over the time in which all of them ran ([`Together`]).
+//! counted only over the time in which all of them ran, or, where threads share
+//! cores, up to a common end ([`Together`]).
 //!
 //! Both look at a stop flag between laps. A stopped measurement yields nothing at
 //! all: half a comparison is not a result.
@@ -15,7 +16,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-pub use together::{MeasureError, Together, TogetherRate};
+pub use together::{MeasureError, ToDeadline, Together, TogetherRate};
 
 /// Some operations, and the time that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,7 +190,7 @@ impl Summary {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len().is_multiple_of(2) {

@@ -1,4 +1,8 @@
-//! `rcuwalk bench`: the workloads, the kernel against ours.
+//! `rcuwalk bench`: the workloads; the kernel and the peers against ours.
+
+mod iget;
+
+mod walktrees;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -6,18 +10,19 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rcuwalk_bench::access::{Access, AccessError, Progress, Report};
+use rcuwalk_bench::access::{Access, AccessError, Progress};
 use rcuwalk_bench::paths::PathList;
+use serde::Serialize;
 
 use crate::failure::{Failure, print};
 use crate::limits::raise_descriptor_limit;
 use crate::signals::Stop;
 
-/// Measure rcuwalk against the kernel
+/// Measure rcuwalk against the kernel, and against the tables of others
 ///
-/// Kernel and rcuwalk get the same tree and the same paths, take turns in one run,
-/// and are compared by the medians of the rounds. Without a BENCHMARK, all of them
-/// run, which takes less than a minute.
+/// Contenders get the same work, take turns in one run, and are compared by the
+/// medians of the rounds. Without a BENCHMARK, all of them run, which takes two to
+/// three minutes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -32,13 +37,33 @@ struct How {
     /// Print one JSON document, and nothing else, on standard output
     #[arg(long, global = true)]
     json: bool,
-    /// Measure with one thread and with N [default: the number of cores]
+    /// Measure with one thread and with up to N [default: the number of cores; iget: 20];
+    /// walktrees: with N [default: one per tree]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// How many rounds to take the median of
-    #[arg(long, global = true, value_name = "N", default_value_t = Access::ROUNDS as u32,
+    /// How many rounds to take the median of [default: 25; iget: 7; walktrees: 5]
+    #[arg(long, global = true, value_name = "N",
           value_parser = value_parser!(u32).range(1..=100_000))]
-    rounds: u32,
+    rounds: Option<u32>,
+    /// How many inodes are cached [default: iget: 1000000; walktrees: a quarter of the
+    /// trees]
+    #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 30))]
+    inodes: Option<u64>,
+}
+
+impl How {
+    /// A report in the form that was asked for.
+    fn form<R: ToString + Serialize>(&self, report: &R) -> Result<String, Failure> {
+        if self.json {
+            serde_json::to_string(report).map_err(Failure::error)
+        } else {
+            Ok(report.to_string())
+        }
+    }
+
+    fn rounds_or(&self, usual: usize) -> usize {
+        self.rounds.map_or(usual, |rounds| rounds as usize)
+    }
 }
 
 #[derive(Subcommand)]
@@ -48,6 +73,8 @@ struct How {
 )]
 enum Benchmark {
     Access(AccessArgs),
+    Iget(iget::Args),
+    Walktrees(walktrees::Args),
 }
 
 /// Does this path exist? access(2) against ours, everything cached
@@ -75,23 +102,32 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::on_signals()
         .map_err(|err| Failure::error(format_args!("cannot catch signals: {err}")))?;
     raise_descriptor_limit();
-    let report = match &args.benchmark {
-        Some(Benchmark::Access(access)) => vec![run_access(access, &args.how, &stop)?],
-        None => vec![run_access(&AccessArgs::default(), &args.how, &stop)?],
+    let how = &args.how;
+    let text = match &args.benchmark {
+        Some(Benchmark::Access(_)) if how.inodes.is_some() => {
+            return Err(Failure::error(
+                "access: there are no --inodes; they are for iget and walktrees",
+            ));
+        }
+        Some(Benchmark::Access(access)) => run_access(access, how, &stop)?,
+        Some(Benchmark::Iget(iget)) => iget::run(iget, how, &stop)?,
+        Some(Benchmark::Walktrees(walktrees)) => walktrees::run(walktrees, how, &stop)?,
+        None => {
+            let access = run_access(&AccessArgs::default(), how, &stop)?;
+            let iget = iget::run(&iget::Args::default(), how, &stop)?;
+            let walktrees = walktrees::run(&walktrees::Args::default(), how, &stop)?;
+            // One benchmark is its document; all of them are a list.
+            if how.json {
+                format!("[{access},{iget},{walktrees}]")
+            } else {
+                format!("{access}\n{iget}\n{walktrees}")
+            }
+        }
     };
-    if !args.how.json {
-        let tables: Vec<_> = report.iter().map(Report::to_string).collect();
-        return print(&tables.join("\n"));
-    }
-    // One benchmark is its document; all of them are a list, however many there are.
-    let json = match (&args.benchmark, &report[..]) {
-        (Some(_), [report]) => serde_json::to_string(report),
-        (_, all) => serde_json::to_string(all),
-    };
-    print(&(json.map_err(Failure::error)? + "\n"))
+    print(&(text.trim_end().to_owned() + "\n"))
 }
 
-fn run_access(args: &AccessArgs, how: &How, stop: &Stop) -> Result<Report, Failure> {
+fn run_access(args: &AccessArgs, how: &How, stop: &Stop) -> Result<String, Failure> {
     let mut access = match paths(args, stop)? {
         Some(paths) => Access::of_host(paths).map_err(|err| {
             Failure::error(format_args!(
@@ -100,7 +136,7 @@ fn run_access(args: &AccessArgs, how: &How, stop: &Stop) -> Result<Report, Failu
         })?,
         None => Access::builtin(),
     };
-    access.rounds = how.rounds as usize;
+    access.rounds = how.rounds_or(Access::ROUNDS);
     if let Some(threads) = how.threads {
         access.threads = threads.into();
     }
@@ -114,12 +150,13 @@ fn run_access(args: &AccessArgs, how: &How, stop: &Stop) -> Result<Report, Failu
     bar.finish_and_clear();
     // A signal that came while the last round ended still means: no table.
     stop.check()?;
-    report.map_err(|err| match err {
+    let report = report.map_err(|err| match err {
         AccessError::Io { .. } => Failure::error(format_args!(
             "access: {err}; set TMPDIR to a directory with room for it"
         )),
         err => Failure::error(format_args!("access: {err}")),
-    })
+    })?;
+    how.form(&report)
 }
 
 /// The user's paths, if he has any.

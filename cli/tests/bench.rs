@@ -60,11 +60,74 @@ fn without_a_benchmark_all_of_them_run() {
         "--json",
         "--rounds=1",
         "--threads=1",
+        "--inodes=10000",
     ]));
     assert_eq!((ended.code, &*ended.err), (Some(0), ""));
     let all: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(all[0]["bench"], "access");
     assert_eq!(all[0]["rows"].as_array().unwrap().len(), 3);
+    assert_eq!(all[1]["bench"], "iget");
+    assert_eq!(all[2]["bench"], "walktrees");
+    assert_eq!(all[2]["rows"].as_array().unwrap().len(), 3);
+    assert_eq!(all.as_array().unwrap().len(), 3);
+}
+
+/// Three trees of two directories of a hundred files, and a cache of fifty inodes.
+const TINY_TREES: [&str; 7] = [
+    "bench",
+    "walktrees",
+    "--trees=3",
+    "--dirs=2",
+    "--files=100",
+    "--inodes=50",
+    "--rounds=2",
+];
+
+#[test]
+fn trees_are_walked_without_a_hit_and_with_2_1_and_1_locks_per_inode() {
+    let ended = run(rcuwalk(TINY_TREES).args(["--threads=1", "--json"]));
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report["bench"], "walktrees");
+    assert_eq!(report["entries"], 600);
+    assert_eq!(report["verified"], true);
+    // By path, the directories and the trees' own are read in as well.
+    for (rows, inodes) in [("rows", 600 + 6 + 3), ("inode_cache", 600)] {
+        let rows = report[rows].as_array().unwrap();
+        let who: Vec<_> = rows.iter().map(|row| &row["contender"]).collect();
+        assert_eq!(who, ["stock", "patch", "ours"]);
+        for (row, locks) in rows.iter().zip([2.0, 1.0, 1.0]) {
+            assert_eq!(row["first_lookups_failed"], inodes, "{row}");
+            assert_eq!(row["second_lookups_failed"], inodes, "{row}");
+            assert_eq!(row["inserted"], inodes, "{row}");
+            assert_eq!((&row["hits"], &row["hit_rate"]), (&0.into(), &0.0.into()));
+            assert_eq!(row["locks_per_inode"], locks, "{row}");
+            assert_eq!(row["threads"], 1);
+            for number in ["seconds", "min", "max", "entries_per_s", "peak_rss_mib"] {
+                assert!(row[number].as_f64().unwrap() > 0.0, "{number} of {row}");
+            }
+            for number in ["user_s", "sys_s", "cpu_percent", "lock_wait_s", "spread"] {
+                assert!(row[number].as_f64().unwrap() >= 0.0, "{number} of {row}");
+            }
+        }
+        assert_eq!(rows[0]["ratio_to_stock"], 1.0);
+    }
+}
+
+#[test]
+fn the_table_of_walked_trees_has_times_and_counters_for_each_way_of_locking() {
+    let ended = run(&mut rcuwalk(TINY_TREES));
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let says = |text: &str| assert!(ended.out.contains(text), "no `{text}` in\n{}", ended.out);
+    says("3 trees of 2 directories of 100 files: 600 entries");
+    says("50 inodes and as many names");
+    says("stat by path, 3 threads");
+    says("the inode cache alone, by number, 3 threads");
+    for contender in ["stock", "patch", "ours"] {
+        let lines = ended.out.lines();
+        let lines = lines.filter(|line| line.starts_with(contender));
+        assert_eq!(lines.count(), 2 + 2, "{contender}");
+    }
 }
 
 #[test]
@@ -195,8 +258,56 @@ fn wrong_usage_ends_with_2() {
     refused(&["bench", "access", "--rounds", "many"], 2, "invalid");
     refused(&["bench", "access", "--", "ls"], 2, "--trace");
     refused(&["bench", "nothing"], 2, "nothing");
+    refused(
+        &["bench", "walktrees", "--trees", "0"],
+        2,
+        "0 is not in 1..",
+    );
+    refused(&["bench", "walktrees", "--files", "x"], 2, "invalid");
     let both = ["bench", "access", "--paths", "/x", "--trace", "--", "ls"];
     refused(&both, 2, "cannot be used with");
+}
+
+#[test]
+fn trees_that_make_no_sense_are_refused_with_the_way_out() {
+    let refused = |more: &[&str], message: &str| {
+        let args = [&["bench", "walktrees"], more].concat();
+        self::refused(&args, 1, message);
+    };
+    refused(
+        &["--trees=2", "--threads=3"],
+        "rcuwalk: walktrees: each tree is walked by one thread, and 3 threads are more than \
+         2 trees; take fewer threads or more trees",
+    );
+    refused(
+        &["--trees=1", "--dirs=1", "--files=8", "--inodes=10"],
+        "a cache of 10 inodes holds all 10 of the trees",
+    );
+    refused(&["--files=18446744073709551615"], "than can be numbered");
+}
+
+#[test]
+fn a_signal_ends_a_walk_of_trees_without_a_table() {
+    for (size, patience) in [
+        // While it is computed what is to be seen, and while trees are walked.
+        (
+            &["--dirs=1", "--files=1000000000"][..],
+            Duration::from_millis(500),
+        ),
+        (&["--dirs=5", "--rounds=100000"], Duration::from_secs(2)),
+    ] {
+        let mut command = rcuwalk(["bench", "walktrees", "--trees=2"]);
+        let child = command
+            .args(size)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(patience);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = Ended::from(child.wait_with_output().unwrap());
+        assert_eq!((ended.code, &*ended.out, &*ended.err), (Some(130), "", ""));
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! |------------------|-------------------------------------------------------|
 //! | this file        | lookups, and the lock of a bucket                     |
 //! | `hash/grow.rs`   | how chains move to a larger or smaller array          |
+//! | `hash/heads.rs`  | where an array lies                                   |
 //!
 //! A head is a pointer with marks in its low bits: LOCKED, WAITERS, MOVED. A chain
 //! ends in a marker that names its bucket. An object that is moved (a rename, a
@@ -17,6 +18,7 @@
 //! bucket's lock**; a hit is one, if the object's own sequence count says so.
 
 mod grow;
+mod heads;
 
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
@@ -118,11 +120,11 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     pub fn lock(&self, hash: u64) -> BucketGuard<'_, T> {
         match &self.one_lock {
             None => {
-                self.help_growing();
+                let mine = self.visit();
                 let held = Held::new(self.rank, false);
                 let (buckets, index) = self.lock_head(hash);
                 BucketGuard {
-                    table: self,
+                    mine,
                     buckets,
                     index,
                     unlocked: false,
@@ -131,10 +133,10 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             }
             Some(one_lock) => {
                 let held = self.lock_all(one_lock);
-                self.help_growing();
+                let mine = self.visit();
                 let (buckets, index) = self.head_in_charge(hash);
                 BucketGuard {
-                    table: self,
+                    mine,
                     buckets,
                     index,
                     unlocked: false,
@@ -172,11 +174,31 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         }
     }
 
-    /// Brings the head of `hash` into the cache: for who has several to lock.
-    #[inline]
-    pub fn prefetch(&self, hash: u64, guard: &RcuGuard) {
-        let view = self.view(guard);
-        crate::hint::prefetch(&view.heads[grow::index(hash, view.mask)]);
+    /// Takes dead objects off their chains and drops both references to each: the
+    /// chain's, and the one that is passed. Who waits for that wakes.
+    ///
+    /// For many at a time: the heads are brought into the cache first, and what can be
+    /// done to an object in one step is.
+    pub fn bury(&self, dead: Vec<Ref<T>>) {
+        {
+            let guard = crate::rcu::read_lock();
+            let view = self.view(&guard);
+            for object in &dead {
+                crate::hint::prefetch(&view.heads[grow::index(object.hash(), view.mask)]);
+            }
+        }
+        let buried = dead.into_iter().filter_map(|object| {
+            let hash = object.hash();
+            match self.lock(hash).unlink_and_unlock(&object) {
+                true => Ref::bury(object),
+                // Off its chain already.
+                false => None,
+            }
+        });
+        // Collected first: the lock of a bucket is not taken while they are retired.
+        let buried: Vec<_> = buried.collect();
+        // SAFETY: `bury` has said so of each.
+        unsafe { Ref::retire_buried(buried.into_iter()) }
     }
 
     /// How often the locks of this table were taken so far, by all threads.
@@ -367,7 +389,8 @@ pub struct Unsettled;
 
 /// A locked bucket: the only way to change a chain.
 pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
-    table: &'a RcuHash<T>,
+    /// This thread's share in the table's counts.
+    mine: &'a grow::Counts,
     buckets: NonNull<Shared<Buckets<T>>>,
     index: usize,
     /// The head's lock has been given back already.
@@ -378,8 +401,8 @@ pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
 /// What keeps others from changing the chain. Given back after the chain is: fields
 /// drop last.
 enum HeldBy<'a> {
-    Bucket(#[expect(dead_code, reason = "it is for its Drop")] Held),
-    All(#[expect(dead_code, reason = "it is for its Drop")] MutexGuard<'a, ()>),
+    Bucket(#[allow(dead_code, reason = "it is for its Drop")] Held),
+    All(#[allow(dead_code, reason = "it is for its Drop")] MutexGuard<'a, ()>),
 }
 
 impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
@@ -423,7 +446,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         next.store(self.first(), Release);
         self.buckets()
             .set_first(self.index, object.as_ptr(), Release);
-        self.table.grow.count(1);
+        self.mine.count(1);
     }
 
     /// Makes a new object, puts it at the head of the chain, and unlocks the bucket.
@@ -452,11 +475,35 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         let next = unsafe { object.as_ref() }.hash_next();
         // Relaxed: nobody can stand on an object that has never been published.
         next.store(self.first(), Relaxed);
-        self.table.grow.count(1);
+        self.mine.count(1);
         self.publish(object.as_ptr());
         // SAFETY: two of the three that the word counts.
         let [plain, listed] = [(); 2].map(|()| unsafe { Ref::from_raw(object) });
         (plain, Unlisted(listed))
+    }
+
+    /// Takes `object` off the chain and unlocks the bucket. False if it is not on it. Its
+    /// mark and the chain's reference are left to the caller.
+    fn unlink_and_unlock(mut self, object: &Shared<T>) -> bool {
+        let next = object.hash_next().load(Relaxed);
+        if ptr::eq(self.first(), object) {
+            self.mine.count(-1);
+            self.publish(next);
+            return true;
+        }
+        let mut at = self.first();
+        while at.addr() & END == 0 {
+            // SAFETY: as in `look_along`.
+            let link = unsafe { &*at }.hash_next();
+            at = link.load(Relaxed);
+            if ptr::eq(at, object) {
+                // Release: as in `remove_where`.
+                link.store(next, Release);
+                self.mine.count(-1);
+                return true;
+            }
+        }
+        false
     }
 
     /// Makes `object` the first of the chain and gives the lock back.
@@ -465,9 +512,10 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
             // Release: pairs with the Acquire in `find`, as in `insert`, and with that
             // in `try_lock`, as in `unlock`.
             HeldBy::Bucket(_) => {
-                let _guard = crate::rcu::read_lock();
-                self.buckets().set_first_and_unlock(self.index, object);
                 self.unlocked = true;
+                let head = ptr::from_ref(self.buckets().head(self.index));
+                // SAFETY: ours, and locked by us.
+                unsafe { grow::unlock_with(head, |_| object) };
             }
             HeldBy::All(_) => self.buckets().set_first(self.index, object, Release),
         }
@@ -499,7 +547,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
                 None => self.buckets().set_first(self.index, next, Release),
             }
             current.clear(Flag::HASHED);
-            self.table.grow.count(-1);
+            self.mine.count(-1);
             // SAFETY: `insert` made it with `into_raw`; unlinked under the lock, it
             // is taken back only here.
             return NonNull::new(at).map(|object| unsafe { Ref::from_raw(object) });
@@ -525,10 +573,9 @@ impl<T: HashKey + Send + Sync + 'static> Drop for BucketGuard<'_, T> {
         if self.unlocked || matches!(self._held, HeldBy::All(_)) {
             return;
         }
-        // Once unlocked the chain may move and the array be retired, while `unlock`
-        // still looks whom to wake: the guard keeps it until then.
-        let _guard = crate::rcu::read_lock();
-        self.buckets().unlock(self.index);
+        let head = ptr::from_ref(self.buckets().head(self.index));
+        // SAFETY: ours, and locked by us.
+        unsafe { grow::unlock_with(head, grow::unmarked) };
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`PerThread`]    | counters nobody else writes                             |
 //! | [`model`]        | what loom and shuttle replace                           |
 //! | [`probe`]        | where a tracer can listen                               |
+//! | [`memory`]       | what objects and tables take, and from where            |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
 //! count only through [`Shared::try_get`], and memory is given back only by
@@ -26,6 +27,7 @@ mod hint;
 mod late;
 pub mod lock;
 mod lru;
+pub mod memory;
 pub mod model;
 mod per_thread;
 pub mod probe;

@@ -47,7 +47,22 @@ model::local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 model::local! {
-    static WORK: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+    static WORK: Work = const { Work(RefCell::new(Vec::new())) };
+}
+
+/// What a thread is to do once it may sleep.
+struct Work(RefCell<Vec<Box<dyn FnOnce()>>>);
+
+impl Drop for Work {
+    /// The thread ends, and gives no lock back any more.
+    fn drop(&mut self) {
+        while may_sleep()
+            && let Some(work) = self.0.get_mut().pop()
+        {
+            // A panic has been reported; here it would take the process along.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        }
+    }
 }
 
 /// Beside the count: there is something to do once no lock is held any more.
@@ -69,14 +84,15 @@ pub fn may_sleep() -> bool {
     none_held() && !rcu::in_read_section()
 }
 
-/// Runs `work` where it may sleep: now, or when this thread gives back the last lock
-/// that it holds.
+/// Runs `work` where it may sleep: now, or when this thread next gives back the last
+/// lock that it holds, or ends.
 #[doc(alias("task_work_add", "delayed_fput"))]
 pub fn when_none_held(work: impl FnOnce() + 'static) {
     if may_sleep() {
         return work();
     }
-    WORK.with(|queue| queue.borrow_mut().push(Box::new(work)));
+    // A thread whose locals are gone drops it: there is no later for it.
+    let _ = WORK.try_with(|queue| queue.0.borrow_mut().push(Box::new(work)));
     free_later();
 }
 
@@ -87,7 +103,9 @@ fn do_what_waited() {
         return free_later();
     }
     // Taken one at a time: each may lock, unlock, and come here again.
-    while let Some(work) = WORK.with(|queue| queue.borrow_mut().pop()) {
+    // While the thread's end does it there is nothing here.
+    let next = || WORK.try_with(|queue| queue.0.borrow_mut().pop());
+    while let Ok(Some(work)) = next() {
         work();
     }
     rcu::free_due();

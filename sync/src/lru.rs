@@ -5,7 +5,7 @@
 //! with each. There is no list of everything: each thread adds to a shard of its own
 //! as a rule, so that neither the shard's lock nor its ends travel between cores.
 //! Who makes room takes from that shard too, or from the fullest if that is much
-//! fuller ([`Lru::victim`]).
+//! fuller, and by turns from those that nobody adds to any more ([`Lru::victim`]).
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
@@ -38,6 +38,8 @@ pub enum Verdict {
     Rotate,
     /// Off the list and into the caller's hands.
     Take,
+    /// The same, and dead, if it still has so many references; otherwise it is rotated.
+    TakeIfCountIs(u32),
     /// It stays where it is, and that is enough for now.
     Stop,
 }
@@ -49,7 +51,14 @@ pub struct Lru<T> {
     numbers: Numbers,
     look_after: LookAfter,
     weight: fn(&T) -> usize,
+    clock: Clock,
 }
+
+/// Counts how often it was time to look at the budget. On a line of its own: the rest
+/// of the lists' head is only read.
+#[repr(align(128))]
+#[derive(Default)]
+struct Clock(PlainUsize);
 
 /// Padded so that the locks of two shards do not share a cache line.
 #[repr(align(128))]
@@ -58,11 +67,17 @@ struct Shard<T> {
     /// What the list says, for who asks without its lock.
     len: PlainUsize,
     weight: PlainUsize,
+    /// When it last had enough news for a look at the budget.
+    last_news: PlainUsize,
 }
 
 struct List<T> {
     head: *mut Shared<T>,
     tail: *mut Shared<T>,
+    /// One on the list, so many from the tail or fewer: up to there it has been brought
+    /// into the cache.
+    ahead: *mut Shared<T>,
+    ahead_by: usize,
     len: usize,
     weight: usize,
     /// What has entered since somebody was told to look at the budget.
@@ -152,6 +167,8 @@ impl<T> Lru<T> {
         let list = || List {
             head: ptr::null_mut(),
             tail: ptr::null_mut(),
+            ahead: ptr::null_mut(),
+            ahead_by: 0,
             len: 0,
             weight: 0,
             news: 0,
@@ -164,11 +181,13 @@ impl<T> Lru<T> {
                     list: Mutex::new(rank, list()),
                     len: PlainUsize::new(0),
                     weight: PlainUsize::new(0),
+                    last_news: PlainUsize::new(0),
                 })
                 .collect(),
             numbers: Numbers::draw(shards),
             look_after,
             weight,
+            clock: Clock::default(),
         }
     }
 
@@ -237,6 +256,7 @@ impl<T> Lru<T> {
         weight: usize,
     ) -> bool {
         list.push_head(Ref::into_raw(object));
+        list.look_ahead();
         list.len += 1;
         list.weight += weight;
         list.news += 1;
@@ -246,6 +266,8 @@ impl<T> Lru<T> {
             list.news >= self.look_after.objects || list.news_weight >= self.look_after.weight;
         if look {
             (list.news, list.news_weight) = (0, 0);
+            let now = self.clock.0.fetch_add(1, Relaxed);
+            shard.last_news.store(now, Relaxed);
         }
         look
     }
@@ -291,10 +313,14 @@ impl<T> Lru<T> {
             // SAFETY: what is on the list is alive: the list holds a reference.
             match look(unsafe { last.as_ref() }) {
                 Verdict::Take => taken.push(self.take(shard, &mut list, last)),
-                Verdict::Rotate => {
-                    list.unlink(last);
-                    list.push_head(last);
+                Verdict::TakeIfCountIs(count) => {
+                    // SAFETY: as above.
+                    match unsafe { last.as_ref() }.kill_listed_if_count_is(count) {
+                        true => taken.push(self.take_unmarked(shard, &mut list, last)),
+                        false => list.rotate(last),
+                    }
                 }
+                Verdict::Rotate => list.rotate(last),
                 Verdict::Stop => break,
             }
         }
@@ -302,21 +328,45 @@ impl<T> Lru<T> {
     }
 
     /// The shard to make room in: this thread's, or the fullest one if that is fuller
-    /// by a quarter.
+    /// by a quarter, and every other time one that nobody adds to any more. A thread that
+    /// goes on where others have ended gets what those filled, that way.
     pub fn victim(&self) -> usize {
+        let now = self.clock.0.load(Relaxed);
+        if now.is_multiple_of(2)
+            && let Some(idle) = self.idle(now)
+        {
+            return idle;
+        }
         let own = self.own_shard();
-        let len = |shard: usize| self.shards[shard].len.load(Relaxed);
-        let fullest = (0..self.shards.len()).max_by_key(|shard| len(*shard));
+        let fullest = (0..self.shards.len()).max_by_key(|shard| self.len_of(*shard));
         match fullest {
-            Some(fullest) if len(fullest) > len(own) + len(own) / 4 => fullest,
+            Some(fullest) if self.len_of(fullest) > self.len_of(own) + self.len_of(own) / 4 => {
+                fullest
+            }
             _ => own,
         }
+    }
+
+    /// A shard that has had no news for as long as all together had several times.
+    fn idle(&self, now: usize) -> Option<usize> {
+        let shards = self.shards.len();
+        // By turns: what is on one of them may be in use.
+        let mut order = (0..shards).map(|n| (now / 2 + n) % shards);
+        order.find(|shard| {
+            let last = self.shards[*shard].last_news.load(Relaxed);
+            now.saturating_sub(last) > 8 * shards && self.len_of(*shard) > 0
+        })
+    }
+
+    /// How many objects are on a shard, at this moment. Takes no lock.
+    pub fn len_of(&self, shard: usize) -> usize {
+        self.shards[shard].len.load(Relaxed)
     }
 
     /// A shard's part of `most`: what it holds of all there is, and one more. For who
     /// looks over all shards.
     pub fn part_of(&self, most: usize, shard: usize) -> usize {
-        let len = self.shards[shard].len.load(Relaxed) as u128;
+        let len = self.len_of(shard) as u128;
         let all = self.size().0.max(1) as u128;
         let part = (most as u128 * len).div_ceil(all);
         usize::try_from(part).unwrap_or(usize::MAX)
@@ -341,15 +391,37 @@ impl<T> Lru<T> {
     fn take(&self, shard: &Shard<T>, list: &mut List<T>, object: NonNull<Shared<T>>) -> Ref<T> {
         // SAFETY: on the list, hence alive. Asked first: it is foreign code, and may panic.
         let weight = (self.weight)(unsafe { object.as_ref() });
+        let object = self.unlink(shard, list, object, weight);
+        object.clear_listed();
+        object
+    }
+
+    /// For one whose mark is off already.
+    fn take_unmarked(
+        &self,
+        shard: &Shard<T>,
+        list: &mut List<T>,
+        object: NonNull<Shared<T>>,
+    ) -> Ref<T> {
+        // SAFETY: on the list, hence alive.
+        let weight = (self.weight)(unsafe { object.as_ref() });
+        self.unlink(shard, list, object, weight)
+    }
+
+    fn unlink(
+        &self,
+        shard: &Shard<T>,
+        list: &mut List<T>,
+        object: NonNull<Shared<T>>,
+        weight: usize,
+    ) -> Ref<T> {
         list.unlink(object);
-        // SAFETY: the list put the reference there with `into_raw`, and unlinking it
-        // under the lock makes this the only time that it is taken back.
-        let object = unsafe { Ref::from_raw(object) };
         list.len -= 1;
         list.weight = list.weight.saturating_sub(weight);
         shard.tell(list);
-        object.clear_listed();
-        object
+        // SAFETY: the list put the reference there with `into_raw`, and unlinking it
+        // under the lock makes this the only time that it is taken back.
+        unsafe { Ref::from_raw(object) }
     }
 }
 
@@ -361,7 +433,35 @@ impl<T> Shard<T> {
     }
 }
 
+/// How far ahead of the scan the tail is brought into the cache.
+const AHEAD: usize = 64;
+
 impl<T> List<T> {
+    /// Brings one more object from the tail into the cache. Called with each object that
+    /// enters, so that a scan that is to come does not wait for memory at each object:
+    /// where the next one is stands in the one before.
+    fn look_ahead(&mut self) {
+        if self.ahead.is_null() {
+            (self.ahead, self.ahead_by) = (self.tail, 0);
+        } else if self.ahead_by < AHEAD {
+            // SAFETY: it is on the list, `unlink` sees to that, hence alive.
+            let links = unsafe { &*self.ahead }.lru();
+            let next = links.towards_head.load(Relaxed);
+            if next.is_null() {
+                return;
+            }
+            (self.ahead, self.ahead_by) = (next, self.ahead_by + 1);
+        } else {
+            return;
+        }
+        crate::hint::prefetch(self.ahead);
+    }
+
+    fn rotate(&mut self, object: NonNull<Shared<T>>) {
+        self.unlink(object);
+        self.push_head(object);
+    }
+
     fn push_head(&mut self, object: NonNull<Shared<T>>) {
         // SAFETY: the caller hands over an object that it or the list keeps alive.
         let links = unsafe { object.as_ref() }.lru();
@@ -383,6 +483,10 @@ impl<T> List<T> {
         let links = unsafe { object.as_ref() }.lru();
         let headward = links.towards_head.load(Relaxed);
         let tailward = links.towards_tail.load(Relaxed);
+        self.ahead_by = self.ahead_by.saturating_sub(1);
+        if self.ahead == object.as_ptr() {
+            self.ahead = headward;
+        }
         match NonNull::new(headward) {
             // SAFETY: on the list, hence alive.
             Some(other) => unsafe { other.as_ref() }

@@ -92,7 +92,7 @@ pub fn thread_index() -> usize {
 pub fn defer(bytes: usize, callback: impl FnOnce() + Send + 'static) {
     domain().retire(
         slot::this_thread(),
-        slot::Retired::callback(bytes, Box::new(callback)),
+        [slot::Retired::callback(bytes, Box::new(callback))],
     );
 }
 
@@ -104,8 +104,21 @@ pub fn defer(bytes: usize, callback: impl FnOnce() + Send + 'static) {
 pub(crate) unsafe fn retire(object: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
     domain().retire(
         slot::this_thread(),
-        slot::Retired::object(object, bytes, free),
+        [slot::Retired::object(object, bytes, free)],
     );
+}
+
+/// Frees objects of one kind after a grace period.
+///
+/// # Safety
+/// As for [`retire`], for each of them.
+pub(crate) unsafe fn retire_all(
+    objects: impl Iterator<Item = *mut ()>,
+    bytes: usize,
+    free: unsafe fn(*mut ()),
+) {
+    let retired = objects.map(|object| slot::Retired::object(object, bytes, free));
+    domain().retire(slot::this_thread(), retired);
 }
 
 /// Frees what this thread could not free while it held a lock.

@@ -192,6 +192,43 @@ impl<T> Shared<T> {
         false
     }
 
+    /// As [`kill_if_count_is`](Self::kill_if_count_is), and takes the mark of the list
+    /// off in the same step.
+    pub(crate) fn kill_listed_if_count_is(&self, count: u32) -> bool {
+        let mut word = self.word().load(Relaxed);
+        while word & DEAD == 0 && word & COUNT == u64::from(count) {
+            let dead = (word | DEAD) & !Flag::LISTED.0;
+            match self
+                .word()
+                .compare_exchange_weak(word, dead, AcqRel, Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Marks the object dead if the caller's reference is the last one, as
+    /// [`Ref::put_unless_last`] tells it: what counts and what it depends on are read
+    /// from one word.
+    ///
+    /// True if this call killed it.
+    pub fn kill_if_last(&self, rest: u32, flag: Flag) -> bool {
+        let mut word = self.word().load(Relaxed);
+        while word & DEAD == 0 && is_last(word, rest, flag) {
+            // AcqRel: as in `kill_if_count_is`.
+            match self
+                .word()
+                .compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
     /// Marks the object dead, however many references there are.
     pub fn kill(&self) {
         // AcqRel: as in `kill_if_count_is`.
@@ -542,6 +579,16 @@ pub(crate) fn newborn(references: u32, marks: Flag, list: u16) -> u64 {
     u64::from(references) | marks.0 | u64::from(list) << 48
 }
 
+/// Whether a reference is the last one that matters. Off the table it is one among
+/// others, however many: `rest` of those may be somebody's.
+fn is_last(word: u64, rest: u32, flag: Flag) -> bool {
+    let wanted = flag.0 | Flag::HASHED.0;
+    match (word & COUNT) as u32 {
+        1 => true,
+        count => count == rest + 1 && word & wanted == wanted,
+    }
+}
+
 /// An object that is on its way out, for who waits until it is gone.
 pub struct Dying<T>(Ref<T>);
 
@@ -590,18 +637,18 @@ impl<T> Ref<T> {
     /// Drops the reference, unless it is the last one that matters: then the caller has
     /// it back and decides.
     ///
-    /// It is the last one where `rest` others are left and the object has `flag`, and
-    /// where none are; a dead object's fate is decided already.
+    /// It is the last one where none is left beside it, and where `rest` are and the
+    /// object has `flag`: those of the containers that it is in, while it is on a hash
+    /// table. A dead object's fate is decided already.
     #[doc(alias("iput_final", "lockref_put_or_lock"))]
     #[inline]
     pub fn put_unless_last(this: Ref<T>, rest: u32, flag: Flag) -> Option<Ref<T>> {
         let mut word = this.word().load(Relaxed);
         loop {
-            let count = (word & COUNT) as u32;
-            if word & DEAD == 0 && (count == 1 || count == rest + 1 && word & flag.0 != 0) {
+            if word & DEAD == 0 && is_last(word, rest, flag) {
                 return Some(this);
             }
-            if count == 1 {
+            if word & COUNT == 1 {
                 return None; // By `this`, which is dropped here.
             }
             // Release: as in `Ref`'s drop; pairs with the Acquire of who frees it, or
@@ -666,6 +713,35 @@ impl<T> Drop for Ref<T> {
 }
 
 impl<T> Ref<T> {
+    /// For a dead object that has just been unlinked from its chain: takes off the mark,
+    /// and counts down the chain's reference and this one, all in one step. True if those
+    /// were the last, and the caller is to retire the object.
+    pub(crate) fn bury(this: Ref<T>) -> Option<NonNull<Shared<T>>> {
+        let object = Ref::into_raw(this);
+        // SAFETY: we hold a reference.
+        let shared = unsafe { object.as_ref() };
+        let address = shared.address();
+        // AcqRel: Release pairs with the Acquire fence below, as in `drop`, and with the
+        // Acquire of who waits for the mark to go.
+        let before = shared.word().fetch_sub(Flag::HASHED.0 + 2, AcqRel);
+        debug_assert!(before & DEAD != 0 && before & Flag::HASHED.0 != 0);
+        if before & WAITERS != 0 {
+            // By address: those who wait keep the object, but we do not any more.
+            wait::wake_all(address);
+        }
+        (before & COUNT == 2).then_some(object)
+    }
+
+    /// Has objects freed that [`bury`](Self::bury) has said are unreferenced.
+    ///
+    /// # Safety
+    /// It said so, and each is passed once.
+    pub(crate) unsafe fn retire_buried(objects: impl Iterator<Item = NonNull<Shared<T>>>) {
+        let objects = objects.map(|object| object.as_ptr().cast());
+        // SAFETY: as in `drop_slow`.
+        unsafe { rcu::retire_all(objects, size_of::<Shared<T>>(), free::<T>) }
+    }
+
     #[cold]
     fn drop_slow(&mut self) {
         // Acquire: pairs with the Release of every other reference's drop.

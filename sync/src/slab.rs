@@ -2,9 +2,10 @@
 //!
 //! Objects are a few cache lines each, by the million, allocated and freed by
 //! different threads. The system allocator spends a header per object and a slow
-//! path on every aligned request; this one cuts 64 KiB pages into slots of one
-//! size, keeps a small stack of free slots per thread, and returns a page when its
-//! last slot comes back. Memory follows what is in use, not what was once seen.
+//! path on every aligned request; this one cuts [pages](crate::memory) of 64 KiB
+//! into slots of one size, keeps a small stack of free slots per thread, and returns
+//! a page when its last slot comes back. Memory follows what is in use, not what was
+//! once seen.
 //!
 //! Miri, loom, shuttle and builds with `--cfg rcuwalk_system_alloc` (for the address
 //! sanitizer) use the system allocator, which lets the tools see every object.
@@ -53,13 +54,16 @@ fn lines(layout: Layout) -> Layout {
 }
 
 #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
+pub(crate) use pages::pages_and_objects;
+
+#[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
 mod pages {
     use std::cell::RefCell;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
+    use crate::memory::pages::{self, PAGE};
 
-    const PAGE: usize = 64 << 10;
     /// Slots of 1 to 8 cache lines.
     const CLASSES: usize = 8;
     /// Free slots a thread keeps per class; half of them move at a time.
@@ -70,8 +74,11 @@ mod pages {
     /// The first line of a page. Guarded by its class's lock.
     #[repr(C, align(64))]
     struct Page {
-        /// Free slots, linked through their first word.
+        /// Slots that came back, linked through their first word.
         free: *mut FreeSlot,
+        /// The place of the first slot that was never handed out. From there on the
+        /// page has not been touched.
+        fresh: usize,
         /// Slots that are not in `free`: with users or in magazines.
         out: usize,
         /// Where this page stands in `Class::partial`, if it does.
@@ -79,6 +86,31 @@ mod pages {
     }
 
     const NOT_PARTIAL: usize = usize::MAX;
+
+    impl Page {
+        /// A slot of `size`, if there is one.
+        fn take(&mut self, size: usize) -> Option<NonNull<u8>> {
+            if let Some(slot) = NonNull::new(self.free) {
+                // SAFETY: a slot on the free list is ours and holds a `FreeSlot`.
+                self.free = unsafe { slot.as_ref().next };
+                self.out += 1;
+                return Some(slot.cast());
+            }
+            if self.fresh + size > PAGE {
+                return None;
+            }
+            let slot = NonNull::from_mut(self).cast::<u8>();
+            // SAFETY: the slot ends within the page that this head begins.
+            let slot = unsafe { slot.add(self.fresh) };
+            self.fresh += size;
+            self.out += 1;
+            Some(slot)
+        }
+
+        fn is_full(&self, size: usize) -> bool {
+            self.free.is_null() && self.fresh + size > PAGE
+        }
+    }
 
     struct FreeSlot {
         next: *mut FreeSlot,
@@ -89,6 +121,9 @@ mod pages {
     struct Class {
         partial: Vec<NonNull<Page>>,
         empty: usize,
+        /// All pages, and the slots of them that are out.
+        pages: usize,
+        out: usize,
     }
 
     // SAFETY: the pages are reached only under the lock around their class.
@@ -98,6 +133,8 @@ mod pages {
         Mutex::new(Class {
             partial: Vec::new(),
             empty: 0,
+            pages: 0,
+            out: 0,
         })
     }; CLASSES];
 
@@ -160,64 +197,59 @@ mod pages {
         CLASS[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn page_layout() -> Layout {
-        Layout::from_size_align(PAGE, PAGE).expect("a power of two")
+    fn size_of_class(class: usize) -> usize {
+        (class + 1) * LINE
+    }
+
+    /// Bytes in pages, and in slots of them that are objects or in magazines.
+    pub(crate) fn pages_and_objects() -> (usize, usize) {
+        (0..CLASSES).fold((0, 0), |(pages, objects), class| {
+            let state = lock(class);
+            let out = state.out * size_of_class(class);
+            (pages + state.pages * PAGE, objects + out)
+        })
     }
 
     fn refill(class: usize, slots: &mut Vec<NonNull<u8>>, wanted: usize) {
+        let size = size_of_class(class);
         let mut state = lock(class);
         while slots.len() < wanted {
             let page = match state.partial.last() {
                 Some(page) => *page,
-                None => new_page(class, &mut state),
+                None => new_page(&mut state),
             };
             // SAFETY: a page on the list is allocated, and the class lock is held.
             let head = unsafe { &mut *page.as_ptr() };
             if head.out == 0 {
                 state.empty -= 1;
             }
-            while slots.len() < wanted && !head.free.is_null() {
-                let slot = head.free;
-                // SAFETY: a slot on the free list is ours and holds a `FreeSlot`.
-                head.free = unsafe { (*slot).next };
-                head.out += 1;
-                slots.extend(NonNull::new(slot.cast()));
+            let before = slots.len();
+            while slots.len() < wanted
+                && let Some(slot) = head.take(size)
+            {
+                slots.push(slot);
             }
-            if head.free.is_null() {
+            state.out += slots.len() - before;
+            if head.is_full(size) {
                 head.partial_at = NOT_PARTIAL;
                 state.partial.pop();
             }
         }
     }
 
-    fn new_page(class: usize, state: &mut Class) -> NonNull<Page> {
-        // SAFETY: the layout's size is not zero.
-        let memory = unsafe { alloc(page_layout()) };
-        let Some(page) = NonNull::new(memory.cast::<Page>()) else {
-            handle_alloc_error(page_layout())
+    fn new_page(state: &mut Class) -> NonNull<Page> {
+        let page = pages::take().cast::<Page>();
+        let head = Page {
+            free: std::ptr::null_mut(),
+            fresh: LINE,
+            out: 0,
+            partial_at: state.partial.len(),
         };
-        let size = (class + 1) * LINE;
-        let mut free: *mut FreeSlot = std::ptr::null_mut();
-        // From the last to the first, so that slots are handed out upwards.
-        for at in (LINE..PAGE - size + 1).step_by(size).rev() {
-            // SAFETY: `at + size` is within the page, and `at` a multiple of LINE.
-            unsafe {
-                let slot = memory.add(at).cast::<FreeSlot>();
-                slot.write(FreeSlot { next: free });
-                free = slot;
-            }
-        }
-        let partial_at = state.partial.len();
         // SAFETY: the first line of the page is its head; no slot overlaps it.
-        unsafe {
-            page.write(Page {
-                free,
-                out: 0,
-                partial_at,
-            })
-        };
+        unsafe { page.write(head) };
         state.partial.push(page);
         state.empty += 1;
+        state.pages += 1;
         page
     }
 
@@ -227,6 +259,7 @@ mod pages {
             return;
         }
         let mut state = lock(class);
+        state.out -= slots.len() - keep;
         for slot in slots.drain(keep..) {
             let page = slot
                 .as_ptr()
@@ -254,8 +287,10 @@ mod pages {
                         // SAFETY: as above: on the list, under the lock.
                         unsafe { (*moved.as_ptr()).partial_at = at };
                     }
+                    state.pages -= 1;
+                    let page = NonNull::from_mut(head).cast();
                     // SAFETY: no slot of it is out, and it is on no list any more.
-                    unsafe { dealloc(page.cast(), page_layout()) };
+                    unsafe { pages::give_back(page) };
                 }
             }
         }

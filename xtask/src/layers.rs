@@ -54,7 +54,9 @@ impl Layer {
             ["vfs"] => Some(Layer::Vfs),
             ["backends", _] => Some(Layer::Backend),
             ["frontends", _] => Some(Layer::Frontend),
-            ["cli" | "bench" | "conformance" | "fuzz" | "xtask"] => Some(Layer::Free),
+            ["cli" | "bench" | "conformance" | "fuzz" | "xtask"] | ["bench", "peers"] => {
+                Some(Layer::Free)
+            }
             _ => None,
         }
     }

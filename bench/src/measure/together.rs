@@ -1,17 +1,23 @@
-//! Many threads at once: the rate of all, over the time in which all ran.
+//! Many threads at once: the rate of all.
+//!
+//! | read          | to learn                                                      |
+//! |---------------|---------------------------------------------------------------|
+//! | this file     | rates over the time in which all ran, at most one per core    |
+//! | `deadline.rs` | what all did until a moment, however many they are            |
+//! | `crew.rs`     | starting threads together, and ending them together           |
 
-use std::any::Any;
+mod crew;
+mod deadline;
+
 use std::error::Error;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+pub use deadline::ToDeadline;
 
 use super::Stopped;
+use crew::Ended;
 
 /// How often a thread notes how far it is. Often against the time measured, and
 /// seldom enough not to show in it.
@@ -56,52 +62,7 @@ impl Together {
     where
         W: FnMut() -> u64,
     {
-        assert!(self.threads > 0, "no threads, no rate");
-        let cores = allowed_cores()?;
-        let gate = Gate::new(self.threads);
-
-        let thread = |number: usize| {
-            let ready = panic::catch_unwind(AssertUnwindSafe(|| {
-                pin_to(cores[number % cores.len()])?;
-                prepare(number)
-            }));
-            if !matches!(ready, Ok(Ok(_))) {
-                gate.close();
-            }
-            let open = gate.wait();
-            let mut work = match ready {
-                Ok(ready) => ready.map_err(Ended::Failed)?,
-                Err(panic) => return Err(Ended::Panicked(panic)),
-            };
-            if !open {
-                return Err(Ended::Stopped);
-            }
-            self.marks(&mut work, stop)
-        };
-        let ended: Vec<_> = thread::scope(|scope| {
-            let thread = &thread;
-            let threads: Vec<_> = (0..self.threads)
-                .map(|number| {
-                    let started =
-                        thread::Builder::new().spawn_scoped(scope, move || thread(number));
-                    started.map_err(|err| {
-                        gate.close();
-                        Ended::Failed(self.not_started(number, &err))
-                    })
-                })
-                .collect();
-            let join = |started: Result<thread::ScopedJoinHandle<'_, _>, _>| {
-                let ended = started?.join();
-                ended.unwrap_or_else(|panic| Err(Ended::Panicked(panic)))
-            };
-            threads.into_iter().map(join).collect()
-        });
-        rate_of(&all_marks(ended)?)
-    }
-
-    fn not_started(&self, number: usize, err: &io::Error) -> io::Error {
-        let which = format!("cannot start thread {} of {}", number + 1, self.threads);
-        io::Error::new(err.kind(), format!("{which}: {err}; try fewer"))
+        rate_of(&self.on_all(prepare, |work, _start| self.marks(work, stop))?)
     }
 
     /// Works for the time set, and notes now and then how far it is.
@@ -129,47 +90,6 @@ impl Together {
     }
 }
 
-/// Where threads wait until all are there, or until one of them never will be.
-struct Gate {
-    state: Mutex<GateState>,
-    changed: Condvar,
-}
-
-struct GateState {
-    missing: usize,
-    closed: bool,
-}
-
-impl Gate {
-    fn new(threads: usize) -> Gate {
-        let state = GateState {
-            missing: threads,
-            closed: false,
-        };
-        Gate {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-        }
-    }
-
-    /// Waits for the others. False if one of them failed.
-    fn wait(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.missing -= 1;
-        self.changed.notify_all();
-        let waiting = |state: &mut GateState| state.missing > 0 && !state.closed;
-        let state = self.changed.wait_while(state, waiting);
-        !state.unwrap_or_else(PoisonError::into_inner).closed
-    }
-
-    /// Sends everybody home.
-    fn close(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.closed = true;
-        self.changed.notify_all();
-    }
-}
-
 /// How far a thread was at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
@@ -178,34 +98,6 @@ struct Mark {
 }
 
 type Marks = Vec<Mark>;
-
-/// Why a thread has no result.
-enum Ended {
-    /// By the stop flag, or because another thread failed.
-    Stopped,
-    Failed(io::Error),
-    Panicked(Box<dyn Any + Send>),
-}
-
-/// The marks of all threads, or the weightiest reason why there are none.
-fn all_marks(ended: Vec<Result<Marks, Ended>>) -> Result<Vec<Marks>, MeasureError> {
-    let mut all = Vec::with_capacity(ended.len());
-    let mut failed = None;
-    let mut stopped = false;
-    for ended in ended {
-        match ended {
-            Ok(marks) => all.push(marks),
-            Err(Ended::Stopped) => stopped = true,
-            Err(Ended::Failed(err)) => failed = Some(err),
-            Err(Ended::Panicked(panic)) => panic::resume_unwind(panic),
-        }
-    }
-    match failed {
-        Some(err) => Err(MeasureError::Io(err)),
-        None if stopped => Err(MeasureError::Stopped),
-        None => Ok(all),
-    }
-}
 
 /// Each thread's rate between its first and its last mark in the common time.
 fn rate_of(all: &[Marks]) -> Result<TogetherRate, MeasureError> {
@@ -228,20 +120,6 @@ fn rate_within(marks: &[Mark], start: Instant, end: Instant) -> Option<f64> {
     let last = marks.iter().rfind(|mark| mark.at <= end)?;
     let time = last.at.checked_duration_since(first.at)?;
     (!time.is_zero()).then(|| (last.ops - first.ops) as f64 / time.as_secs_f64())
-}
-
-/// The cores that we may run on; a container may allow us only some.
-fn allowed_cores() -> io::Result<Vec<usize>> {
-    let allowed = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|&core| allowed.is_set(core))
-        .collect())
-}
-
-fn pin_to(core: usize) -> io::Result<()> {
-    let mut only = CpuSet::new();
-    only.set(core);
-    Ok(sched_setaffinity(None, &only)?)
 }
 
 /// Why there is no rate.
@@ -288,6 +166,9 @@ impl Error for MeasureError {}
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::sched_getaffinity;
+
+    use super::crew::allowed_cores;
     use super::*;
 
     fn marks(start: Instant, marks: &[(u64, u64)]) -> Marks {

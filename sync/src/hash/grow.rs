@@ -10,6 +10,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64 as AtomicU64Plain, AtomicUsize};
 
+use super::heads::Heads;
 use super::*;
 use crate::PerThread;
 use crate::lock::Mutex;
@@ -26,7 +27,7 @@ const CHECK_EVERY: u64 = if MODEL { 1 } else { 64 };
 
 /// One array of heads.
 pub(super) struct Buckets<T> {
-    heads: Box<[AtomicPtr<Shared<T>>]>,
+    heads: Heads<T>,
     mask: usize,
     /// The array that chains move to, once there is one.
     pub(super) next: RcuPtr<Buckets<T>>,
@@ -52,9 +53,7 @@ impl<T> Buckets<T> {
     /// `size` is a power of two.
     pub(super) fn new(size: usize) -> Buckets<T> {
         Buckets {
-            heads: (0..size)
-                .map(|index| AtomicPtr::new(end_marker(index)))
-                .collect(),
+            heads: Heads::new(size),
             mask: size - 1,
             next: RcuPtr::new(None),
             begun: AtomicUsize::new(0),
@@ -138,32 +137,6 @@ impl<T> Buckets<T> {
         }
     }
 
-    pub(super) fn unlock(&self, index: usize) {
-        self.unlock_with(index, |now| now.map_addr(|address| address & !MARKS));
-    }
-
-    /// Changes the first object of a locked chain and gives the lock back in one step.
-    pub(super) fn set_first_and_unlock(&self, index: usize, object: *mut Shared<T>) {
-        self.unlock_with(index, |_| object);
-    }
-
-    #[inline]
-    fn unlock_with(&self, index: usize, first: impl Fn(*mut Shared<T>) -> *mut Shared<T>) {
-        let head = self.head(index);
-        let mut now = head.load(Relaxed);
-        loop {
-            let open = first(now);
-            // Release: pairs with the Acquire in `try_lock`.
-            match head.compare_exchange_weak(now, open, Release, Relaxed) {
-                Ok(_) => break,
-                Err(changed) => now = changed,
-            }
-        }
-        if now.addr() & WAITERS != 0 {
-            wait::wake_all(ptr::from_ref(head).addr() << 3);
-        }
-    }
-
     /// Locks a head whose chain has not moved and will not, sleeping if need be.
     fn wait_lock(&self, index: usize) -> LockedHead<'_, T> {
         while !matches!(self.try_lock(index), TryLock::Locked) {
@@ -195,6 +168,39 @@ impl<T> Buckets<T> {
     }
 }
 
+/// Gives the lock of a head back, and changes its first object in the same step.
+///
+/// By pointer: once it is unlocked the chain may move and the array be freed, while we
+/// still wake who waits, by the head's address.
+///
+/// # Safety
+/// The caller has locked it.
+#[inline]
+pub(super) unsafe fn unlock_with<T>(
+    head: *const AtomicPtr<Shared<T>>,
+    first: impl Fn(*mut Shared<T>) -> *mut Shared<T>,
+) {
+    // SAFETY: a locked chain keeps its array from being retired (`lock_head`).
+    let mut now = unsafe { (*head).load(Relaxed) };
+    loop {
+        // Release: pairs with the Acquire in `try_lock`, and in `find`.
+        // SAFETY: as above: it is locked until this succeeds.
+        let changed = unsafe { (*head).compare_exchange_weak(now, first(now), Release, Relaxed) };
+        match changed {
+            Ok(_) => break,
+            Err(changed) => now = changed,
+        }
+    }
+    if now.addr() & WAITERS != 0 {
+        wait::wake_all(head.addr() << 3);
+    }
+}
+
+/// The head without the marks of the lock.
+pub(super) fn unmarked<T>(head: *mut Shared<T>) -> *mut Shared<T> {
+    head.map_addr(|address| address & !MARKS)
+}
+
 /// A head locked by whoever moves a chain.
 struct LockedHead<'a, T> {
     buckets: &'a Buckets<T>,
@@ -203,13 +209,14 @@ struct LockedHead<'a, T> {
 
 impl<T> Drop for LockedHead<'_, T> {
     fn drop(&mut self) {
-        self.buckets.unlock(self.index);
+        // SAFETY: locked in `wait_lock`.
+        unsafe { unlock_with(self.buckets.head(self.index), unmarked) };
     }
 }
 
 /// A thread's share in the number of objects.
 #[derive(Default)]
-struct Counts {
+pub(super) struct Counts {
     /// Objects inserted less objects removed.
     net: AtomicI64,
     /// How often this thread locked a bucket.
@@ -241,11 +248,6 @@ impl Growth {
         self.counts.get_or_init(Box::default)
     }
 
-    pub(super) fn count(&self, change: i64) {
-        let mine = self.counts().get();
-        mine.net.store(mine.net.load(Relaxed) + change, Relaxed);
-    }
-
     pub(super) fn len(&self) -> usize {
         self.counts()
             .iter()
@@ -270,11 +272,17 @@ impl Growth {
             waited: sum.waited + Duration::from_nanos(counts.waited_ns.load(Relaxed)),
         })
     }
+}
 
-    fn time_to_check(&self) -> bool {
-        let mine = self.counts().get();
-        let visits = mine.visits.load(Relaxed) + 1;
-        mine.visits.store(visits, Relaxed);
+impl Counts {
+    pub(super) fn count(&self, change: i64) {
+        self.net.store(self.net.load(Relaxed) + change, Relaxed);
+    }
+
+    /// Counts a visit; true if it is time to compare.
+    fn visit(&self) -> bool {
+        let visits = self.visits.load(Relaxed) + 1;
+        self.visits.store(visits, Relaxed);
         visits.is_multiple_of(CHECK_EVERY)
     }
 }
@@ -282,13 +290,15 @@ impl Growth {
 impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     /// Called before a bucket is locked: moves some chains if the table is changing
     /// its size, and sees to it that it does when it should.
-    pub(super) fn help_growing(&self) {
-        let check = self.grow.time_to_check();
+    pub(super) fn visit(&self) -> &Counts {
+        let mine = self.grow.counts().get();
+        let check = mine.visit();
         if self.grow.moving.load(Relaxed) {
             self.move_some();
         } else if check {
             self.resize_if_due();
         }
+        mine
     }
 
     #[cold]

@@ -128,21 +128,24 @@ impl Domain {
         lock(&self.slots).unused.push(reader.0);
     }
 
-    /// Takes charge of something to free later.
-    pub(super) fn retire(&self, reader: Reader, retired: Retired) {
+    /// Takes charge of things to free later.
+    pub(super) fn retire(&self, reader: Reader, retired: impl IntoIterator<Item = Retired>) {
         let freeing = FREEING.with(Cell::get);
         // Freeing runs `Drop` code that may lock anything: not under a lock (LOCK-1),
         // not inside a read section (RCU-2).
         let may_free = freeing == Freeing::No && crate::lock::none_held() && !reader.is_inside();
 
         let mut bag = lock(&reader.0.bag);
-        bag.bytes += retired.bytes;
-        bag.objects.push(retired);
         bag.owed |= freeing == Freeing::Owed;
         let mut due = bag.due;
-        if bag.objects.len() >= Self::BATCH_OBJECTS || bag.bytes >= Self::BATCH_BYTES {
-            self.seal(&mut bag);
-            due = true;
+        for retired in retired {
+            bag.bytes += retired.bytes;
+            bag.objects.push(retired);
+            if bag.objects.len() >= Self::BATCH_OBJECTS || bag.bytes >= Self::BATCH_BYTES {
+                self.seal(&mut bag);
+                due = true;
+                bag.owed |= freeing == Freeing::Owed;
+            }
         }
         bag.due = due && !may_free;
         drop(bag);
@@ -271,7 +274,15 @@ impl Domain {
         if bag.objects.is_empty() {
             return;
         }
-        let full = std::mem::take(bag);
+        // The next one will be as large.
+        let objects = Vec::with_capacity(bag.objects.len());
+        let full = std::mem::replace(
+            bag,
+            Bag {
+                objects,
+                ..Bag::default()
+            },
+        );
         self.retired.fetch_add(full.objects.len() as u64, Relaxed);
         self.pending_bytes.fetch_add(full.bytes as u64, Relaxed);
         // The number is drawn under the queue's lock, so the queue stays in order.

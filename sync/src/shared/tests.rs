@@ -103,3 +103,38 @@ fn the_lock_excludes() {
         .for_each(|thread| thread.join().unwrap());
     assert_eq!(total.load(Relaxed), 4 * rounds);
 }
+
+/// RCU-3: which reference is the last one depends on what the object is in at that
+/// moment: off the table all references are somebody's.
+#[test]
+fn the_last_reference_that_matters() {
+    const FLAG: Flag = Flag::new(0);
+    for (hashed, flagged) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut object = Ref::new(0);
+        if hashed {
+            object.set(Flag::HASHED);
+        }
+        if flagged {
+            object.set(FLAG);
+        }
+        let mut others = vec![object.clone(), object.clone(), object.clone()];
+        for count in (1..=4).rev() {
+            let last = count == 1 || count == 3 && hashed && flagged;
+            assert_eq!(object.count(), count);
+            object = match Ref::put_unless_last(object, 2, FLAG) {
+                Some(object) => {
+                    assert!(last, "RCU-3: {count}");
+                    others.pop();
+                    object
+                }
+                None => {
+                    assert!(!last, "RCU-3: {count}");
+                    others.pop().unwrap()
+                }
+            };
+        }
+        object.clear(Flag::HASHED);
+        assert!(object.kill_if_last(2, FLAG), "RCU-3");
+        assert!(!object.kill_if_last(2, FLAG), "RCU-3: only one call kills");
+    }
+}

@@ -49,6 +49,8 @@ pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
     pub(super) share: Share,
     pub(super) scheme: Scheme,
     pub(super) on_evict: Option<OnEvict<K, P>>,
+    /// Set while this thread runs the hook.
+    pub(super) in_hook: PerThread<AtomicBool>,
     pub(super) counters: PerThread<Counters>,
     /// Set when pruning has not made enough room.
     pub(super) too_full: AtomicBool,
@@ -162,8 +164,10 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
     /// for that key meanwhile sleeps until it returns.
     ///
     /// It runs on whichever thread makes room or drops the last reference, with none of
-    /// the cache's locks held, and may use the cache for everything but its own key. An
-    /// inode that outlives its cache ends without it.
+    /// the cache's locks held, and may use the cache for everything but its own key. Two
+    /// hooks that look for each other's keys wait for each other: let all look the same
+    /// way, from a file to its directory, say. An inode that outlives its cache ends
+    /// without it.
     #[doc(alias("evict_inode", "drop_inode"))]
     pub fn on_evict(mut self, hook: impl Fn(&Node<K, P>) + Send + Sync + 'static) -> Self {
         self.on_evict = Some(Box::new(hook));
@@ -192,6 +196,7 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
             share,
             scheme: self.scheme,
             on_evict: self.on_evict,
+            in_hook: PerThread::new(),
             counters: PerThread::new(),
             too_full: AtomicBool::new(false),
             call_worker: bell.clone(),

@@ -10,11 +10,15 @@
 //! Whoever inserts makes room: after every few insertions it holds the whole against
 //! the budget and looks over a few inodes of its own shard. What is in use stays and
 //! counts, but never keeps anybody from going on. Nothing here waits for readers.
+//!
+//! A hook may look for any inode but its own. So an inode is killed when its turn to be
+//! seen off has come, not before: this thread would wait for itself. And a hook that
+//! reads inodes in makes no room for them; who called it goes on with that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe, rcu};
+use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe};
 
 use super::cache::{Inner, InodeCache};
 use super::life::{CACHED, DONT_CACHE, NEW};
@@ -73,32 +77,42 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         if !self.share.is_over(inodes, extra) {
             return;
         }
-        if self.on_evict.is_some() && !lock::may_sleep() {
-            // The hook runs with no lock held.
-            let cache = self.clone();
-            return lock::when_none_held(move || cache.prune_to_budget(usize::MAX));
+        if self.on_evict.is_some() {
+            if self.in_hook.get().load(Relaxed) {
+                return;
+            }
+            if !lock::may_sleep() {
+                // The hook runs with no lock held.
+                let cache = self.clone();
+                return lock::when_none_held(move || cache.prune_to_budget());
+            }
         }
-        self.prune_to_budget(BATCH);
+        self.prune_to_budget();
     }
 
     /// One batch from the shard that is to give, and more from the others for as long as
-    /// that was not enough and `most` is not reached.
-    pub(super) fn prune_to_budget(&self, most: usize) {
+    /// that was not enough.
+    fn prune_to_budget(&self) {
         let over = |inodes, extra| self.share.is_over(inodes, extra);
         let shards = self.lru.shards();
         let first = self.lru.victim();
-        let mut looked = 0;
+        // More than may have come since somebody looked: less goes only where most is in
+        // use, and then a round over all of it finds that out.
+        let enough = self.share.look_after().objects + 1;
+        let limit = 2 * shards * BATCH;
+        let (mut looked, mut gone) = (0, 0);
         for round in 0.. {
             let shard = (first + round) % shards;
-            let gone = self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false);
-            looked += BATCH;
+            // Of shards that nobody fills it takes more to come by what is there.
+            looked += self.lru.len_of(shard).clamp(1, BATCH);
+            gone += self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false);
             let (inodes, extra) = self.lru.size();
             if !over(inodes, extra) {
                 return;
             }
             // What is in use is not looked for everywhere by everybody: whoever comes
             // next goes on.
-            if gone > 0 && looked >= most || round >= 2 * shards {
+            if gone >= enough && looked >= BATCH || looked > limit {
                 break;
             }
         }
@@ -154,67 +168,95 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         otherwise: Verdict,
         at_once: impl Fn(&Node<K, P>) -> bool,
     ) -> usize {
-        let (mut inodes, mut extra) = self.lru.size();
-        let gone = self.lru.scan(shard, most, |node| {
-            if node.count() != CACHED {
-                return Verdict::Rotate;
-            }
-            if !at_once(node) && !node.has(DONT_CACHE) {
-                if !too_much(inodes, extra) {
-                    return otherwise;
+        // With a hook one goes at a time, so that it may look for its neighbours.
+        let one_at_a_time = self.on_evict.is_some();
+        // What enters meanwhile is not ours to look over.
+        let mut left = most.min(self.lru.len_of(shard));
+        let mut all_gone = 0;
+        loop {
+            let (mut inodes, mut extra) = self.lru.size();
+            let mut killed = false;
+            let gone = self.lru.scan(shard, left, |node| {
+                if killed {
+                    return Verdict::Stop;
                 }
-                if !node.age() {
+                left -= 1;
+                if node.count() != CACHED {
                     return Verdict::Rotate;
                 }
+                if !at_once(node) && !node.has(DONT_CACHE) {
+                    if !too_much(inodes, extra) {
+                        return otherwise;
+                    }
+                    if !node.age() {
+                        return Verdict::Rotate;
+                    }
+                }
+                inodes = inodes.saturating_sub(1);
+                extra = extra.saturating_sub(self.lru.weight_of(node));
+                if !one_at_a_time {
+                    return Verdict::TakeIfCountIs(CACHED);
+                }
+                killed = node.kill_if_count_is(CACHED);
+                match killed {
+                    true => Verdict::Take,
+                    false => Verdict::Rotate,
+                }
+            });
+            let went = gone.len();
+            self.evict(gone);
+            all_gone += went;
+            if !one_at_a_time || went == 0 {
+                return all_gone;
             }
-            if !node.kill_if_count_is(CACHED) {
-                return Verdict::Rotate;
-            }
-            inodes = inodes.saturating_sub(1);
-            extra = extra.saturating_sub(self.lru.weight_of(node));
-            Verdict::Take
-        });
-        self.evict(&gone);
-        gone.len()
+        }
     }
 
     /// Sees off inodes that have been killed and are off their list.
-    fn evict(&self, gone: &[Ref<Node<K, P>>]) {
-        if let Some(hook) = &self.on_evict {
-            for node in gone {
-                self.evict_with(hook, node);
-            }
-        } else {
-            let guard = rcu::read_lock();
-            for node in gone {
-                self.table.prefetch(node.filed_under(), &guard);
-            }
-            drop(guard);
-            for node in gone {
-                probe::evict(|| node.key().hash());
-                drop(self.unhash(node));
-            }
+    fn evict(&self, gone: Vec<Ref<Node<K, P>>>) {
+        if gone.is_empty() {
+            return;
         }
         let counters = self.counters.get();
         counters.add(Event::Evicted, gone.len() as u64);
+        for node in &gone {
+            probe::evict(|| node.key().hash());
+        }
+        match &self.on_evict {
+            Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
+            None => {
+                counters.add(Event::EvictLock, gone.len() as u64);
+                self.table.bury(gone);
+            }
+        }
     }
 
     /// The last reference to an inode that is not to be cached, which was killed.
     pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
         drop(self.lru.remove(&node));
-        self.evict(&[node]);
+        self.evict(vec![node]);
     }
 
     fn evict_with(&self, hook: &super::cache::OnEvict<K, P>, node: &Ref<Node<K, P>>) {
         /// Also if the hook panics: others wait for this.
-        struct Unhash<'a, K: Key, P: Send + Sync + 'static>(&'a Inner<K, P>, &'a Ref<Node<K, P>>);
-        impl<K: Key, P: Send + Sync + 'static> Drop for Unhash<'_, K, P> {
+        struct Leave<'a, K: Key, P: Send + Sync + 'static> {
+            cache: &'a Inner<K, P>,
+            node: &'a Ref<Node<K, P>>,
+            /// Whether this hook was called by what another one did.
+            nested: bool,
+        }
+        impl<K: Key, P: Send + Sync + 'static> Drop for Leave<'_, K, P> {
             fn drop(&mut self) {
-                drop(self.0.unhash(self.1));
+                self.cache.in_hook.get().store(self.nested, Relaxed);
+                drop(self.cache.unhash(self.node));
             }
         }
-        let _unhash = Unhash(self, node);
-        probe::evict(|| node.key().hash());
+        let nested = self.in_hook.get().swap(true, Relaxed);
+        let _leave = Leave {
+            cache: self,
+            node,
+            nested,
+        };
         if node.get().is_some() {
             // Whoever had the lock when the inode was killed may be showing it to `test`,
             // which is not to see what the hook does.

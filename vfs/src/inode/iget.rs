@@ -33,7 +33,7 @@ use rcuwalk_sync::rcu;
 use rcuwalk_sync::{BucketGuard, Dying, Flag, Ref, Shared, Spare, Unlisted, Unsettled};
 
 use super::cache::{Inner, InodeCache, Lookups};
-use super::life::{CREATING, NEW};
+use super::life::{CREATING, Life, NEW};
 use super::new::NewInode;
 use super::node::{InodeRef, Key, Node, spread};
 use super::stats::Event;
@@ -60,6 +60,12 @@ impl fmt::Display for Stale {
 
 impl std::error::Error for Stale {}
 
+impl From<Stale> for std::io::Error {
+    fn from(_: Stale) -> Self {
+        std::io::ErrorKind::StaleNetworkFileHandle.into()
+    }
+}
+
 /// A lookup that did not wait met this.
 pub enum Unwaited<K: Key, P: Send + Sync + 'static> {
     /// The inode, filled in.
@@ -72,6 +78,11 @@ pub enum Unwaited<K: Key, P: Send + Sync + 'static> {
 pub struct PendingInode<K: Key, P: Send + Sync + 'static>(InodeRef<K, P>);
 
 impl<K: Key, P: Send + Sync + 'static> PendingInode<K, P> {
+    /// Where it is in its life.
+    pub fn life(&self) -> Life {
+        self.0.life()
+    }
+
     /// Sleeps until it is read in. `None` if that failed, or if it has been unhashed
     /// since: it is to be looked for again.
     #[doc(alias = "wait_on_inode")]
@@ -418,13 +429,15 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             Lookups::Rcu => self.find_inode_rcu(filed_under, test),
             Lookups::Locked => {
                 let bucket = self.lock(filed_under, Event::LookupLock);
-                Ok(Self::find_inode_locked(&bucket, filed_under, test))
+                let met = Self::find_inode_locked(&bucket, filed_under, test);
+                drop(bucket);
+                self.counters.get().count(match met {
+                    Some(_) => Event::Hit,
+                    None => Event::FirstMiss,
+                });
+                Ok(met)
             }
         };
-        self.counters.get().count(match found {
-            Ok(Some(_)) => Event::Hit,
-            Ok(None) | Err(Unsettled) => Event::FirstMiss,
-        });
         let hit = matches!(found, Ok(Some(_)));
         probe::iget(hash, hit, self.scheme.number(), Look::First);
         found
@@ -441,9 +454,17 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let met = {
             let guard = rcu::read_lock();
             let view = self.table.view(&guard);
-            match view.find_settled(hash, |node| test(node))? {
-                Some(node) => Self::meet(node),
-                None => return Ok(None),
+            let found = view.find_settled(hash, |node| test(node));
+            let counters = self.counters.get_with(&guard);
+            match found {
+                Ok(Some(node)) => {
+                    counters.count(Event::Hit);
+                    Self::meet(node)
+                }
+                missed => {
+                    counters.count(Event::FirstMiss);
+                    return missed.map(|_| None);
+                }
             }
         };
         Ok(Some(met.unless_unhashed()))
@@ -512,10 +533,12 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     ) -> Result<Tried<K, P>, E> {
         let place = self.lru.place();
         let filed_under = spread(hash);
-        let bucket = self.lock(filed_under, Event::InsertLock);
+        let counters = self.counters.get();
+        counters.count(Event::InsertLock);
+        let bucket = self.table.lock(filed_under);
         if let Some(met) = Self::find_inode_locked(&bucket, filed_under, test) {
             drop(bucket);
-            self.counters.get().count(Event::SecondHit);
+            counters.count(Event::SecondHit);
             probe::iget(hash, true, self.scheme.number(), Look::Second);
             return Ok(Tried::Met(spare, met));
         }
@@ -532,7 +555,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         // Aged: what is not used again goes first.
         let marks = marks | NEW | Flag::AGED;
         let (node, unlisted) = bucket.insert_new(spare, node, marks, place);
-        self.counters.get().count(Event::Inserted);
+        counters.count(Event::Inserted);
         probe::iget_insert(hash, creating);
         Ok(Tried::Inserted(node, unlisted))
     }

@@ -20,8 +20,8 @@ use super::node::{InodeRef, Key, Node};
 #[must_use = "dropping it tells the waiters that the read-in failed"]
 pub struct NewInode<'c, K: Key, P: Send + Sync + 'static> {
     cache: &'c Arc<Inner<K, P>>,
-    node: Ref<Node<K, P>>,
-    /// Until it is filled in.
+    /// Both until it is filled in.
+    node: Option<Ref<Node<K, P>>>,
     unlisted: Option<Unlisted<Node<K, P>>>,
 }
 
@@ -33,38 +33,51 @@ impl<'c, K: Key, P: Send + Sync + 'static> NewInode<'c, K, P> {
     ) -> Self {
         NewInode {
             cache,
-            node,
+            node: Some(node),
             unlisted: Some(unlisted),
         }
     }
 
     /// What is to be read in.
     pub fn key(&self) -> &K {
-        self.node.key()
+        self.node().key()
     }
 
     /// Fills it in and lets everybody see it.
     #[doc(alias("unlock_new_inode", "d_instantiate_new"))]
     pub fn init(mut self, part: impl Into<P>) -> InodeRef<K, P> {
-        self.node.fill(part.into());
-        if self.node.has(CREATING) {
+        let part = part.into();
+        self.node().fill(part);
+        if self.node().has(CREATING) {
             // Lookups wait for the rest of this instead of going away.
-            self.node.clear(CREATING);
+            self.node().clear(CREATING);
         }
         if let Some(unlisted) = self.unlisted.take() {
+            // Foreign code asks for the weight: if that panics, it is a failed read-in.
             self.cache.unlock_new_inode(unlisted);
         }
-        InodeRef::new(self.node.clone())
+        InodeRef::new(self.node.take().expect("until it is filled in"))
+    }
+
+    #[inline]
+    fn node(&self) -> &Ref<Node<K, P>> {
+        self.node.as_ref().expect("until it is filled in")
     }
 }
 
 impl<K: Key, P: Send + Sync + 'static> Drop for NewInode<'_, K, P> {
     fn drop(&mut self) {
-        if self.node.has(NEW) {
+        let Some(node) = self.node.take() else {
+            return;
+        };
+        if node.has(NEW) {
             // Unhashed before the waiters wake: they look again and do not find it.
-            drop(self.cache.unhash(&self.node));
-            self.node.kill();
-            self.node.clear(NEW);
+            drop(self.cache.unhash(&node));
+            node.kill();
+            node.clear(NEW);
+        } else {
+            // Somebody's hook has panicked while room was made.
+            drop(InodeRef::new(node));
         }
     }
 }

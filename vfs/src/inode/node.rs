@@ -194,8 +194,7 @@ fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
     loop {
         // Dead, nobody takes another reference; whoever takes one before drops it again
         // and comes here.
-        let others = if node.is_hashed() { CACHED } else { 0 };
-        if node.kill_if_count_is(others + 1) {
+        if node.kill_if_last(CACHED, DONT_CACHE) {
             if let Some(cache) = registry::find::<Inner<K, P>>(node.part.number()) {
                 cache.evict_last(node);
             }

@@ -9,7 +9,7 @@ fn count_one(domain: &Domain, reader: Reader, counter: &Arc<Plain>) {
     let callback = Box::new(move || {
         counter.fetch_add(1, Relaxed);
     });
-    domain.retire(reader, Retired::callback(64, callback));
+    domain.retire(reader, [Retired::callback(64, callback)]);
 }
 
 /// RCU-1: nothing is freed while a reader that may see it is inside.
@@ -117,7 +117,10 @@ fn the_cap_makes_writers_wait() {
     for _ in 0..10 {
         domain.retire(
             writer,
-            Retired::callback(Domain::CAP_BYTES as usize / 4, Box::new(|| ())),
+            [Retired::callback(
+                Domain::CAP_BYTES as usize / 4,
+                Box::new(|| ()),
+            )],
         );
         most = most.max(domain.statistics().pending_bytes);
     }
@@ -145,7 +148,7 @@ fn a_barrier_waits_for_what_others_are_freeing() {
                 told.recv().unwrap();
                 count_one(domain, reader, &freed);
             });
-            domain.retire(reader, Retired::callback(Domain::BATCH_BYTES, callback));
+            domain.retire(reader, [Retired::callback(Domain::BATCH_BYTES, callback)]);
         }
     });
     entered.recv().unwrap();
@@ -174,9 +177,9 @@ fn a_barrier_does_not_wait_for_what_comes_after_it() {
             let reader = domain.register();
             while stop.load(Relaxed) == 0 {
                 let again = Box::new(move || {
-                    domain.retire(reader, Retired::callback(1, Box::new(|| ())));
+                    domain.retire(reader, [Retired::callback(1, Box::new(|| ()))]);
                 });
-                domain.retire(reader, Retired::callback(1, again));
+                domain.retire(reader, [Retired::callback(1, again)]);
             }
         }
     });
@@ -200,7 +203,7 @@ fn a_panic_while_freeing_loses_nothing() {
     count_one(&domain, reader, &freed);
     domain.retire(
         reader,
-        Retired::callback(64, Box::new(|| panic!("in a callback"))),
+        [Retired::callback(64, Box::new(|| panic!("in a callback")))],
     );
     count_one(&domain, reader, &freed);
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| domain.barrier()));

@@ -1,0 +1,123 @@
+//! What an entrant must be able to do: [`InodeTable`].
+
+use super::course::{Course, Filled};
+use super::memory::{self, InodeBytes};
+use super::mix::Keys;
+
+/// A table of inodes by number, as a file server keeps it.
+///
+/// An inode has its key and a private part of 8 bytes, [`part_of`] the key; it is
+/// handed out by counted reference.
+pub trait InodeTable: Send + Sync {
+    /// A counted reference to an inode.
+    type Inode;
+
+    /// The inode of this key with a new reference; read in if it was not there.
+    fn iget(&self, key: u64) -> Got<Self::Inode>;
+
+    /// The key and the private part of an inode.
+    fn contents(inode: &Self::Inode) -> (u64, u64);
+
+    /// Removes the inode of this key, the oldest. Called after each insertion into a
+    /// full table; a cache with a budget of its own has nothing to do here.
+    fn evict(&self, key: u64);
+
+    /// How many inodes it has.
+    fn len(&self) -> usize;
+
+    /// Whether it has none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What it has counted itself, if it does.
+    fn counters(&self) -> Option<Counters> {
+        None
+    }
+
+    /// The bytes that its own allocator has given out, if it has one: those of this
+    /// whole process.
+    fn allocated(&self) -> Option<u64> {
+        None
+    }
+
+    /// Lock acquisitions, found by reading its source.
+    fn locks_by_inspection(&self) -> Option<LocksPer> {
+        None
+    }
+}
+
+/// What [`InodeTable::iget`] found.
+#[derive(Debug)]
+pub enum Got<I> {
+    /// The inode was there.
+    Cached(I),
+    /// It was read in.
+    New(I),
+}
+
+/// A table's own counters, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Lookups that found the inode.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Locks taken, for whatever.
+    pub locks: u64,
+}
+
+/// How many locks an operation takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LocksPer {
+    /// One that hits.
+    pub hit: f64,
+    /// One that misses, inserts, and evicts another inode.
+    pub miss: f64,
+}
+
+/// What reading in the inode of this key gives.
+#[inline]
+pub fn part_of(key: u64) -> u64 {
+    key.rotate_left(32) ^ 0x5DEE_CE66_D569_4C1B
+}
+
+/// One who takes part: a name, and how to make the table.
+pub struct Entrant {
+    pub(super) name: &'static str,
+    start: Box<dyn Fn(Keys) -> Box<dyn Course>>,
+    memory: Box<dyn Fn(u64) -> std::io::Result<InodeBytes>>,
+}
+
+impl Entrant {
+    /// `make` makes an empty table. Its argument is how many inodes it may keep.
+    pub fn new<T: InodeTable + 'static>(
+        name: &'static str,
+        make: impl Fn(u64) -> T + Clone + 'static,
+    ) -> Entrant {
+        let make_too = make.clone();
+        Entrant {
+            name,
+            start: Box::new(move |keys| Box::new(Filled::new(make(keys.budget()), keys))),
+            memory: Box::new(move |inodes| memory::bytes_per_inode(inodes, &make_too)),
+        }
+    }
+
+    /// What it is called in reports.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(super) fn course(&self, keys: Keys) -> Box<dyn Course> {
+        (self.start)(keys)
+    }
+
+    /// What each of so many inodes takes. Right only in a process that has just started: what was freed before would be used again.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not say how large the process is.
+    pub fn bytes_per_inode(&self, inodes: u64) -> std::io::Result<InodeBytes> {
+        (self.memory)(inodes)
+    }
+}

@@ -1,0 +1,186 @@
+//! Address space from the kernel, aligned to huge pages.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// A huge page, and the alignment of everything mapped here.
+pub(crate) const HUGE: usize = 2 << 20;
+
+/// What the kernel is told of some mapped memory. None of it changes what a program
+/// sees, but for `Forget`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Advice {
+    /// Huge pages: all of one is resident once a byte of it is.
+    Huge,
+    /// A huge page at once, in the place of small ones in use.
+    Collapse,
+    /// No huge pages, even on a machine that gives them to everybody.
+    Small,
+    /// The contents are no longer wanted, the memory is the kernel's until it is
+    /// touched again.
+    Forget,
+}
+
+/// Maps `bytes`, a multiple of [`HUGE`], all zero.
+pub(crate) fn map(bytes: usize) -> NonNull<u8> {
+    system::map(bytes).unwrap_or_else(|| handle_alloc_error(layout(bytes)))
+}
+
+/// Gives back what [`map`] gave.
+///
+/// # Safety
+/// `start` came from `map(bytes)`, and nobody uses it any more.
+pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: passed on.
+    unsafe { system::unmap(start, bytes) }
+}
+
+/// Advises the kernel. Whether it listens does not matter.
+///
+/// # Safety
+/// All of it is part of what one [`map`] gave, in whole pages of the kernel's; and
+/// with [`Advice::Forget`] nobody uses it.
+pub(crate) unsafe fn advise(start: NonNull<u8>, bytes: usize, advice: Advice) {
+    // SAFETY: passed on.
+    unsafe { system::advise(start, bytes, advice) }
+}
+
+/// Bytes mapped now, and calls to the kernel so far.
+pub(super) fn mapped_and_calls() -> (usize, usize) {
+    system::mapped_and_calls()
+}
+
+fn layout(bytes: usize) -> Layout {
+    debug_assert!(bytes > 0 && bytes.is_multiple_of(HUGE));
+    Layout::from_size_align(bytes, HUGE).expect("sizes of tables are far below isize::MAX")
+}
+
+#[cfg(all(
+    target_os = "linux",
+    not(any(miri, loom, shuttle, rcuwalk_system_alloc))
+))]
+mod system {
+    use std::ptr;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+
+    /// Since Linux 6.1; libc has it for glibc only.
+    const MADV_COLLAPSE: libc::c_int = 25;
+
+    static MAPPED: AtomicUsize = AtomicUsize::new(0);
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        // As much again as the alignment, and what lies before and behind goes back.
+        let length = layout(bytes).size().checked_add(HUGE)?;
+        CALLS.fetch_add(1, Relaxed);
+        // SAFETY: a new mapping, wherever the kernel has room for it.
+        let all = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if all == libc::MAP_FAILED {
+            return None;
+        }
+        let all: *mut u8 = all.cast();
+        let before = all.addr().next_multiple_of(HUGE) - all.addr();
+        let start = all.wrapping_add(before);
+        // SAFETY: the two ends of the mapping just made, which nobody else knows.
+        unsafe {
+            unmap_some(all, before);
+            unmap_some(start.wrapping_add(bytes), HUGE - before);
+        }
+        MAPPED.fetch_add(bytes, Relaxed);
+        NonNull::new(start)
+    }
+
+    pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+        MAPPED.fetch_sub(bytes, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { unmap_some(start.as_ptr(), bytes) };
+    }
+
+    /// # Safety
+    /// Mapped by us and used by nobody.
+    unsafe fn unmap_some(start: *mut u8, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        CALLS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise. Where it fails (too many mappings), the memory
+        // stays behind unused.
+        unsafe { libc::munmap(start.cast(), bytes) };
+    }
+
+    pub(super) unsafe fn advise(start: NonNull<u8>, bytes: usize, advice: Advice) {
+        let advice = match advice {
+            Advice::Huge => libc::MADV_HUGEPAGE,
+            Advice::Collapse => MADV_COLLAPSE,
+            Advice::Small => libc::MADV_NOHUGEPAGE,
+            Advice::Forget => libc::MADV_DONTNEED,
+        };
+        CALLS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise: our own memory, and contents that may go.
+        unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) };
+    }
+
+    pub(super) fn mapped_and_calls() -> (usize, usize) {
+        (MAPPED.load(Relaxed), CALLS.load(Relaxed))
+    }
+}
+
+/// The system allocator instead, which lets the tools see each block.
+#[cfg(not(all(
+    target_os = "linux",
+    not(any(miri, loom, shuttle, rcuwalk_system_alloc))
+)))]
+mod system {
+    use std::alloc::{alloc_zeroed, dealloc};
+
+    use super::*;
+
+    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        // SAFETY: the size is not zero.
+        NonNull::new(unsafe { alloc_zeroed(layout(bytes)) })
+    }
+
+    pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise: allocated above with this layout.
+        unsafe { dealloc(start.as_ptr(), layout(bytes)) }
+    }
+
+    pub(super) unsafe fn advise(_: NonNull<u8>, _: usize, _: Advice) {}
+
+    pub(super) fn mapped_and_calls() -> (usize, usize) {
+        (0, 0)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mapped_is_aligned_and_zero() {
+        for bytes in [HUGE, 3 * HUGE] {
+            let start = map(bytes);
+            assert!(start.as_ptr().addr().is_multiple_of(HUGE));
+            // SAFETY: mapped above, readable and writable, used by nobody else; gone
+            // after `unmap` only.
+            unsafe {
+                advise(start, bytes, Advice::Huge);
+                let last = start.add(bytes - 1);
+                assert_eq!((start.read(), last.read()), (0, 0));
+                last.write(1);
+                unmap(start, bytes);
+            }
+        }
+    }
+}

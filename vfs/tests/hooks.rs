@@ -1,0 +1,434 @@
+//! `on_evict`: once for each inode that was filled in, on every way out, with no lock
+//! held, and free to use the cache.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+
+use common::inodes::{
+    Cache, Gate, Log, Node, SCHEMES, a_while, builder, eventually, find_nowait, ino, is_cached,
+    read,
+};
+use rcuwalk::inode::{IgetOf, Scheme};
+use rcuwalk_sync::lock::{self, Mutex, Rank};
+use rcuwalk_sync::rcu;
+
+/// A cache of `inodes` whose hook is given the cache itself.
+fn with_cache(inodes: usize, hook: impl Fn(&Cache, u64) + Send + Sync + 'static) -> Arc<Cache> {
+    Arc::new_cyclic(|weak: &Weak<Cache>| {
+        let weak = weak.clone();
+        builder::<u64>(Scheme::OURS)
+            .inodes(inodes)
+            .on_evict(move |node| {
+                if let Some(cache) = weak.upgrade() {
+                    hook(&cache, node.key().number);
+                }
+            })
+            .build()
+    })
+}
+
+/// Runs `work` on a thread of its own; a panic here if it does not come back.
+fn comes_back<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (tell, told) = channel();
+    thread::spawn(move || tell.send(work()));
+    told.recv_timeout(std::time::Duration::from_secs(10))
+        .unwrap_or_else(|_| panic!("never came back: {what}"))
+}
+
+/// INODE-4: whichever way an inode leaves, its hook is called, once, before its key can
+/// be read in again; for a read-in that failed it is not.
+#[test]
+fn each_way_out_calls_the_hook_once() {
+    type Way = (&'static str, fn(&Cache, common::inodes::Inode));
+    let ways: [Way; 8] = [
+        ("drop_unused", |cache, inode| {
+            drop(inode);
+            assert_eq!(cache.drop_unused(), 1);
+        }),
+        ("evict_inodes", |cache, inode| {
+            drop(inode);
+            assert_eq!(cache.evict_inodes(|key| key.number != 1), 0);
+            assert_eq!(cache.evict_inodes(|key| key.number == 1), 1);
+        }),
+        ("prune_now", |cache, inode| {
+            drop(inode);
+            assert_eq!(cache.prune_now(10), 1);
+        }),
+        ("prune", |cache, inode| {
+            let others: Vec<_> = (100..104).map(|n| read(cache, ino(n))).collect();
+            drop(inode);
+            let gone = cache.prune(100) + cache.prune(100);
+            assert!(gone <= 1);
+            others.iter().for_each(|other| cache.unhash(other));
+        }),
+        ("dont_cache", |cache, inode| {
+            inode.dont_cache();
+            let again = inode.clone();
+            drop(inode);
+            assert!(is_cached(cache, ino(1)), "MEM-1: it is in use");
+            drop(again);
+        }),
+        ("unhash", |cache, inode| {
+            cache.unhash(&inode);
+            drop(inode.clone());
+            drop(inode);
+        }),
+        ("dont_cache and unhash", |cache, inode| {
+            inode.dont_cache();
+            cache.unhash(&inode);
+        }),
+        (
+            "a failed read-in, then one that is evicted",
+            |cache, inode| {
+                inode.dont_cache();
+                drop(inode);
+                for _ in 0..3 {
+                    assert!(matches!(cache.iget(ino(1)), Ok(IgetOf::New(_))));
+                    drop(cache.insert_inode(ino(1)).unwrap());
+                }
+            },
+        ),
+    ];
+    for scheme in SCHEMES {
+        for (name, leave) in ways {
+            let log = Log::default();
+            let cache: Cache = builder(scheme).inodes(2).on_evict(log.hook()).build();
+            leave(&cache, read(&cache, ino(1)));
+            let mut seen = log.take();
+            seen.retain(|number| *number < 100);
+            assert_eq!(seen, [1], "INODE-4: {name}, {scheme:?}");
+            assert!(!is_cached(&cache, ino(1)), "INODE-4: {name}, {scheme:?}");
+            drop(read(&cache, ino(1)));
+            drop(cache);
+            let mut seen = log.take();
+            seen.retain(|number| *number < 100);
+            assert_eq!(
+                seen,
+                [1],
+                "INODE-4: with the cache, after {name}, {scheme:?}"
+            );
+        }
+    }
+}
+
+/// INODE-4: an inode that outlives its cache ends without its hook, and is freed.
+#[test]
+fn an_inode_may_outlive_its_cache() {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let log = Log::default();
+    let cache: Cache<common::Tracked> = builder(Scheme::OURS).on_evict(log.hook()).build();
+    let inodes: Vec<_> = (0..4)
+        .map(|n| match cache.iget(ino(n)).unwrap() {
+            IgetOf::New(new) => new.init(common::Tracked::new(&alive)),
+            IgetOf::Cached(inode) => inode,
+        })
+        .collect();
+    inodes[1].dont_cache();
+    cache.unhash(&inodes[2]);
+    drop(cache);
+    assert_eq!(alive.load(SeqCst), 4, "RCU-3: they are held");
+    drop(inodes);
+    rcu::barrier();
+    assert_eq!(
+        alive.load(SeqCst),
+        0,
+        "RCU-3: freed with their last reference"
+    );
+    assert_eq!(log.take(), [], "INODE-4: there is no cache to leave");
+}
+
+/// INODE-4: references to an inode that is neither to be cached nor on the table go one
+/// by one, whatever their number; only the last one ends it.
+#[test]
+fn many_references_to_an_unhashed_inode() {
+    for scheme in SCHEMES {
+        for many in 1..6 {
+            let log = Log::default();
+            let cache: Arc<Cache> = Arc::new(builder(scheme).on_evict(log.hook()).build());
+            let first = read(&cache, ino(1));
+            first.dont_cache();
+            cache.unhash(&first);
+            let mut held = vec![first; many];
+            let last = held.pop().unwrap();
+            comes_back("INODE-4: iput of one of several", move || drop(held));
+            assert_eq!(log.len(), 0, "INODE-4: {many}: it is in use");
+            drop(last);
+            assert_eq!(log.take(), [1], "INODE-4: {many}");
+        }
+    }
+}
+
+/// RCU-2: the hook runs where it may sleep, also if the last reference goes, or room has
+/// to be made, under a lock: then when the lock is given back.
+#[test]
+fn the_hook_runs_with_no_lock_held() {
+    let may_sleep = Log::default();
+    let cache: Cache = {
+        let log = may_sleep.clone();
+        builder(Scheme::OURS)
+            .inodes(10)
+            .on_evict(move |_| log.note(lock::may_sleep().into()))
+            .build()
+    };
+    let outer = Mutex::new(Rank::Namespace, ());
+    let inner = Mutex::new(Rank::RenameMutex, ());
+    for unhashed in [false, true] {
+        let inode = read(&cache, ino(1));
+        inode.dont_cache();
+        if unhashed {
+            cache.unhash(&inode);
+        }
+        let both = (outer.lock(), inner.lock());
+        drop(inode);
+        drop(both.1);
+        assert_eq!(may_sleep.take(), [], "RCU-2: a lock is held");
+        let again = cache.ilookup(&ino(1)).unwrap();
+        assert_eq!(again.is_none(), unhashed, "INODE-4: it is not killed yet");
+        drop(again);
+        drop(both.0);
+        assert_eq!(may_sleep.take(), [1], "RCU-2: unhashed {unhashed}");
+        assert!(!is_cached(&cache, ino(1)));
+    }
+    let held = outer.lock();
+    (0..100).for_each(|n| drop(read(&cache, ino(n))));
+    assert_eq!(may_sleep.take(), [], "RCU-2: a lock is held");
+    drop(held);
+    let seen = may_sleep.take();
+    assert!(seen.len() >= 90, "MEM-1: {} of 100 went", seen.len());
+    assert!(seen.iter().all(|may| *may == 1), "RCU-2");
+}
+
+/// RCU-2: the last reference dropped inside a read section is seen off when the thread
+/// next gives back a lock, or ends.
+#[test]
+fn a_last_reference_dropped_under_rcu() {
+    for ends in [false, true] {
+        for unhashed in [false, true] {
+            let log = Log::default();
+            let cache: Arc<Cache> = Arc::new({
+                let log = log.clone();
+                let hook = move |_: &_| log.note(lock::may_sleep().into());
+                builder(Scheme::OURS).on_evict(hook).build()
+            });
+            let inode = read(&cache, ino(1));
+            inode.dont_cache();
+            if unhashed {
+                cache.unhash(&inode);
+            }
+            let drops = {
+                let (cache, log) = (cache.clone(), log.clone());
+                move || {
+                    let guard = rcu::read_lock();
+                    drop(inode);
+                    assert_eq!(log.len(), 0, "RCU-2: inside a read section");
+                    drop(guard);
+                    if !ends {
+                        // An insertion locks.
+                        drop(read(&cache, ino(2)));
+                        assert_eq!(log.len(), 1, "RCU-2: no lock is held any more");
+                    }
+                }
+            };
+            comes_back("RCU-2", drops);
+            eventually("RCU-2: the thread has ended", || log.len() == 1);
+            assert_eq!(log.take(), [1], "RCU-2: unhashed {unhashed}, ends {ends}");
+            assert!(!is_cached(&cache, ino(1)), "INODE-4");
+        }
+    }
+}
+
+/// INODE-3: a hook that panics keeps nobody waiting: not those who look for its inode,
+/// nor for any other that left with it.
+#[test]
+fn a_panic_in_the_hook_strands_nobody() {
+    for scheme in SCHEMES {
+        let log = Log::default();
+        let cache: Arc<Cache> = Arc::new({
+            let log = log.clone();
+            let hook = move |node: &Node| {
+                log.note(node.key().number);
+                assert!(node.key().number != 3, "on purpose");
+            };
+            builder(scheme).on_evict(hook).build()
+        });
+        (0..10).for_each(|n| drop(read(&cache, ino(n))));
+        assert!(catch_unwind(AssertUnwindSafe(|| cache.drop_unused())).is_err());
+        let first = log.len();
+        assert!(lock::may_sleep(), "RCU-2: nothing stays locked");
+        let again = cache.clone();
+        comes_back("INODE-3: iget after a panic", move || {
+            (0..10).for_each(|n| drop(read(&again, ino(n))));
+        });
+        // What had not been killed by then is still there.
+        while catch_unwind(AssertUnwindSafe(|| cache.drop_unused())).is_err() {}
+        let mut seen = log.take();
+        assert_eq!(seen.len(), first + 10, "INODE-4: {scheme:?}: once for each");
+        seen.dedup();
+        assert_eq!(seen, (0..10).collect::<Vec<_>>(), "INODE-4: {scheme:?}");
+        let evicted = (first + 10) as u64;
+        assert_eq!(
+            (cache.size().0, cache.evicted()),
+            (0, evicted),
+            "MEM-1: {scheme:?}"
+        );
+    }
+}
+
+/// INODE-3: who sleeps until an inode is gone wakes if its hook panics.
+#[test]
+fn a_panic_in_the_hook_wakes_who_waits() {
+    let (gate, wait) = Gate::new();
+    let cache: Arc<Cache> = Arc::new(
+        builder(Scheme::OURS)
+            .on_evict(move |_| {
+                wait();
+                panic!("on purpose");
+            })
+            .build(),
+    );
+    let inode = read(&cache, ino(1));
+    inode.dont_cache();
+    let dropper = thread::spawn(move || drop(inode));
+    gate.arrived();
+    let looks: Vec<_> = (0..3)
+        .map(|_| {
+            let cache = cache.clone();
+            thread::spawn(move || is_cached(&cache, ino(1)))
+        })
+        .collect();
+    eventually("three wait", || cache.statistics().waited_for_freeing == 3);
+    gate.open();
+    assert!(dropper.join().is_err());
+    for look in looks {
+        assert!(!look.join().unwrap(), "INODE-3");
+    }
+}
+
+/// INODE-4: the hook may look for other keys, also for those that are to leave after its
+/// own, and may read others in.
+#[test]
+fn the_hook_may_use_the_cache() {
+    let many = 20;
+    let looked = Log::default();
+    let cache = {
+        let looked = looked.clone();
+        with_cache(1000, move |cache, number| {
+            for other in (0..many).filter(|other| *other != number) {
+                let found = cache.ilookup(&ino(other)).unwrap();
+                assert!(found.is_none_or(|found| **found == other), "INODE-1");
+            }
+            assert!(find_nowait(cache, ino(number)).is_none(), "INODE-4");
+            if number < many {
+                drop(read(cache, ino(1000 + number)));
+            }
+            looked.note(number);
+        })
+    };
+    (0..many).for_each(|n| drop(read(&cache, ino(n))));
+    let again = cache.clone();
+    comes_back("INODE-4: a hook looks for its neighbours", move || {
+        again.drop_unused();
+        again.prune_now(1000);
+        again.drop_unused();
+    });
+    let all: Vec<u64> = (0..many).chain(1000..1000 + many).collect();
+    assert_eq!(looked.take(), all, "INODE-4: each once");
+}
+
+/// INODE-4: a hook that reads an inode in does not make room for it: it would see off
+/// inodes whose own hooks wait for the one that is leaving.
+#[test]
+fn a_hook_that_reads_in_is_not_entered_again() {
+    thread_local! {
+        static INSIDE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+    let deepest = Arc::new(AtomicUsize::new(0));
+    // Each inode of a file names its directory, and each directory the one above.
+    let cache = {
+        let deepest = deepest.clone();
+        with_cache(8, move |cache, number| {
+            let depth = INSIDE.get() + 1;
+            INSIDE.set(depth);
+            deepest.fetch_max(depth as usize, SeqCst);
+            if number > 1 {
+                drop(read(cache, ino(number / 2)));
+            }
+            INSIDE.set(depth - 1);
+        })
+    };
+    let again = cache.clone();
+    comes_back("INODE-4: hooks that look for their parents", move || {
+        (1..500).for_each(|n| drop(read(&again, ino(n))));
+    });
+    assert_eq!(deepest.load(SeqCst), 1, "INODE-4: one hook at a time");
+    assert!(cache.size().0 <= 9, "MEM-1: {}", cache.size().0);
+}
+
+/// INODE-4: a cache may be dropped from within its own hook, on any thread; what is left
+/// is seen off.
+#[test]
+fn a_hook_may_drop_its_cache() {
+    for worker in [false, true] {
+        let log = Log::default();
+        let place: Arc<std::sync::Mutex<Option<Arc<Cache>>>> = Arc::default();
+        let hook = {
+            let (place, log) = (place.clone(), log.clone());
+            move |node: &Node| {
+                log.note(node.key().number);
+                let cache = place.lock().unwrap().take();
+                drop(cache);
+            }
+        };
+        let mut cache = builder(Scheme::OURS).inodes(64).on_evict(hook);
+        if worker {
+            cache = cache.worker();
+        }
+        let cache: Arc<Cache> = Arc::new(cache.build());
+        (0..50).for_each(|n| drop(read(&cache, ino(n))));
+        let last = read(&cache, ino(50));
+        last.dont_cache();
+        // Nearly full: the worker is woken, and its hook has the only cache.
+        *place.lock().unwrap() = Some(cache.clone());
+        if worker {
+            (51..64).for_each(|n| drop(read(&cache, ino(n))));
+        }
+        drop(cache);
+        comes_back("INODE-4: a cache dropped in its hook", move || drop(last));
+        eventually("all seen off", || log.len() >= 50);
+        assert!(place.lock().unwrap().is_none());
+    }
+}
+
+/// MEM-1: a worker keeps the cache below its budget ahead of need, sleeps when there is
+/// nothing to do, and ends with the cache.
+#[test]
+fn a_worker_makes_room_ahead() {
+    let evictors: Arc<OnceLock<thread::ThreadId>> = Arc::default();
+    let cache: Cache = {
+        let evictors = evictors.clone();
+        builder(Scheme::OURS)
+            .inodes(1000)
+            .worker()
+            .on_evict(move |_| _ = evictors.set(thread::current().id()))
+            .build()
+    };
+    let mut most = 0;
+    for n in 0..5000 {
+        drop(read(&cache, ino(n)));
+        most = most.max(cache.size().0);
+        if n % 20 == 0 {
+            thread::yield_now();
+        }
+    }
+    assert!(most <= 1020, "MEM-1: {most} of 1000");
+    eventually("MEM-1: a sixteenth is free", || cache.size().0 <= 940);
+    a_while();
+    assert!(cache.size().0 >= 850, "MEM-1: no more than that");
+    assert!(evictors.get().is_some());
+    comes_back("the worker ends with the cache", move || drop(cache));
+}

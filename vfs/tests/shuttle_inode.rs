@@ -1,0 +1,330 @@
+//! The inode cache under the shuttle model checker: reading in, failing to, and
+//! evicting, all at once.
+//!
+//! Each line was broken once, and this is what failed (with others, mostly):
+//!
+//! | broken                                              | caught by                             |
+//! |-----------------------------------------------------|---------------------------------------|
+//! | `insert_if_absent` does not look again              | `one_reads_in_and_all_get_it`         |
+//! | it looks again, then locks anew and inserts         | `one_reads_in_and_all_get_it`         |
+//! | it takes a dead inode for one that is there         | `an_inode_is_used_or_evicted`         |
+//! | `NewInode::init` wakes before it fills in           | `one_reads_in_and_all_get_it`         |
+//! | `NewInode::drop` wakes before it unhashes           | `a_failed_read_in_passes_to_a_waiter` |
+//! | it does not unhash, or does not clear NEW           | `a_failed_read_in_passes_to_a_waiter` |
+//! | `wait_read_in` does not wait                        | `one_reads_in_and_all_get_it`         |
+//! | it does not look whether the read-in failed         | `a_failed_read_in_passes_to_a_waiter` |
+//! | `ilookup` believes a miss without the lock          | `one_reads_in_while_the_table_grows`  |
+//! | `add_to_lru` does not look whether forgotten        | `a_forgotten_inode_is_on_no_list`     |
+//! | `forget` leaves it on the list                      | `a_forgotten_inode_is_on_no_list`     |
+//! | pruning looks at the count, then kills, or does not | `an_inode_is_used_or_evicted`         |
+//! | pruning leaves the dead hashed                      | `an_inode_is_used_or_evicted`         |
+//! | `kill_if_count_is` ignores the count                | `an_inode_is_used_or_evicted`         |
+//! | `try_get` takes the dead                            | `an_inode_is_used_or_evicted`         |
+//! | `try_get` takes those of count 0 (a double free)    | `a_failed_read_in_passes_to_a_waiter` |
+//! | `Shared::clear` wakes nobody                        | `one_reads_in_and_all_get_it`         |
+//!
+//! One survives: that `insert_if_absent` unhashes a dead inode with the key. It makes
+//! room a moment before the one who killed it does; lookups that meet the dead one
+//! behind the new one stop at the new one.
+#![cfg(shuttle)]
+
+mod shuttle_support;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use rcuwalk::inode::{IgetOf, InodeCache, InodeRefOf, Key};
+use shuttle_support::{Census, Held, outcomes_are, spawn};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Ino(u64);
+
+impl Key for Ino {
+    fn hash(&self) -> u64 {
+        self.0
+    }
+}
+
+/// What a read-in leaves behind.
+struct Part {
+    ino: u64,
+    /// Which of all read-ins it was, from 0.
+    read: u32,
+    alive: Arc<AtomicU32>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Relaxed);
+    }
+}
+
+type Inode = InodeRefOf<Ino, Part>;
+
+/// A cache, and what there is to know about it without asking it.
+///
+/// What the tests note for themselves is in the standard library's atomics: noting is
+/// no step of the model.
+#[derive(Clone)]
+struct Inodes {
+    cache: Arc<InodeCache<Ino, Part>>,
+    census: Census,
+    reads: Arc<AtomicU32>,
+    alive: Arc<AtomicU32>,
+}
+
+/// A reference to an inode, in the census.
+struct Got {
+    _held: Held,
+    inode: Inode,
+    /// Whether this thread read it in.
+    is_mine: bool,
+}
+
+impl Deref for Got {
+    type Target = Inode;
+    fn deref(&self) -> &Inode {
+        &self.inode
+    }
+}
+
+impl Inodes {
+    fn new() -> Inodes {
+        Inodes {
+            // So few that there is one list.
+            cache: Arc::new(InodeCache::new(100, 1 << 20, |_| 0)),
+            census: Census::default(),
+            reads: Arc::default(),
+            alive: Arc::default(),
+        }
+    }
+
+    /// Reads the inode in, or gets the one that is there.
+    fn iget(&self, ino: u64) -> Got {
+        match self.cache.iget(Ino(ino)) {
+            IgetOf::Cached(inode) => self.got(ino, inode, false),
+            IgetOf::New(new) => self.got(ino, new.init(self.part(ino)), true),
+        }
+    }
+
+    /// Which read-in `iget` gets. What is held is found, until it is let go of.
+    fn use_for_a_while(&self, ino: u64) -> u32 {
+        let got = self.iget(ino);
+        let again = self.ilookup(ino).expect("INODE-4: what is held is found");
+        assert!(Inode::ptr_eq(&got, &again), "INODE-1");
+        got.read
+    }
+
+    fn ilookup(&self, ino: u64) -> Option<Got> {
+        let inode = self.cache.ilookup(&Ino(ino))?;
+        Some(self.got(ino, inode, false))
+    }
+
+    fn part(&self, ino: u64) -> Part {
+        self.alive.fetch_add(1, Relaxed);
+        Part {
+            ino,
+            read: self.reads.fetch_add(1, Relaxed),
+            alive: self.alive.clone(),
+        }
+    }
+
+    /// Nobody holds anything any more: so many inodes are in the cache, and no others
+    /// are anywhere.
+    fn is_left_with(&self, cached: u32) {
+        rcuwalk_sync::rcu::barrier();
+        let (inodes, _) = self.cache.size();
+        let alive = self.alive.load(Relaxed);
+        assert_eq!((inodes as u32, alive), (cached, cached), "INODE-4");
+    }
+
+    fn got(&self, ino: u64, inode: Inode, is_mine: bool) -> Got {
+        assert_eq!((inode.key(), inode.ino), (&Ino(ino), ino), "INODE-2");
+        let address = std::ptr::from_ref(&*inode).addr();
+        Got {
+            _held: self.census.hold(ino, address),
+            inode,
+            is_mine,
+        }
+    }
+}
+
+/// How a thread came by its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    /// It was to read it in, and failed.
+    Failed,
+    Read,
+    Found,
+}
+
+/// INODE-1: of all who want an inode, one reads it in and all get that one.
+#[test]
+fn one_reads_in_and_all_get_it() {
+    outcomes_are("INODE-1", one_of_three(true, false), || {
+        let inodes = Inodes::new();
+        let others = [(); 2].map(|()| {
+            let inodes = inodes.clone();
+            spawn(move || inodes.iget(7))
+        });
+        let mine = inodes.iget(7);
+        let [a, b] = others.map(|other| other.join().unwrap());
+        assert_eq!((mine.read, a.read, b.read), (0, 0, 0), "INODE-1");
+        [mine, a, b].map(|got| got.is_mine)
+    });
+}
+
+/// INODE-1: the same while the table grows, and what was there stays found.
+#[test]
+fn one_reads_in_while_the_table_grows() {
+    outcomes_are("INODE-1", [[true, false], [false, true]], || {
+        let inodes = Inodes::new();
+        // As many as there are heads: each further one makes it grow.
+        let old = [1, 2].map(|ino| inodes.iget(ino).read);
+        let grower = {
+            let inodes = inodes.clone();
+            spawn(move || {
+                inodes.iget(3);
+                inodes.iget(4);
+            })
+        };
+        let other = {
+            let inodes = inodes.clone();
+            spawn(move || inodes.iget(7))
+        };
+        let mine = inodes.iget(7);
+        assert_eq!(
+            inodes.ilookup(1).map(|got| got.read),
+            Some(old[0]),
+            "INODE-1"
+        );
+        let other = other.join().unwrap();
+        grower.join().unwrap();
+        assert_eq!(inodes.iget(2).read, old[1], "INODE-1");
+        assert!(Inode::ptr_eq(&mine, &other), "INODE-1");
+        [mine.is_mine, other.is_mine]
+    });
+}
+
+/// INODE-3: when the read-in fails, one who waited for it becomes the new reader, and
+/// the others wait for that one.
+#[test]
+fn a_failed_read_in_passes_to_a_waiter() {
+    use How::*;
+    let expected = [
+        [Failed, Read, Found],
+        [Failed, Found, Read],
+        [Read, Failed, Found],
+        [Read, Found, Failed],
+        [Found, Failed, Read],
+        [Found, Read, Failed],
+    ];
+    outcomes_are("INODE-3", expected, || {
+        let inodes = Inodes::new();
+        let has_failed = Arc::new(AtomicBool::new(false));
+        let get = move |inodes: &Inodes| match inodes.cache.iget(Ino(7)) {
+            IgetOf::Cached(inode) => (Found, Some(inodes.got(7, inode, false))),
+            IgetOf::New(_) if !has_failed.swap(true, Relaxed) => (Failed, None),
+            IgetOf::New(new) => {
+                let inode = new.init(inodes.part(7));
+                (Read, Some(inodes.got(7, inode, true)))
+            }
+        };
+        let others = [(); 2].map(|()| {
+            let (inodes, get) = (inodes.clone(), get.clone());
+            spawn(move || get(&inodes))
+        });
+        let mine = get(&inodes);
+        let [a, b] = others.map(|other| other.join().unwrap());
+        let got = [mine, a, b];
+        assert_eq!(inodes.reads.load(Relaxed), 1, "INODE-3");
+        got.map(|(how, _)| how)
+    });
+}
+
+/// INODE-4: an inode is used or evicted, and whoever comes after the eviction reads a
+/// new one in.
+#[test]
+fn an_inode_is_used_or_evicted() {
+    // Which read-in the two threads got, and how many inodes went.
+    let expected = [(0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1)];
+    outcomes_are("INODE-4", expected, || {
+        let inodes = Inodes::new();
+        inodes.iget(7);
+        let user = {
+            let inodes = inodes.clone();
+            spawn(move || inodes.use_for_a_while(7))
+        };
+        let pruner = {
+            let cache = inodes.cache.clone();
+            spawn(move || cache.drop_unused())
+        };
+        let mine = inodes.use_for_a_while(7);
+        let other = user.join().unwrap();
+        let gone = pruner.join().unwrap();
+        inodes.is_left_with(inodes.reads.load(Relaxed) - gone as u32);
+        (mine, other, gone)
+    });
+}
+
+/// INODE-4: what somebody holds stays, and stays the one that others find.
+#[test]
+fn what_is_held_is_not_evicted() {
+    // Which read-in the other thread found after the holder had let go, or before.
+    let expected = [(Some(0), 0), (Some(0), 1), (None, 1)];
+    outcomes_are("INODE-4", expected, || {
+        let inodes = Inodes::new();
+        let first = inodes.iget(7);
+        let pruner = {
+            let cache = inodes.cache.clone();
+            spawn(move || cache.prune_now(10))
+        };
+        let other = {
+            let inodes = inodes.clone();
+            spawn(move || inodes.ilookup(7).map(|got| got.read))
+        };
+        // Another reference, then without the first: never without any.
+        let second = inodes.got(7, first.inode.clone(), false);
+        drop(first);
+        let third = inodes.ilookup(7);
+        let third = third.expect("INODE-4: what is held is found");
+        assert!(Inode::ptr_eq(&second, &third), "INODE-1");
+        drop((second, third));
+        let found = other.join().unwrap();
+        let gone = pruner.join().unwrap();
+        inodes.is_left_with(1 - gone as u32);
+        (found, gone)
+    });
+}
+
+/// INODE-4: an inode forgotten while its reader puts it on the list leaves both the
+/// table and the list.
+#[test]
+fn a_forgotten_inode_is_on_no_list() {
+    outcomes_are("INODE-4", [true, false], || {
+        let inodes = Inodes::new();
+        let unlinker = {
+            let inodes = inodes.clone();
+            spawn(move || match inodes.ilookup(7) {
+                Some(got) => {
+                    inodes.cache.forget(&got);
+                    true
+                }
+                None => false,
+            })
+        };
+        inodes.iget(7);
+        let forgotten = unlinker.join().unwrap();
+        inodes.is_left_with(u32::from(!forgotten));
+        forgotten
+    });
+}
+
+fn one_of_three<T: Copy>(it: T, others: T) -> [[T; 3]; 3] {
+    [0, 1, 2].map(|at| {
+        let mut all = [others; 3];
+        all[at] = it;
+        all
+    })
+}

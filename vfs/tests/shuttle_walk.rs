@@ -1,0 +1,236 @@
+//! The RCU-walk under the shuttle model checker, against who changes what it walks.
+#![cfg(shuttle)]
+
+mod shuttle_support;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rcuwalk::{
+    At, Attr, Budget, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget,
+    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, Result, SuperBlock, Vfs,
+};
+use shuttle_support::{outcomes_are, spawn};
+
+const ROOT: u64 = 1;
+/// A number that no inode has.
+const NONE: u64 = 0;
+
+type Dirs = BTreeMap<(u64, Box<[u8]>), (u64, FileType)>;
+
+/// Names in a map. Its lock is the standard library's: what the back end does is one
+/// step of the model.
+struct Flat {
+    names: Mutex<Dirs>,
+    last: AtomicU64,
+}
+
+impl Flat {
+    fn iget(&self, sb: &SuperBlock, ino: u64, kind: FileType) -> InodeRef {
+        match sb.iget(InodeKey::new(ino)) {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => new.init(InodeFill::new(Attr::new(ino, kind, 0o755))),
+        }
+    }
+
+    fn remove(&self, dir: u64, name: Name<'_>) -> (u64, FileType) {
+        let key = (dir, Box::from(name.as_bytes()));
+        let gone = self.names.lock().unwrap().remove(&key);
+        gone.expect("the VFS has looked")
+    }
+}
+
+impl FileSystem for Flat {
+    fn name(&self) -> &str {
+        "flat"
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        Ok(self.iget(sb, ROOT, FileType::Directory))
+    }
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        let key = (dir.attr().ino, Box::from(name.as_bytes()));
+        let found = self.names.lock().unwrap().get(&key).copied();
+        Ok(found.map(|(ino, kind)| self.iget(sb, ino, kind)))
+    }
+    fn create(
+        &self,
+        sb: &SuperBlock,
+        dir: &Inode,
+        name: Name<'_>,
+        new: &NewFile<'_>,
+    ) -> Result<InodeRef> {
+        let ino = self.last.fetch_add(1, Relaxed) + 1;
+        let inode = self.iget(sb, ino, new.kind);
+        let key = (dir.attr().ino, Box::from(name.as_bytes()));
+        self.names.lock().unwrap().insert(key, (ino, new.kind));
+        Ok(inode)
+    }
+    fn unlink(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        self.remove(dir.attr().ino, name);
+        let attr = inode.attr();
+        inode.set_attr(&Attr { nlink: 0, ..attr });
+        Ok(())
+    }
+    fn rename(
+        &self,
+        _: &SuperBlock,
+        (from, old): (&Inode, Name<'_>),
+        (to, new): (&Inode, Name<'_>),
+    ) -> Result<()> {
+        let (from, to) = (from.attr().ino, to.attr().ino);
+        let moved = self.remove(from, old);
+        let key = (to, Box::from(new.as_bytes()));
+        self.names.lock().unwrap().insert(key, moved);
+        Ok(())
+    }
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
+        Ok(())
+    }
+    fn open(&self, _: &SuperBlock, _: &At<'_>) -> Result<Box<dyn FileHandle>> {
+        Err(Error::NotSupported)
+    }
+}
+
+/// A mounted [`Flat`], all of its names cached.
+#[derive(Clone)]
+struct Tree {
+    vfs: Vfs,
+    ctx: Context,
+}
+
+impl Tree {
+    /// One entry per word, numbered from 2 on: `dir/`, `dir/file`.
+    fn new(entries: &str) -> Tree {
+        let fs = Flat {
+            names: Mutex::default(),
+            last: AtomicU64::new(ROOT),
+        };
+        let budget = Budget {
+            dentries: 100,
+            inodes: 100,
+            ..Budget::default()
+        };
+        let vfs = Vfs::with_budget(fs, budget).unwrap();
+        let ctx = vfs.context(Credentials::root());
+        let tree = Tree { vfs, ctx };
+        for entry in entries.split_whitespace() {
+            match entry.strip_suffix('/') {
+                Some(dir) => tree.vfs.mkdir(&tree.ctx, dir, 0o755).unwrap(),
+                None => tree.create(entry),
+            }
+            assert_ne!(tree.ino(entry), NONE);
+        }
+        tree
+    }
+
+    fn create(&self, path: &str) {
+        self.vfs.create(&self.ctx, path, 0o644).unwrap();
+    }
+
+    fn rename(&self, old: &str, new: &str) {
+        self.vfs.rename(&self.ctx, old, new).unwrap();
+    }
+
+    fn unlink(&self, path: &str) {
+        self.vfs.unlink(&self.ctx, path).unwrap();
+    }
+
+    /// The inode that a path leads to.
+    fn ino(&self, path: &str) -> u64 {
+        match self.vfs.stat(&self.ctx, path, LookupFlags::FOLLOW) {
+            Ok(attr) => attr.ino,
+            Err(Error::NotFound) => NONE,
+            Err(err) => panic!("{path}: {err}"),
+        }
+    }
+
+    /// The same, if the RCU-walk can tell.
+    fn cached(&self, path: &str) -> Option<u64> {
+        match self.vfs.stat(&self.ctx, path, LookupFlags::CACHED) {
+            Ok(attr) => Some(attr.ino),
+            Err(Error::NotFound) => Some(NONE),
+            Err(Error::WouldBlock) => None,
+            Err(err) => panic!("{path}: {err}"),
+        }
+    }
+
+    /// Runs `change` in a thread beside `walk`.
+    fn beside<T>(self, change: fn(&Tree), walk: impl FnOnce(&Tree) -> T) -> T {
+        let tree = self.clone();
+        let changer = spawn(move || change(&tree));
+        let walked = walk(&self);
+        changer.join().unwrap();
+        walked
+    }
+}
+
+/// SEQ-3: what comes into a directory after the directory got another name was never
+/// there under the old one.
+#[test]
+fn a_path_never_leads_through_two_moments() {
+    let expected = [3, NONE];
+    outcomes_are("SEQ-3", expected, || {
+        Tree::new("/a/ /a/b").beside(
+            |tree| {
+                tree.rename("/a", "/x");
+                tree.unlink("/x/b");
+                tree.create("/x/b");
+            },
+            |tree| tree.ino("/a/b"),
+        )
+    });
+}
+
+/// WALK-1: a name that is half the old one and half the new one is never found.
+#[test]
+fn half_a_rename_is_not_believed() {
+    outcomes_are("WALK-1", [[None; 2]], || {
+        Tree::new("/a/ /a/11111111-old").beside(
+            |tree| {
+                for _ in 0..2 {
+                    tree.rename("/a/11111111-old", "/a/22222222-new");
+                    tree.rename("/a/22222222-new", "/a/11111111-old");
+                }
+            },
+            |tree| {
+                // Each half in its turn; asking the back end would take longer.
+                let both = [(); 4]
+                    .map(|()| ["/a/22222222-old", "/a/11111111-new"].map(|path| tree.cached(path)));
+                both.into_iter()
+                    .reduce(|a, b| [a[0].or(b[0]), a[1].or(b[1])])
+                    .unwrap()
+            },
+        )
+    });
+}
+
+/// DENTRY-3: during a rename what is below it is found under the old or the new name.
+#[test]
+fn a_renamed_directory_is_found_old_or_new() {
+    outcomes_are("DENTRY-3", [(3, NONE), (3, 3), (NONE, 3)], || {
+        Tree::new("/a/ /a/b").beside(
+            |tree| tree.rename("/a", "/x"),
+            |tree| (tree.ino("/a/b"), tree.ino("/x/b")),
+        )
+    });
+}
+
+/// WALK-1: a name that is removed and made again stands for the old, nothing, or the
+/// new, in this order.
+#[test]
+fn a_name_made_again_is_old_nothing_or_new() {
+    let expected = [(3, 3), (3, NONE), (3, 4), (NONE, NONE), (NONE, 4), (4, 4)];
+    outcomes_are("WALK-1", expected, || {
+        Tree::new("/a/ /a/b").beside(
+            |tree| {
+                tree.unlink("/a/b");
+                tree.create("/a/b");
+            },
+            |tree| (tree.ino("/a/b"), tree.ino("/a/b")),
+        )
+    });
+}
