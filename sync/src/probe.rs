@@ -36,6 +36,9 @@ pub enum Wait {
     Freeing,
 }
 
+/// Whether there are any probes.
+const BUILT_IN: bool = cfg!(all(feature = "usdt", target_arch = "x86_64", not(miri)));
+
 /// A note of the form that SystemTap's `sys/sdt.h` has made common: provider, name, and
 /// for each argument its size, `@`, and an operand as an assembler writes it.
 #[cfg(all(feature = "usdt", target_arch = "x86_64", not(miri)))]
@@ -133,8 +136,12 @@ pub fn wait(key: impl FnOnce() -> u64, why: Wait) {
     }
 }
 
-/// An inode leaves the cache.
+/// Inodes leave the cache.
 #[inline(always)]
-pub fn evict(key: impl FnOnce() -> u64) {
-    sdt!("evict", "8@{key}", key = in(reg) key());
+pub fn evict(keys: impl Iterator<Item = u64>) {
+    if BUILT_IN {
+        for key in keys {
+            sdt!("evict", "8@{key}", key = in(reg) key);
+        }
+    }
 }

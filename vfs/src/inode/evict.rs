@@ -219,9 +219,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         }
         let counters = self.counters.get();
         counters.add(Event::Evicted, gone.len() as u64);
-        for node in &gone {
-            probe::evict(|| node.key().hash());
-        }
+        probe::evict(gone.iter().map(|node| node.key().hash()));
         match &self.on_evict {
             Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
             None => {
