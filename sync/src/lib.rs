@@ -11,6 +11,7 @@
 //! | [`lock`]         | ranked locks, checked in debug builds                   |
 //! | [`PerThread`]    | counters nobody else writes                             |
 //! | [`model`]        | what loom and shuttle replace                           |
+//! | [`probe`]        | where a tracer can listen                               |
 //! | [`memory`]       | what objects and tables take, and from where            |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
@@ -29,6 +30,7 @@ mod lru;
 pub mod memory;
 pub mod model;
 mod per_thread;
+pub mod probe;
 pub mod rcu;
 mod rcu_ptr;
 mod seq;

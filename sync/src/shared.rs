@@ -605,6 +605,13 @@ impl<T> Dying<T> {
     }
 }
 
+impl<T> Deref for Dying<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 impl<T> Ref<T> {
     /// Gives up the reference without counting it down: a container keeps it.
     pub(crate) fn into_raw(this: Ref<T>) -> NonNull<Shared<T>> {

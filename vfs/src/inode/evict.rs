@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock};
+use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe};
 
 use super::cache::{Inner, InodeCache};
 use super::life::{CACHED, DONT_CACHE, NEW};
@@ -219,6 +219,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         }
         let counters = self.counters.get();
         counters.add(Event::Evicted, gone.len() as u64);
+        probe::evict(gone.iter().map(|node| node.key().hash()));
         match &self.on_evict {
             Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
             None => {

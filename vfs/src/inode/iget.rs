@@ -28,6 +28,7 @@
 use std::fmt;
 
 use rcuwalk_sync::lock::{self, Rank};
+use rcuwalk_sync::probe::{self, Look, Wait};
 use rcuwalk_sync::rcu;
 use rcuwalk_sync::{BucketGuard, Dying, Flag, Ref, Shared, Spare, Unlisted, Unsettled};
 
@@ -284,7 +285,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         loop {
             match self
                 .inner
-                .try_insert(spare, spread(hash), &test, &mut set, Flag::NONE)?
+                .try_insert(spare, hash, &test, &mut set, Flag::NONE)?
             {
                 Tried::Inserted(node, unlisted) => {
                     return Ok(Iget::New(NewInode::new(&self.inner, node, unlisted)));
@@ -308,7 +309,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     /// [`InUse`] if there is one with that key.
     #[doc(alias("insert_inode_locked", "I_CREATING"))]
     pub fn insert_inode(&self, key: K) -> Result<NewInode<'_, K, P>, InUse> {
-        let hash = spread(key.hash());
+        let hash = key.hash();
         let mut spare = Spare::new();
         loop {
             let test = |node: &Node<K, P>| *node.key() == key;
@@ -335,7 +336,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         set: impl FnOnce() -> Result<K, E>,
     ) -> Result<Iget<'_, K, P>, E> {
         loop {
-            match self.inner.find_inode(spread(hash), lookups, &test) {
+            match self.inner.find_inode(hash, lookups, &test) {
                 Ok(Some(Met::Inode(inode))) => return Ok(Iget::Cached(inode)),
                 Ok(Some(met)) => {
                     if let Some(inode) = self.inner.settle(met)? {
@@ -360,7 +361,6 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         test: impl Fn(&Node<K, P>) -> bool,
         settle: impl Fn(Met<K, P>) -> Result<Option<T>, Stale>,
     ) -> Result<Option<T>, Stale> {
-        let hash = spread(hash);
         loop {
             let found = self.inner.find_inode(hash, lookups, &test);
             let found = found.or_else(|Unsettled| {
@@ -424,11 +424,12 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         lookups: Lookups,
         test: impl Fn(&Node<K, P>) -> bool,
     ) -> Result<Option<Met<K, P>>, Unsettled> {
-        match lookups {
-            Lookups::Rcu => self.find_inode_rcu(hash, test),
+        let filed_under = spread(hash);
+        let found = match lookups {
+            Lookups::Rcu => self.find_inode_rcu(filed_under, test),
             Lookups::Locked => {
-                let bucket = self.lock(hash, Event::LookupLock);
-                let met = Self::find_inode_locked(&bucket, hash, test);
+                let bucket = self.lock(filed_under, Event::LookupLock);
+                let met = Self::find_inode_locked(&bucket, filed_under, test);
                 drop(bucket);
                 self.counters.get().count(match met {
                     Some(_) => Event::Hit,
@@ -436,7 +437,10 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                 });
                 Ok(met)
             }
-        }
+        };
+        let hit = matches!(found, Ok(Some(_)));
+        probe::iget(hash, hit, self.scheme.number(), Look::First);
+        found
     }
 
     #[inline]
@@ -501,6 +505,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             Met::Inode(inode) => Ok(Some(inode)),
             Met::New(pending) => {
                 counters.count(Event::WaitedForNew);
+                probe::wait(|| pending.0.key().hash(), Wait::New);
                 Ok(pending.wait())
             }
             Met::Creating(inode) => {
@@ -510,6 +515,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             }
             Met::Freeing(dying) => {
                 counters.count(Event::WaitedForFreeing);
+                probe::wait(|| dying.key().hash(), Wait::Freeing);
                 dying.wait_until_unhashed();
                 Ok(None)
             }
@@ -528,26 +534,31 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         marks: Flag,
     ) -> Result<Tried<K, P>, E> {
         let place = self.lru.place();
+        let filed_under = spread(hash);
         let counters = self.counters.get();
         counters.count(Event::InsertLock);
-        let bucket = self.table.lock(hash);
-        if let Some(met) = Self::find_inode_locked(&bucket, hash, test) {
+        let bucket = self.table.lock(filed_under);
+        if let Some(met) = Self::find_inode_locked(&bucket, filed_under, test) {
             drop(bucket);
             counters.count(Event::SecondHit);
+            probe::iget(hash, true, self.scheme.number(), Look::Second);
             return Ok(Tried::Met(spare, met));
         }
+        probe::iget(hash, false, self.scheme.number(), Look::Second);
         let set = set.take().expect("one insertion per call");
         let key = set()?;
         assert_eq!(
             spread(key.hash()),
-            hash,
+            filed_under,
             "INODE-1: a key is filed under the hash that it is looked for by"
         );
         let node = Node::new(key, self.number.get());
+        let creating = marks == CREATING;
         // Aged: what is not used again goes first.
         let marks = marks | NEW | Flag::AGED;
         let (node, unlisted) = bucket.insert_new(spare, node, marks, place);
         counters.count(Event::Inserted);
+        probe::iget_insert(hash, creating);
         Ok(Tried::Inserted(node, unlisted))
     }
 

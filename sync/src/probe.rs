@@ -1,0 +1,147 @@
+//! Places where a tracer can listen: USDT probes of the provider `rcuwalk`.
+//!
+//! | probe          | arguments                                 | fires                     |
+//! |----------------|-------------------------------------------|---------------------------|
+//! | `iget`         | key hash, hit (0, 1), scheme, look (1, 2) | after each look           |
+//! | `iget__insert` | key hash, creating (0, 1)                 | when an inode is inserted |
+//! | `wait`         | key hash, why (0 New, 1 Freeing)          | before a lookup sleeps    |
+//! | `evict`        | key hash                                  | when an inode leaves      |
+//!
+//! Without the feature `usdt`, and on other machines than x86-64, the functions below are
+//! empty. With it, each call becomes a `nop` and a note in the ELF section `.note.stapsdt`
+//! that says where the `nop` is and what is in which register there. Whoever listens
+//! (bpftrace, perf, SystemTap, gdb) has the kernel put a breakpoint in its place.
+//! `docs/tracing.md` shows how.
+//!
+//! The rule: whoever does not ask for the feature pays nothing, and whoever does, a `nop`
+//! and what it takes to have the arguments in registers. So they are few, and as narrow as
+//! they come; what is known at compile time is a number in the note; and what only a
+//! listener needs, the hash of an evicted key, is a closure.
+
+/// Which look for an inode it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// The first: under RCU or the lock.
+    First,
+    /// The second: under the lock that the insertion happens under.
+    Second,
+}
+
+/// What a lookup sleeps for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until the inode is read in.
+    New,
+    /// Until it is gone.
+    Freeing,
+}
+
+/// Whether there are any probes.
+const BUILT_IN: bool = cfg!(all(feature = "usdt", target_arch = "x86_64", not(miri)));
+
+/// A note of the form that SystemTap's `sys/sdt.h` has made common: provider, name, and
+/// for each argument its size, `@`, and an operand as an assembler writes it.
+#[cfg(all(feature = "usdt", target_arch = "x86_64", not(miri)))]
+macro_rules! sdt {
+    ($name:literal, $arguments:literal, $($value:ident = in($class:ident) $from:expr),+) => {
+        // SAFETY: a `nop`; the rest of the text goes to sections that are not run.
+        unsafe {
+            std::arch::asm!(
+                "990: nop",
+                // `?`: if the linker takes somebody else's copy of this function, it takes
+                // that one's note, too.
+                r#".pushsection .note.stapsdt, "?", "note""#,
+                ".balign 4",
+                ".4byte 992f - 991f, 994f - 993f, 3",
+                r#"991: .asciz "stapsdt""#,
+                "992: .balign 4",
+                // Where the `nop` is, what that is relative to, and no semaphore.
+                "993: .8byte 990b, _.stapsdt.base, 0",
+                r#".asciz "rcuwalk""#,
+                concat!(".asciz \"", $name, "\""),
+                concat!(".asciz \"", $arguments, "\""),
+                "994: .balign 4",
+                ".popsection",
+                // The linker drops functions that nobody calls, but not their notes, which
+                // would be left pointing nowhere. This keeps the function.
+                r#".pushsection .stapsdt.keep, "a?R", "progbits""#,
+                ".4byte 990b - .",
+                ".popsection",
+                // One byte in the whole program: listeners learn from it how far the code
+                // has been moved since the notes were written (prelink).
+                ".ifndef _.stapsdt.base",
+                r#".pushsection .stapsdt.base, "aGR", "progbits", .stapsdt.base, comdat"#,
+                ".weak _.stapsdt.base",
+                ".hidden _.stapsdt.base",
+                "_.stapsdt.base: .space 1",
+                ".size _.stapsdt.base, 1",
+                ".popsection",
+                ".endif",
+                $($value = in($class) $from,)+
+                // Registers in the note are to be called `%rax`.
+                options(att_syntax, nomem, nostack, preserves_flags),
+            )
+        }
+    };
+}
+
+#[cfg(not(all(feature = "usdt", target_arch = "x86_64", not(miri))))]
+macro_rules! sdt {
+    ($name:literal, $arguments:literal, $($value:ident = in($class:ident) $from:expr),+) => {
+        if false {
+            $(let _ = $from;)+
+        }
+    };
+}
+
+/// A look for an inode has found something, or nothing.
+#[inline(always)]
+pub fn iget(key: u64, hit: bool, scheme: u8, look: Look) {
+    let hit = u8::from(hit);
+    match look {
+        Look::First => sdt!(
+            "iget",
+            "8@{key} 1@{hit} 1@{scheme} 8@$1",
+            key = in(reg) key,
+            hit = in(reg_byte) hit,
+            scheme = in(reg_byte) scheme
+        ),
+        Look::Second => sdt!(
+            "iget",
+            "8@{key} 1@{hit} 1@{scheme} 8@$2",
+            key = in(reg) key,
+            hit = in(reg_byte) hit,
+            scheme = in(reg_byte) scheme
+        ),
+    }
+}
+
+/// An inode has been inserted: to be read in or, if `creating`, to be made.
+#[inline(always)]
+pub fn iget_insert(key: u64, creating: bool) {
+    sdt!(
+        "iget__insert",
+        "8@{key} 1@{creating}",
+        key = in(reg) key,
+        creating = in(reg_byte) u8::from(creating)
+    );
+}
+
+/// A lookup is about to sleep.
+#[inline(always)]
+pub fn wait(key: impl FnOnce() -> u64, why: Wait) {
+    match why {
+        Wait::New => sdt!("wait", "8@{key} 8@$0", key = in(reg) key()),
+        Wait::Freeing => sdt!("wait", "8@{key} 8@$1", key = in(reg) key()),
+    }
+}
+
+/// Inodes leave the cache.
+#[inline(always)]
+pub fn evict(keys: impl Iterator<Item = u64>) {
+    if BUILT_IN {
+        for key in keys {
+            sdt!("evict", "8@{key}", key = in(reg) key);
+        }
+    }
+}
