@@ -59,6 +59,7 @@ pub(crate) use pages::pages_and_objects;
 #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
 mod pages {
     use std::cell::RefCell;
+    use std::collections::VecDeque;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
@@ -66,8 +67,16 @@ mod pages {
 
     /// Slots of 1 to 8 cache lines.
     const CLASSES: usize = 8;
-    /// Free slots a thread keeps per class; half of them move at a time.
+    /// Free slots a thread keeps per class.
     const MAGAZINE: usize = 64;
+    /// So many of them move at a time: from thread to thread in one piece, as a rule,
+    /// without a look at the slots or their pages.
+    const CHUNK: usize = MAGAZINE / 2;
+    /// No more bytes of slots than this are between threads, per class...
+    const DEPOT_BYTES: usize = 128 << 10;
+    /// ...and no more than one slot in so many that are out: what is on its way holds
+    /// pages.
+    const DEPOT_SHARE: usize = 16;
     /// Empty pages a class keeps, against a page going back and forth.
     const SPARE: usize = 1;
 
@@ -124,6 +133,8 @@ mod pages {
         /// All pages, and the slots of them that are out.
         pages: usize,
         out: usize,
+        /// Slots between threads, which are out as well. The oldest first.
+        depot: VecDeque<[NonNull<u8>; CHUNK]>,
     }
 
     // SAFETY: the pages are reached only under the lock around their class.
@@ -135,6 +146,7 @@ mod pages {
             empty: 0,
             pages: 0,
             out: 0,
+            depot: VecDeque::new(),
         })
     }; CLASSES];
 
@@ -163,7 +175,7 @@ mod pages {
         let from_magazine = MAGAZINES.try_with(|magazines| {
             let slots = &mut magazines.borrow_mut().0[class];
             if slots.is_empty() {
-                refill(class, slots, MAGAZINE / 2);
+                refill(class, slots, CHUNK);
             }
             slots.pop()
         });
@@ -185,7 +197,7 @@ mod pages {
             let slots = &mut magazines.borrow_mut().0[class];
             slots.push(slot);
             if slots.len() >= MAGAZINE {
-                give_back(class, slots, MAGAZINE / 2);
+                pass_on(class, slots);
             }
         });
         if kept.is_err() {
@@ -213,6 +225,12 @@ mod pages {
     fn refill(class: usize, slots: &mut Vec<NonNull<u8>>, wanted: usize) {
         let size = size_of_class(class);
         let mut state = lock(class);
+        if wanted == CHUNK
+            && let Some(chunk) = state.depot.pop_back()
+        {
+            slots.extend(chunk);
+            return;
+        }
         while slots.len() < wanted {
             let page = match state.partial.last() {
                 Some(page) => *page,
@@ -253,14 +271,39 @@ mod pages {
         page
     }
 
-    /// Returns slots to their pages until `keep` are left.
-    fn give_back(class: usize, slots: &mut Vec<NonNull<u8>>, keep: usize) {
-        if slots.len() <= keep {
-            return;
+    /// Leaves the older half of a full magazine to other threads, and what has been left
+    /// for too long to its pages.
+    fn pass_on(class: usize, slots: &mut Vec<NonNull<u8>>) {
+        let mut chunk = [NonNull::dangling(); CHUNK];
+        for (place, slot) in chunk.iter_mut().zip(slots.drain(..CHUNK)) {
+            *place = slot;
         }
         let mut state = lock(class);
-        state.out -= slots.len() - keep;
-        for slot in slots.drain(keep..) {
+        state.depot.push_back(chunk);
+        let most = DEPOT_BYTES / (CHUNK * size_of_class(class));
+        while state.depot.len() > most.min(state.out / (CHUNK * DEPOT_SHARE))
+            && let Some(oldest) = state.depot.pop_front()
+        {
+            state.put_back(oldest);
+        }
+    }
+
+    /// Returns slots to their pages until `keep` are left.
+    fn give_back(class: usize, slots: &mut Vec<NonNull<u8>>, keep: usize) {
+        if slots.len() > keep {
+            lock(class).put_back(slots.drain(keep..));
+        }
+    }
+
+    impl Class {
+        fn put_back(&mut self, slots: impl IntoIterator<Item = NonNull<u8>>) {
+            for slot in slots {
+                self.put_one_back(slot);
+            }
+        }
+
+        fn put_one_back(&mut self, slot: NonNull<u8>) {
+            self.out -= 1;
             let page = slot
                 .as_ptr()
                 .map_addr(|address| address & !(PAGE - 1))
@@ -274,20 +317,20 @@ mod pages {
             head.free = free;
             head.out -= 1;
             if head.partial_at == NOT_PARTIAL {
-                head.partial_at = state.partial.len();
-                state.partial.extend(NonNull::new(page));
+                head.partial_at = self.partial.len();
+                self.partial.extend(NonNull::new(page));
             }
             if head.out == 0 {
-                if state.empty < SPARE {
-                    state.empty += 1;
+                if self.empty < SPARE {
+                    self.empty += 1;
                 } else {
                     let at = head.partial_at;
-                    state.partial.swap_remove(at);
-                    if let Some(moved) = state.partial.get(at) {
+                    self.partial.swap_remove(at);
+                    if let Some(moved) = self.partial.get(at) {
                         // SAFETY: as above: on the list, under the lock.
                         unsafe { (*moved.as_ptr()).partial_at = at };
                     }
-                    state.pages -= 1;
+                    self.pages -= 1;
                     let page = NonNull::from_mut(head).cast();
                     // SAFETY: no slot of it is out, and it is on no list any more.
                     unsafe { pages::give_back(page) };
