@@ -109,8 +109,8 @@ fn the_used_survive_a_stream() {
     assert!(favourites().all(|key| is_cached(&cache, key)), "MEM-1");
 }
 
-/// MEM-1: where nearly everything is used again and again, the budget holds as well: as
-/// many go as come.
+/// MEM-1: where nearly everything is used again and again, the budget holds as well,
+/// even if all of it is one thread's.
 #[test]
 fn a_hot_cache_stays_within_its_budget() {
     const BUDGET: usize = 1 << 15;
@@ -120,8 +120,8 @@ fn a_hot_cache_stays_within_its_budget() {
         (0..HOT).for_each(|n| drop(read(&cache, ino(n))));
     }
     let mut next = 0;
-    for n in 0..BUDGET as u64 / 4 {
-        for _ in 0..3 {
+    for n in 0..2500 {
+        for _ in 0..12 {
             drop(read(&cache, ino(next % HOT)));
             next += 1;
         }
@@ -167,7 +167,7 @@ fn an_insertion_among_those_in_use_has_its_bound() {
     };
     let (few, many) = (cost(2 * BUDGET as u64), cost(20 * BUDGET as u64));
     assert!(many < 2 * few, "MEM-1: {few} stores each, then {many}");
-    assert!(many < 2000, "MEM-1: {many} stores each");
+    assert!(many < 1000, "MEM-1: {many} stores each");
 }
 
 /// MEM-1: threads fill shards of their own; what one leaves behind counts, and makes

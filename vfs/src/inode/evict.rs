@@ -96,14 +96,13 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let over = |inodes, extra| self.share.is_over(inodes, extra);
         let shards = self.lru.shards();
         let first = self.lru.victim();
-        // More than may have come since somebody looked: less goes only where most is in
-        // use, and then a round over all of it finds that out.
-        let enough = self.share.look_after().objects + 1;
-        let limit = 2 * shards * BATCH;
+        // A batch for each that may have come since the last look: so all of them are
+        // looked over before two percent more have come.
+        let limit = BATCH * (self.share.look_after().objects + 1);
         let (mut looked, mut gone) = (0, 0);
         for round in 0.. {
             let shard = (first + round) % shards;
-            // Of shards that nobody fills it takes more to come by what is there.
+            // Empty ones count for next to nothing: all may be on one shard.
             looked += self.lru.len_of(shard).clamp(1, BATCH);
             gone += self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false);
             let (inodes, extra) = self.lru.size();
@@ -112,7 +111,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             }
             // What is in use is not looked for everywhere by everybody: whoever comes
             // next goes on.
-            if gone >= enough && looked >= BATCH || looked > limit {
+            if gone > 0 && looked >= BATCH || looked > limit {
                 break;
             }
         }
