@@ -28,7 +28,7 @@ fn a_stream_stays_within_its_inodes() {
                 for thread in 0..threads {
                     let cache = &cache;
                     scope.spawn(move || {
-                        for n in 0..8_000 / threads {
+                        for n in 0..5_000 / threads {
                             drop(read(cache, ino(thread << 32 | n)));
                             // Beside others it is no sum of one moment.
                             let size = cache.size().0;
@@ -135,12 +135,12 @@ fn a_hot_cache_stays_within_its_budget() {
 /// stays within the budget beside it.
 #[test]
 fn beside_many_in_use_the_budget_holds() {
-    const BUDGET: usize = 2000;
+    const BUDGET: usize = 600;
     for in_use in [BUDGET / 2, BUDGET * 2, BUDGET * 8] {
         let cache: Cache = builder(Scheme::OURS).inodes(BUDGET).build();
         let held: Vec<_> = (0..in_use as u64).map(|n| read(&cache, ino(n))).collect();
         assert!(cache.size().0 >= in_use, "MEM-1: in use");
-        for n in 0..6_000 {
+        for n in 0..3_000 {
             drop(read(&cache, ino(1 << 32 | n)));
         }
         let size = cache.size().0;
@@ -157,7 +157,7 @@ fn beside_many_in_use_the_budget_holds() {
 #[test]
 #[cfg(debug_assertions)]
 fn an_insertion_among_those_in_use_has_its_bound() {
-    const BUDGET: usize = 1000;
+    const BUDGET: usize = 300;
     let cost = |in_use: u64| {
         let cache: Cache = builder(Scheme::OURS).inodes(BUDGET).build();
         let mut held: Vec<_> = (0..in_use).map(|n| read(&cache, ino(n))).collect();
