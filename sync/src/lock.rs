@@ -56,7 +56,9 @@ struct Work(RefCell<Vec<Box<dyn FnOnce()>>>);
 impl Drop for Work {
     /// The thread ends, and gives no lock back any more.
     fn drop(&mut self) {
-        while may_sleep()
+        // Empty as a rule. Then nothing is asked: a model's other locals are gone by now.
+        while !self.0.get_mut().is_empty()
+            && may_sleep()
             && let Some(work) = self.0.get_mut().pop()
         {
             // A panic has been reported; here it would take the process along.
