@@ -56,11 +56,13 @@ struct Work(RefCell<Vec<Box<dyn FnOnce()>>>);
 impl Drop for Work {
     /// The thread ends, and gives no lock back any more.
     fn drop(&mut self) {
-        while let Some(work) = self.0.get_mut().pop() {
-            if may_sleep() {
-                // A panic has been reported; here it would take the process along.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            }
+        // Empty as a rule. Then nothing is asked: a model's other locals are gone by now.
+        while !self.0.get_mut().is_empty()
+            && may_sleep()
+            && let Some(work) = self.0.get_mut().pop()
+        {
+            // A panic has been reported; here it would take the process along.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         }
     }
 }

@@ -14,8 +14,8 @@
 //! | `wait_read_in` does not wait                        | `one_reads_in_and_all_get_it`         |
 //! | it does not look whether the read-in failed         | `a_failed_read_in_passes_to_a_waiter` |
 //! | `ilookup` believes a miss without the lock          | `one_reads_in_while_the_table_grows`  |
-//! | `add_to_lru` does not look whether forgotten        | `a_forgotten_inode_is_on_no_list`     |
-//! | `forget` leaves it on the list                      | `a_forgotten_inode_is_on_no_list`     |
+//! | `add_to_lru` does not look whether forgotten        | `an_unhashed_inode_is_on_no_list`     |
+//! | `forget` leaves it on the list                      | `an_unhashed_inode_is_on_no_list`     |
 //! | pruning looks at the count, then kills, or does not | `an_inode_is_used_or_evicted`         |
 //! | pruning leaves the dead hashed                      | `an_inode_is_used_or_evicted`         |
 //! | `kill_if_count_is` ignores the count                | `an_inode_is_used_or_evicted`         |
@@ -93,7 +93,7 @@ impl Inodes {
     fn new() -> Inodes {
         Inodes {
             // So few that there is one list.
-            cache: Arc::new(InodeCache::new(100, 1 << 20, |_| 0)),
+            cache: Arc::new(InodeCache::builder().inodes(100).build()),
             census: Census::default(),
             reads: Arc::default(),
             alive: Arc::default(),
@@ -102,7 +102,7 @@ impl Inodes {
 
     /// Reads the inode in, or gets the one that is there.
     fn iget(&self, ino: u64) -> Got {
-        match self.cache.iget(Ino(ino)) {
+        match self.cache.iget(Ino(ino)).expect("none is being created") {
             IgetOf::Cached(inode) => self.got(ino, inode, false),
             IgetOf::New(new) => self.got(ino, new.init(self.part(ino)), true),
         }
@@ -117,7 +117,8 @@ impl Inodes {
     }
 
     fn ilookup(&self, ino: u64) -> Option<Got> {
-        let inode = self.cache.ilookup(&Ino(ino))?;
+        let found = self.cache.ilookup(&Ino(ino));
+        let inode = found.expect("none is being created")?;
         Some(self.got(ino, inode, false))
     }
 
@@ -223,7 +224,7 @@ fn a_failed_read_in_passes_to_a_waiter() {
     outcomes_are("INODE-3", expected, || {
         let inodes = Inodes::new();
         let has_failed = Arc::new(AtomicBool::new(false));
-        let get = move |inodes: &Inodes| match inodes.cache.iget(Ino(7)) {
+        let get = move |inodes: &Inodes| match inodes.cache.iget(Ino(7)).unwrap() {
             IgetOf::Cached(inode) => (Found, Some(inodes.got(7, inode, false))),
             IgetOf::New(_) if !has_failed.swap(true, Relaxed) => (Failed, None),
             IgetOf::New(new) => {
@@ -298,26 +299,26 @@ fn what_is_held_is_not_evicted() {
     });
 }
 
-/// INODE-4: an inode forgotten while its reader puts it on the list leaves both the
+/// INODE-4: an inode unhashed while its reader puts it on the list leaves both the
 /// table and the list.
 #[test]
-fn a_forgotten_inode_is_on_no_list() {
+fn an_unhashed_inode_is_on_no_list() {
     outcomes_are("INODE-4", [true, false], || {
         let inodes = Inodes::new();
         let unlinker = {
             let inodes = inodes.clone();
             spawn(move || match inodes.ilookup(7) {
                 Some(got) => {
-                    inodes.cache.forget(&got);
+                    inodes.cache.unhash(&got);
                     true
                 }
                 None => false,
             })
         };
         inodes.iget(7);
-        let forgotten = unlinker.join().unwrap();
-        inodes.is_left_with(u32::from(!forgotten));
-        forgotten
+        let unhashed = unlinker.join().unwrap();
+        inodes.is_left_with(u32::from(!unhashed));
+        unhashed
     });
 }
 

@@ -44,7 +44,7 @@ struct Flat {
 
 impl Flat {
     fn iget(&self, sb: &SuperBlock, ino: u64, kind: FileType) -> InodeRef {
-        match sb.iget(InodeKey::new(ino)) {
+        match sb.iget(InodeKey::new(ino)).expect("none is being created") {
             Iget::Cached(inode) => inode,
             Iget::New(new) => new.init(InodeFill::new(Attr::new(ino, kind, 0o755))),
         }

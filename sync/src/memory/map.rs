@@ -10,7 +10,7 @@ pub(crate) const HUGE: usize = 2 << 20;
 /// sees, but for `Forget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
-    any(miri, loom, rcuwalk_system_alloc),
+    any(miri, loom, shuttle, rcuwalk_system_alloc),
     expect(dead_code, reason = "there are no pages then, only arrays of heads")
 )]
 pub(crate) enum Advice {
