@@ -1,6 +1,6 @@
 //! The RCU-walk under the shuttle model checker, against who changes what it walks.
 //!
-//! Each line was broken once, and this is what failed, with each of six seeds (the last: four):
+//! Each line was broken once, and this is what failed, with each of six seeds:
 //!
 //! | broken                                          | caught by                                |
 //! |-------------------------------------------------|------------------------------------------|
