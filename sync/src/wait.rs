@@ -37,7 +37,7 @@ model::fresh_static! {
 
 fn queue_of(address: usize) -> &'static Queue {
     // Objects are aligned to cache lines, so the low bits say nothing.
-    &TABLE[(address >> 6) % QUEUES]
+    &TABLE[(address >> 6) % TABLE.len()]
 }
 
 fn lock(queue: &Queue) -> MutexGuard<'_, ()> {
