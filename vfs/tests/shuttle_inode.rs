@@ -20,7 +20,7 @@
 //! | the dead stay hashed, or `Ref::bury` wakes nobody   | `an_inode_is_used_or_evicted`         |
 //! | `kill_listed_if_count_is` ignores the count         | `an_inode_is_used_or_evicted`         |
 //! | `try_get` takes the dead                            | `an_inode_is_used_or_evicted`         |
-//! | `try_get` takes those of count 0 (a double free)    | `a_failed_read_in_passes_to_a_waiter` |
+//! | `try_get` takes those of count 0 (a double free)    | `one_reads_in_while_the_table_grows`  |
 //! | `Shared::clear`, or `insert_new`, wakes nobody      | `one_reads_in_and_all_get_it`         |
 //!
 //! What is off the default path, hooks and last references, has models of its own:
