@@ -5,27 +5,26 @@
 //!
 //! | broken                                              | caught by                             |
 //! |-----------------------------------------------------|---------------------------------------|
-//! | `insert_if_absent` does not look again              | `one_reads_in_and_all_get_it`         |
-//! | it looks again, then locks anew and inserts         | `one_reads_in_and_all_get_it`         |
-//! | it takes a dead inode for one that is there         | `an_inode_is_used_or_evicted`         |
+//! | `try_insert` does not look                          | `one_reads_in_and_all_get_it`         |
+//! | it looks, then locks anew and inserts               | `one_reads_in_and_all_get_it`         |
+//! | it calls `set` before it looks                      | `a_failed_read_in_passes_to_a_waiter` |
 //! | `NewInode::init` wakes before it fills in           | `one_reads_in_and_all_get_it`         |
 //! | `NewInode::drop` wakes before it unhashes           | `a_failed_read_in_passes_to_a_waiter` |
 //! | it does not unhash, or does not clear NEW           | `a_failed_read_in_passes_to_a_waiter` |
-//! | `wait_read_in` does not wait                        | `one_reads_in_and_all_get_it`         |
-//! | it does not look whether the read-in failed         | `a_failed_read_in_passes_to_a_waiter` |
-//! | `ilookup` believes a miss without the lock          | `one_reads_in_while_the_table_grows`  |
-//! | `add_to_lru` does not look whether forgotten        | `an_unhashed_inode_is_on_no_list`     |
-//! | `forget` leaves it on the list                      | `an_unhashed_inode_is_on_no_list`     |
-//! | pruning looks at the count, then kills, or does not | `an_inode_is_used_or_evicted`         |
-//! | pruning leaves the dead hashed                      | `an_inode_is_used_or_evicted`         |
-//! | `kill_if_count_is` ignores the count                | `an_inode_is_used_or_evicted`         |
+//! | `settle` does not wait for New                      | `one_reads_in_and_all_get_it`         |
+//! | it does not wait for Freeing (a busy loop)          | `an_inode_is_used_or_evicted`         |
+//! | `PendingInode::wait` believes a failed read-in      | `a_failed_read_in_passes_to_a_waiter` |
+//! | `find_inode_rcu` returns what has left the table    | `a_failed_read_in_passes_to_a_waiter` |
+//! | `look` believes a miss without the lock             | `one_reads_in_while_the_table_grows`  |
+//! | `unhash` leaves it on the list                      | `an_unhashed_inode_is_on_no_list`     |
+//! | the dead stay hashed, or `Ref::bury` wakes nobody   | `an_inode_is_used_or_evicted`         |
+//! | `kill_listed_if_count_is` ignores the count         | `an_inode_is_used_or_evicted`         |
 //! | `try_get` takes the dead                            | `an_inode_is_used_or_evicted`         |
-//! | `try_get` takes those of count 0 (a double free)    | `a_failed_read_in_passes_to_a_waiter` |
-//! | `Shared::clear` wakes nobody                        | `one_reads_in_and_all_get_it`         |
+//! | `try_get` takes those of count 0 (a double free)    | `one_reads_in_while_the_table_grows`  |
+//! | `Shared::clear`, or `insert_new`, wakes nobody      | `one_reads_in_and_all_get_it`         |
 //!
-//! One survives: that `insert_if_absent` unhashes a dead inode with the key. It makes
-//! room a moment before the one who killed it does; lookups that meet the dead one
-//! behind the new one stop at the new one.
+//! What is off the default path, hooks and last references, has models of its own:
+//! `shuttle_lifetimes.rs`.
 #![cfg(shuttle)]
 
 mod shuttle_support;
