@@ -120,8 +120,10 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     pub fn lock(&self, hash: u64) -> BucketGuard<'_, T> {
         match &self.one_lock {
             None => {
-                let mine = self.visit();
+                // First: what comes to be freed on the visit waits for the unlocking, so a
+                // panic in there leaves no caller half way.
                 let held = Held::new(self.rank, false);
+                let mine = self.visit();
                 let (buckets, index) = self.lock_head(hash);
                 BucketGuard {
                     mine,

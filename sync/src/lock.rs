@@ -87,7 +87,7 @@ pub fn may_sleep() -> bool {
 }
 
 /// Runs `work` where it may sleep: now, or when this thread next gives back the last
-/// lock that it holds, or ends.
+/// lock that it holds, or ends. If that is later, a panic of it goes no further than there.
 #[doc(alias("task_work_add", "delayed_fput"))]
 pub fn when_none_held(work: impl FnOnce() + 'static) {
     if may_sleep() {
@@ -108,9 +108,19 @@ fn do_what_waited() {
     // While the thread's end does it there is nothing here.
     let next = || WORK.try_with(|queue| queue.0.borrow_mut().pop());
     while let Ok(Some(work)) = next() {
-        work();
+        reported(work);
     }
-    rcu::free_due();
+    reported(rcu::free_due);
+}
+
+/// Calls foreign code that has nothing to do with who gives the lock back here, and
+/// perhaps has others wait for what comes next. A panic has been reported, and goes no
+/// further.
+fn reported(work: impl FnOnce()) {
+    if model::MODEL {
+        return work();
+    }
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
 }
 
 /// Checks in debug builds that this thread holds a lock of this rank.

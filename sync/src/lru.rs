@@ -233,14 +233,17 @@ impl<T> Lru<T> {
     pub fn insert_new(&self, object: Unlisted<T>, flag: Flag) -> bool {
         let object = object.0;
         let weight = (self.weight)(&object);
+        let number = object.list_number();
         let shard = self
-            .shard_of(object.list_number())
+            .shard_of(number)
             .expect("an object enters the lists it was made for");
         let waited_for;
         let look = {
             let mut list = shard.list.lock();
-            waited_for = object.list_and_clear(flag).then(|| object.clone());
-            self.enter_list(shard, &mut list, object, weight)
+            let (entered, wake) = object.list_and_clear(number, flag);
+            waited_for = wake.then(|| object.clone());
+            // Or somebody has put it on a list already, by its other reference.
+            entered && self.enter_list(shard, &mut list, object, weight)
         };
         if let Some(object) = waited_for {
             object.wake_waiters();
@@ -301,9 +304,21 @@ impl<T> Lru<T> {
         &self,
         shard: usize,
         most: usize,
-        mut look: impl FnMut(&Shared<T>) -> Verdict,
+        look: impl FnMut(&Shared<T>) -> Verdict,
     ) -> Vec<Ref<T>> {
         let mut taken = Vec::new();
+        self.scan_into(shard, most, &mut taken, look);
+        taken
+    }
+
+    /// As [`scan`](Self::scan), for who must have what was taken also if `look` panics.
+    pub fn scan_into(
+        &self,
+        shard: usize,
+        most: usize,
+        taken: &mut Vec<Ref<T>>,
+        mut look: impl FnMut(&Shared<T>) -> Verdict,
+    ) {
         let shard = &self.shards[shard];
         let mut list = shard.list.lock();
         for _ in 0..most.min(list.len) {
@@ -315,8 +330,11 @@ impl<T> Lru<T> {
                 Verdict::Take => taken.push(self.take(shard, &mut list, last)),
                 Verdict::TakeIfCountIs(count) => {
                     // SAFETY: as above.
-                    match unsafe { last.as_ref() }.kill_listed_if_count_is(count) {
-                        true => taken.push(self.take_unmarked(shard, &mut list, last)),
+                    let object = unsafe { last.as_ref() };
+                    // Asked while it has its mark: it is foreign code, and may panic.
+                    let weight = (self.weight)(object);
+                    match object.kill_listed_if_count_is(count) {
+                        true => taken.push(self.unlink(shard, &mut list, last, weight)),
                         false => list.rotate(last),
                     }
                 }
@@ -324,7 +342,6 @@ impl<T> Lru<T> {
                 Verdict::Stop => break,
             }
         }
-        taken
     }
 
     /// The shard to make room in: this thread's, or the fullest one if that is fuller
@@ -394,18 +411,6 @@ impl<T> Lru<T> {
         let object = self.unlink(shard, list, object, weight);
         object.clear_listed();
         object
-    }
-
-    /// For one whose mark is off already.
-    fn take_unmarked(
-        &self,
-        shard: &Shard<T>,
-        list: &mut List<T>,
-        object: NonNull<Shared<T>>,
-    ) -> Ref<T> {
-        // SAFETY: on the list, hence alive.
-        let weight = (self.weight)(unsafe { object.as_ref() });
-        self.unlink(shard, list, object, weight)
     }
 
     fn unlink(
@@ -562,6 +567,36 @@ mod tests {
         assert_eq!(objects[1].count(), 1);
     }
 
+    /// RCU-3: an object that was made for a list and has been put on one by its other
+    /// reference enters once.
+    #[test]
+    fn what_is_listed_already_enters_once() {
+        use crate::{HashKey, RcuHash, Spare};
+        struct Five;
+        impl HashKey for Five {
+            fn hash(&self) -> u64 {
+                5
+            }
+        }
+        const NEW: Flag = Flag::new(0);
+        let table = RcuHash::new(Rank::InodeBucket);
+        let lru = Lru::new(Rank::Lru, 1, LOOK_AFTER, |_: &Five| 10);
+        let bucket = table.lock(5);
+        let (object, unlisted) = bucket.insert_new(Spare::new(), Five, NEW, lru.place());
+        lru.insert(object.clone());
+        lru.insert_new(unlisted, NEW);
+        assert!(!object.has(NEW));
+        assert_eq!(
+            (lru.size(), object.count()),
+            ((1, 10), 3),
+            "RCU-3: the table's, the list's, ours"
+        );
+        assert!(lru.remove(&object).is_some());
+        assert_eq!(lru.size(), (0, 0));
+        drop(table.lock(5).remove(&object));
+        assert_eq!(object.count(), 1, "RCU-3: no list has it");
+    }
+
     /// RCU-3: a weight that cannot be told leaves an object off the list, and on it.
     #[test]
     fn a_panic_in_weight_changes_nothing() {
@@ -582,6 +617,9 @@ mod tests {
         lru.insert(object.clone());
         object.store(true, Relaxed);
         assert!(catch_unwind(AssertUnwindSafe(|| lru.remove(&object))).is_err());
+        let kill = || lru.scan(0, 1, |_| Verdict::TakeIfCountIs(2));
+        assert!(catch_unwind(AssertUnwindSafe(kill)).is_err());
+        assert!(!object.is_dead(), "RCU-3: it is not half way off");
         assert_eq!(
             (lru.size(), object.count()),
             ((1, 10), 2),

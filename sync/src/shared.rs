@@ -269,13 +269,25 @@ impl<T> Shared<T> {
         before & flag.0 != 0
     }
 
-    /// Puts an object that was born for it on its list, and clears `flag`, which is
-    /// set: one step instead of two. True if somebody waits for the flag.
-    pub(crate) fn list_and_clear(&self, flag: Flag) -> bool {
-        // Both marks are in the hands of the caller, so what flips is known.
-        let before = self.word().fetch_xor(Flag::LISTED.0 | flag.0, AcqRel);
-        debug_assert!(before & Flag::LISTED.0 == 0 && before & flag.0 != 0);
-        before & WAITERS != 0
+    /// Marks an object as on the list number `list`, unless it is on one, and clears
+    /// `flag`: one step instead of two. Tells whether it was on none, and whether
+    /// somebody waits for the flag.
+    pub(crate) fn list_and_clear(&self, list: u16, flag: Flag) -> (bool, bool) {
+        let mut word = self.word().load(Relaxed);
+        loop {
+            let entered = word & Flag::LISTED.0 == 0;
+            let listed = match entered {
+                true => word & !Flag::LIST_NUMBER | Flag::LISTED.0 | u64::from(list) << 48,
+                false => word,
+            };
+            match self
+                .word()
+                .compare_exchange_weak(word, listed & !flag.0, AcqRel, Relaxed)
+            {
+                Ok(_) => return (entered, word & WAITERS != 0),
+                Err(now) => word = now,
+            }
+        }
     }
 
     /// Wakes who waits, where [`list_and_clear`](Self::list_and_clear) said so.

@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use common::inodes::{
-    Cache, Gate, Log, Node, SCHEMES, builder, comes_back, eventually, find_nowait, ino, is_cached,
-    read,
+    Cache, Gate, Log, Node, SCHEMES, builder, colliding, comes_back, eventually, find_nowait, ino,
+    is_cached, read,
 };
 use rcuwalk::inode::{IgetOf, Scheme};
 use rcuwalk_sync::lock::{self, Mutex, Rank};
@@ -358,4 +358,76 @@ fn a_hook_that_reads_in_is_not_entered_again() {
     });
     assert_eq!(deepest.load(SeqCst), 1, "INODE-4: one hook at a time");
     assert!(cache.size().0 <= 9, "MEM-1: {}", cache.size().0);
+}
+
+/// INODE-4: the hook may look for keys that have their hash in common with its own.
+#[test]
+fn a_hook_may_look_for_what_collides() {
+    let looked = Log::default();
+    let cache: Arc<Cache> = Arc::new_cyclic(|weak: &Weak<Cache>| {
+        let (weak, looked) = (weak.clone(), looked.clone());
+        builder::<u64>(Scheme::OURS)
+            .on_evict(move |node| {
+                let number = node.key().number;
+                if let Some(cache) = weak.upgrade()
+                    && number < 10
+                {
+                    assert!(cache.ilookup(&colliding(50)).unwrap().is_none());
+                    drop(read(&cache, colliding(10 + number)));
+                    drop(cache.insert_inode(colliding(20 + number)).unwrap());
+                }
+                looked.note(number);
+            })
+            .build()
+    });
+    (0..3).for_each(|n| drop(read(&cache, colliding(n))));
+    let again = cache.clone();
+    comes_back("INODE-4: a hook looks for what collides", move || {
+        again.evict_inodes(|key| key.number < 10);
+    });
+    assert_eq!(looked.take(), [0, 1, 2], "INODE-4");
+}
+
+/// INODE-3: a panic in what `evict_inodes` is given keeps nobody waiting for those that it
+/// has taken before.
+#[test]
+fn a_panic_in_wanted_strands_nobody() {
+    for scheme in SCHEMES {
+        for hook in [false, true] {
+            let mut builder = builder::<u64>(scheme);
+            if hook {
+                builder = builder.on_evict(|_| {});
+            }
+            let cache: Arc<Cache> = Arc::new(builder.build());
+            (0..10).for_each(|n| drop(read(&cache, ino(n))));
+            let wanted = || cache.evict_inodes(|key| key.number < 5 || panic!("on purpose"));
+            assert!(catch_unwind(AssertUnwindSafe(wanted)).is_err());
+            assert_eq!(cache.size().0, 5, "MEM-1: {scheme:?}");
+            comes_back("INODE-3: iget after a panic", move || {
+                (0..10).for_each(|n| drop(read(&cache, ino(n))));
+            });
+        }
+    }
+}
+
+/// INODE-3: a hook that was put off and panics where its thread next gives back a lock
+/// does not reach who inserts there: others wait for that one's inode.
+#[test]
+fn a_panic_put_off_strands_nobody() {
+    for scheme in SCHEMES {
+        let panics = AtomicUsize::new(0);
+        let hook = move |_: &Node| assert!(panics.fetch_add(1, SeqCst) > 0, "on purpose");
+        let cache: Arc<Cache> = Arc::new(builder(scheme).on_evict(hook).build());
+        let inode = read(&cache, ino(1));
+        inode.dont_cache();
+        let guard = rcu::read_lock();
+        drop(inode);
+        drop(guard);
+        // The insertion's lock is the next one.
+        let read_in = || drop(read(&cache, ino(2)));
+        let _ = catch_unwind(AssertUnwindSafe(read_in));
+        comes_back("INODE-3: iget after a panic", move || {
+            drop((read(&cache, ino(1)), read(&cache, ino(2))));
+        });
+    }
 }

@@ -363,8 +363,9 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     }
 
     fn move_chain(&self, from: &Buckets<T>, to: &Buckets<T>, index: usize) {
-        // Under the one lock for all it is the second of its rank.
-        let _from_held = Held::new(self.rank, self.one_lock.is_some());
+        // After the bucket that the mover is about to lock, or under the one lock for all,
+        // it is the second of its rank.
+        let _from_held = Held::new(self.rank, true);
         let _from_locked = from.wait_lock(index);
         let mut at = from
             .head(index)

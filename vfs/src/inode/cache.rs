@@ -165,9 +165,11 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
     ///
     /// It runs on whichever thread makes room or drops the last reference, with none of
     /// the cache's locks held, and may use the cache for everything but its own key. Two
-    /// hooks that look for each other's keys wait for each other: let all look the same
-    /// way, from a file to its directory, say. An inode that outlives its cache ends
-    /// without it.
+    /// hooks that look for each other's keys wait for each other, and so do a hook and a
+    /// read-in: let all look the same way, from a file to its directory, say. A lookup with
+    /// the caller's comparison may wait for any key that has its hash in common with the
+    /// one looked for: there let a hook look for other hashes only. An inode that outlives
+    /// its cache ends without it.
     #[doc(alias("evict_inode", "drop_inode"))]
     pub fn on_evict(mut self, hook: impl Fn(&Node<K, P>) + Send + Sync + 'static) -> Self {
         self.on_evict = Some(Box::new(hook));

@@ -50,10 +50,23 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     }
 
     /// Drops what nobody uses and `wanted` accepts: the inodes of one super block, say.
-    /// Returns how many went.
+    /// Returns how many went. `wanted` runs with a list locked: it must not use the cache.
     #[doc(alias = "invalidate_inodes")]
     pub fn evict_inodes(&self, wanted: impl Fn(&K) -> bool) -> usize {
         self.inner.evict_all(wanted)
+    }
+}
+
+/// Inodes that have been killed. They are seen off also if the caller's code panics at
+/// the next one: others may wait for them.
+struct Gone<'a, K: Key, P: Send + Sync + 'static> {
+    cache: &'a Inner<K, P>,
+    nodes: Vec<Ref<Node<K, P>>>,
+}
+
+impl<K: Key, P: Send + Sync + 'static> Drop for Gone<'_, K, P> {
+    fn drop(&mut self) {
+        self.cache.evict(std::mem::take(&mut self.nodes));
     }
 }
 
@@ -174,8 +187,15 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let mut all_gone = 0;
         loop {
             let (mut inodes, mut extra) = self.lru.size();
-            let mut killed = false;
-            let gone = self.lru.scan(shard, left, |node| {
+            let (mut killed, mut stopped) = (false, false);
+            let before = left;
+            let mut gone = Gone {
+                cache: self,
+                nodes: Vec::new(),
+            };
+            // A batch, also of everything: others wait for the shard, and for what is killed.
+            let batch = left.min(BATCH);
+            self.lru.scan_into(shard, batch, &mut gone.nodes, |node| {
                 if killed {
                     return Verdict::Stop;
                 }
@@ -185,6 +205,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                 }
                 if !at_once(node) && !node.has(DONT_CACHE) {
                     if !too_much(inodes, extra) {
+                        stopped = otherwise == Verdict::Stop;
                         return otherwise;
                     }
                     if !node.age() {
@@ -202,10 +223,10 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                     false => Verdict::Rotate,
                 }
             });
-            let went = gone.len();
-            self.evict(gone);
-            all_gone += went;
-            if !one_at_a_time || went == 0 {
+            all_gone += gone.nodes.len();
+            self.evict(std::mem::take(&mut gone.nodes));
+            // Or there was nothing any more to look at.
+            if stopped || left == 0 || left == before {
                 return all_gone;
             }
         }

@@ -102,6 +102,45 @@ pub(super) enum Met<K: Key, P: Send + Sync + 'static> {
     Gone,
 }
 
+/// What a lookup looks for.
+pub(super) trait Wanted<K, P> {
+    /// Whether this is it.
+    fn test(&self, node: &Node<K, P>) -> bool;
+
+    /// Whether this one, which is Freeing, may have been it.
+    fn may_be(&self, node: &Node<K, P>, hash: u64) -> bool;
+}
+
+/// By the built-in comparison. It bears to see what is Freeing, and tells it from others
+/// with the same hash: a hook that looks for one of those would wait for itself.
+struct ByKey<'k, K>(&'k K);
+
+impl<K: Key, P> Wanted<K, P> for ByKey<'_, K> {
+    #[inline]
+    fn test(&self, node: &Node<K, P>) -> bool {
+        node.key() == self.0
+    }
+
+    fn may_be(&self, node: &Node<K, P>, _: u64) -> bool {
+        node.key() == self.0
+    }
+}
+
+/// By the caller's comparison. Under the lock it is not shown what is Freeing: if that is
+/// another one with the same hash, we wait for the wrong one, for a moment.
+struct ByTest<T>(T);
+
+impl<K: Key, P, T: Fn(&Node<K, P>) -> bool> Wanted<K, P> for ByTest<T> {
+    #[inline]
+    fn test(&self, node: &Node<K, P>) -> bool {
+        self.0(node)
+    }
+
+    fn may_be(&self, node: &Node<K, P>, hash: u64) -> bool {
+        node.filed_under() == hash
+    }
+}
+
 /// What came of an attempt to insert.
 pub(super) enum Tried<K: Key, P: Send + Sync + 'static> {
     Inserted(Ref<Node<K, P>>, Unlisted<Node<K, P>>),
@@ -123,8 +162,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     pub fn iget(&self, key: K) -> Result<Iget<'_, K, P>, Stale> {
         let hash = key.hash();
         let lookups = self.inner.scheme.lookups;
-        let test = |node: &Node<K, P>| *node.key() == key;
-        self.obtain(hash, lookups, test, || Ok(key.clone()))
+        self.obtain(hash, lookups, &ByKey(&key), || Ok(key.clone()))
     }
 
     /// As [`iget`](Self::iget), with the caller's own comparison: `test` among the
@@ -144,7 +182,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         test: impl Fn(&Node<K, P>) -> bool,
         set: impl FnOnce() -> Result<K, E>,
     ) -> Result<Iget<'_, K, P>, E> {
-        self.obtain(hash, Lookups::Locked, test, set)
+        self.obtain(hash, Lookups::Locked, &ByTest(test), set)
     }
 
     /// As [`iget5`](Self::iget5), but `test` runs under RCU first, and a hit takes no
@@ -162,7 +200,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         test: impl Fn(&Node<K, P>) -> bool,
         set: impl FnOnce() -> Result<K, E>,
     ) -> Result<Iget<'_, K, P>, E> {
-        self.obtain(hash, self.inner.scheme.lookups, test, set)
+        self.obtain(hash, self.inner.scheme.lookups, &ByTest(test), set)
     }
 
     /// The cached inode for `key`, if there is one. Sleeps while it is New, and while
@@ -174,7 +212,9 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     /// [`Stale`] if the inode is [being created](Self::insert_inode).
     #[doc(alias = "find_inode_fast")]
     pub fn ilookup(&self, key: &K) -> Result<Option<InodeRef<K, P>>, Stale> {
-        self.ilookup5_rcu(key.hash(), |node| node.key() == key)
+        let lookups = self.inner.scheme.lookups;
+        let settle = |met| self.inner.settle(met);
+        self.look(key.hash(), lookups, &ByKey(key), settle)
     }
 
     /// As [`ilookup`](Self::ilookup), with the caller's own comparison, which runs with
@@ -187,7 +227,9 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         hash: u64,
         test: impl Fn(&Node<K, P>) -> bool,
     ) -> Result<Option<InodeRef<K, P>>, Stale> {
-        self.look(hash, Lookups::Locked, test, |met| self.inner.settle(met))
+        self.look(hash, Lookups::Locked, &ByTest(test), |met| {
+            self.inner.settle(met)
+        })
     }
 
     /// As [`ilookup5`](Self::ilookup5), with the comparison under RCU.
@@ -200,7 +242,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         test: impl Fn(&Node<K, P>) -> bool,
     ) -> Result<Option<InodeRef<K, P>>, Stale> {
         let lookups = self.inner.scheme.lookups;
-        self.look(hash, lookups, test, |met| self.inner.settle(met))
+        self.look(hash, lookups, &ByTest(test), |met| self.inner.settle(met))
     }
 
     /// As [`ilookup5`](Self::ilookup5), but returns an inode that somebody is reading
@@ -213,7 +255,9 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         hash: u64,
         test: impl Fn(&Node<K, P>) -> bool,
     ) -> Result<Option<Unwaited<K, P>>, Stale> {
-        self.look(hash, Lookups::Locked, test, |met| self.unwaited(met))
+        self.look(hash, Lookups::Locked, &ByTest(test), |met| {
+            self.unwaited(met)
+        })
     }
 
     /// As [`ilookup5_nowait`](Self::ilookup5_nowait), with the comparison under RCU.
@@ -226,7 +270,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         test: impl Fn(&Node<K, P>) -> bool,
     ) -> Result<Option<Unwaited<K, P>>, Stale> {
         let lookups = self.inner.scheme.lookups;
-        self.look(hash, lookups, test, |met| self.unwaited(met))
+        self.look(hash, lookups, &ByTest(test), |met| self.unwaited(met))
     }
 
     /// Shows `matches` the inodes that are filed under `hash`, with the bucket locked,
@@ -281,11 +325,21 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         test: impl Fn(&Node<K, P>) -> bool,
         set: impl FnOnce() -> Result<K, E>,
     ) -> Result<Iget<'_, K, P>, E> {
+        self.insert(inode, hash, &ByTest(test), set)
+    }
+
+    fn insert<E: From<Stale>>(
+        &self,
+        inode: SpareInode<K, P>,
+        hash: u64,
+        wanted: &impl Wanted<K, P>,
+        set: impl FnOnce() -> Result<K, E>,
+    ) -> Result<Iget<'_, K, P>, E> {
         let (mut spare, mut set) = (inode.0, Some(set));
         loop {
             match self
                 .inner
-                .try_insert(spare, hash, &test, &mut set, Flag::NONE)?
+                .try_insert(spare, hash, wanted, &mut set, Flag::NONE)?
             {
                 Tried::Inserted(node, unlisted) => {
                     return Ok(Iget::New(NewInode::new(&self.inner, node, unlisted)));
@@ -312,9 +366,12 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         let hash = key.hash();
         let mut spare = Spare::new();
         loop {
-            let test = |node: &Node<K, P>| *node.key() == key;
+            let wanted = ByKey(&key);
             let mut set = Some(|| Ok::<K, Stale>(key.clone()));
-            match self.inner.try_insert(spare, hash, test, &mut set, CREATING) {
+            let tried = self
+                .inner
+                .try_insert(spare, hash, &wanted, &mut set, CREATING);
+            match tried {
                 Ok(Tried::Inserted(node, unlisted)) => {
                     return Ok(NewInode::new(&self.inner, node, unlisted));
                 }
@@ -332,11 +389,11 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         &self,
         hash: u64,
         lookups: Lookups,
-        test: impl Fn(&Node<K, P>) -> bool,
+        wanted: &impl Wanted<K, P>,
         set: impl FnOnce() -> Result<K, E>,
     ) -> Result<Iget<'_, K, P>, E> {
         loop {
-            match self.inner.find_inode(hash, lookups, &test) {
+            match self.inner.find_inode(hash, lookups, wanted) {
                 Ok(Some(Met::Inode(inode))) => return Ok(Iget::Cached(inode)),
                 Ok(Some(met)) => {
                     if let Some(inode) = self.inner.settle(met)? {
@@ -348,7 +405,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                         self.inner.counters.get().count(Event::FirstMiss);
                     }
                     // Allocated before locking: nobody waits for the allocator.
-                    return self.inode_insert5(self.alloc_inode(), hash, test, set);
+                    return self.insert(self.alloc_inode(), hash, wanted, set);
                 }
             }
         }
@@ -358,14 +415,14 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         &self,
         hash: u64,
         lookups: Lookups,
-        test: impl Fn(&Node<K, P>) -> bool,
+        wanted: &impl Wanted<K, P>,
         settle: impl Fn(Met<K, P>) -> Result<Option<T>, Stale>,
     ) -> Result<Option<T>, Stale> {
         loop {
-            let found = self.inner.find_inode(hash, lookups, &test);
+            let found = self.inner.find_inode(hash, lookups, wanted);
             let found = found.or_else(|Unsettled| {
                 // Under the lock a miss is a miss.
-                self.inner.find_inode(hash, Lookups::Locked, &test)
+                self.inner.find_inode(hash, Lookups::Locked, wanted)
             });
             match found {
                 Ok(None) | Err(Unsettled) => return Ok(None),
@@ -414,6 +471,12 @@ impl fmt::Display for InUse {
 
 impl std::error::Error for InUse {}
 
+impl From<InUse> for std::io::Error {
+    fn from(_: InUse) -> Self {
+        std::io::ErrorKind::ResourceBusy.into()
+    }
+}
+
 impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     /// The first look. Under RCU a miss may prove nothing: the table is changing its
     /// size. Then it is not counted; whoever looks again, or does not, counts that.
@@ -422,14 +485,14 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         &self,
         hash: u64,
         lookups: Lookups,
-        test: impl Fn(&Node<K, P>) -> bool,
+        wanted: &impl Wanted<K, P>,
     ) -> Result<Option<Met<K, P>>, Unsettled> {
         let filed_under = spread(hash);
         let found = match lookups {
-            Lookups::Rcu => self.find_inode_rcu(filed_under, test),
+            Lookups::Rcu => self.find_inode_rcu(filed_under, wanted),
             Lookups::Locked => {
                 let bucket = self.lock(filed_under, Event::LookupLock);
-                let met = Self::find_inode_locked(&bucket, filed_under, test);
+                let met = Self::find_inode_locked(&bucket, filed_under, wanted);
                 drop(bucket);
                 self.counters.get().count(match met {
                     Some(_) => Event::Hit,
@@ -448,13 +511,13 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     fn find_inode_rcu(
         &self,
         hash: u64,
-        test: impl Fn(&Node<K, P>) -> bool,
+        wanted: &impl Wanted<K, P>,
     ) -> Result<Option<Met<K, P>>, Unsettled> {
         lock::assert_not_held(Rank::InodeBucket);
         let met = {
             let guard = rcu::read_lock();
             let view = self.table.view(&guard);
-            let found = view.find_settled(hash, |node| test(node));
+            let found = view.find_settled(hash, |node| wanted.test(node));
             let counters = self.counters.get_with(&guard);
             match found {
                 Ok(Some(node)) => {
@@ -475,14 +538,12 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     fn find_inode_locked(
         bucket: &BucketGuard<'_, Node<K, P>>,
         hash: u64,
-        test: impl Fn(&Node<K, P>) -> bool,
+        wanted: &impl Wanted<K, P>,
     ) -> Option<Met<K, P>> {
         lock::assert_held(Rank::InodeBucket);
         let node = bucket.find(|node| match node.is_dead() {
-            // Not shown to `test`. If it is another with the same hash, we wait for the
-            // wrong one, for a moment.
-            true => node.filed_under() == hash,
-            false => test(node),
+            true => wanted.may_be(node, hash),
+            false => wanted.test(node),
         })?;
         Some(Self::meet(node))
     }
@@ -529,7 +590,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         &self,
         spare: Spare<Node<K, P>>,
         hash: u64,
-        test: impl Fn(&Node<K, P>) -> bool,
+        wanted: &impl Wanted<K, P>,
         set: &mut Option<impl FnOnce() -> Result<K, E>>,
         marks: Flag,
     ) -> Result<Tried<K, P>, E> {
@@ -538,7 +599,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let counters = self.counters.get();
         counters.count(Event::InsertLock);
         let bucket = self.table.lock(filed_under);
-        if let Some(met) = Self::find_inode_locked(&bucket, filed_under, test) {
+        if let Some(met) = Self::find_inode_locked(&bucket, filed_under, wanted) {
             drop(bucket);
             counters.count(Event::SecondHit);
             probe::iget(hash, true, self.scheme.number(), Look::Second);
