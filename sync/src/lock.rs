@@ -81,9 +81,10 @@ pub(crate) fn free_later() {
 }
 
 /// True if this thread may run foreign code or sleep: it holds none of the locks of
-/// this module and has no read section open.
+/// this module, has no read section open, and is not freeing what RCU has retired, for
+/// which others may wait.
 pub fn may_sleep() -> bool {
-    none_held() && !rcu::in_read_section()
+    none_held() && !rcu::in_read_section() && !rcu::is_freeing()
 }
 
 /// Runs `work` where it may sleep: now, or when this thread next gives back the last
@@ -98,10 +99,18 @@ pub fn when_none_held(work: impl FnOnce() + 'static) {
     free_later();
 }
 
+/// Called at the end of a freeing: does what was put off because of it.
+pub(crate) fn catch_up() {
+    if HELD.try_with(Cell::get).is_ok_and(|held| held == LATER) {
+        HELD.with(|held| held.set(0));
+        do_what_waited();
+    }
+}
+
 #[cold]
 fn do_what_waited() {
-    if rcu::in_read_section() {
-        // Put off to the next lock that is given back.
+    if rcu::in_read_section() || rcu::is_freeing() {
+        // Put off to the next lock that is given back, or the end of the freeing.
         return free_later();
     }
     // Taken one at a time: each may lock, unlock, and come here again.

@@ -77,6 +77,11 @@ pub fn in_read_section() -> bool {
     slot::this_thread().is_inside()
 }
 
+/// True if this thread is freeing what was retired: others may wait for that.
+pub(crate) fn is_freeing() -> bool {
+    domain::is_freeing()
+}
+
 /// A small number that no other live thread has.
 #[inline]
 pub fn thread_index() -> usize {

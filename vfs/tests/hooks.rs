@@ -431,3 +431,38 @@ fn a_panic_put_off_strands_nobody() {
         });
     }
 }
+
+/// RCU-2: a last reference that goes while RCU frees is seen off when that is over: a hook
+/// may wait for somebody who waits for the freeing.
+#[test]
+fn the_hook_waits_for_the_end_of_freeing() {
+    struct Child(
+        #[expect(dead_code, reason = "held")] Option<rcuwalk::inode::InodeRefOf<Key, Child>>,
+    );
+    #[derive(Clone, PartialEq, Eq)]
+    struct Key(u64);
+    impl rcuwalk::inode::Key for Key {
+        fn hash(&self) -> u64 {
+            self.0
+        }
+    }
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = seen.clone();
+    let cache = rcuwalk::inode::InodeCache::<Key, Child>::builder()
+        .on_evict(move |_| {
+            assert!(lock::may_sleep(), "RCU-2: freeing is over");
+            counted.fetch_add(1, SeqCst);
+        })
+        .build();
+    let read = |number, parent| match cache.iget(Key(number)).unwrap() {
+        IgetOf::New(new) => new.init(Child(parent)),
+        IgetOf::Cached(_) => panic!("nobody has it"),
+    };
+    let parent = read(1, None);
+    parent.dont_cache();
+    drop(read(2, Some(parent)));
+    assert_eq!(cache.drop_unused(), 1, "INODE-4: the child");
+    rcu::barrier();
+    assert_eq!(seen.load(SeqCst), 2, "INODE-4: and then its parent");
+    assert!(cache.ilookup(&Key(1)).unwrap().is_none(), "INODE-4");
+}

@@ -151,6 +151,7 @@ impl Domain {
         drop(bag);
         if due && may_free {
             self.free_some();
+            crate::lock::catch_up();
         } else if due && !crate::lock::none_held() {
             // A thread that retires under locks only would never free otherwise.
             crate::lock::free_later();
@@ -165,6 +166,7 @@ impl Domain {
         }
         lock(&reader.0.bag).due = false;
         self.free_some();
+        crate::lock::catch_up();
     }
 
     fn free_some(&self) {
@@ -197,6 +199,11 @@ impl Domain {
 
     /// See [`super::barrier`].
     pub fn barrier(&self) {
+        self.free_all_owed();
+        crate::lock::catch_up();
+    }
+
+    fn free_all_owed(&self) {
         if FREEING.with(Cell::get) != Freeing::No {
             // Called from `Drop` code that this thread is running while it frees:
             // it would wait for itself. What it waits for is under way.
@@ -426,6 +433,12 @@ impl Drop for Domain {
             drop(unsafe { Box::from_raw(std::ptr::from_ref(slot).cast_mut()) });
         }
     }
+}
+
+pub(super) fn is_freeing() -> bool {
+    FREEING
+        .try_with(Cell::get)
+        .is_ok_and(|freeing| freeing != Freeing::No)
 }
 
 /// How long this reader has been in the read section it is in.

@@ -15,7 +15,8 @@ use super::node::{InodeRef, Key, Node};
 /// An inode that its holder is to fill in.
 ///
 /// Dropping it without [`init`](Self::init) unhashes it and wakes the waiters, so
-/// an early `?` in a back end cannot leave them waiting.
+/// an early `?` in a back end cannot leave them waiting. Who looks for its key while
+/// holding it waits for itself.
 #[doc(alias("I_NEW", "unlock_new_inode", "iget_failed", "discard_new_inode"))]
 #[must_use = "dropping it tells the waiters that the read-in failed"]
 pub struct NewInode<'c, K: Key, P: Send + Sync + 'static> {

@@ -15,7 +15,8 @@ use super::registry;
 
 /// What an inode is found by.
 pub trait Key: Eq + Clone + Send + Sync + 'static {
-    /// A hash, the same for equal keys. The cache mixes it.
+    /// A hash, the same for equal keys. The cache mixes it, and asks for it under locks
+    /// and in the middle of changes: it must not panic.
     fn hash(&self) -> u64;
 }
 

@@ -148,7 +148,8 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         known.inode.get(&guard).map(InodeRef::new).ok_or(Stale)
     }
 
-    /// The peer gives `count` LOOKUPs of `id` back. More than it had count as all.
+    /// The peer gives `count` LOOKUPs of `id` back. More than it had count as all. A
+    /// daemon that is to survive a peer which forgets the root keeps an [`Entry`] of it.
     ///
     /// # Errors
     /// [`Stale`] if it had none.
