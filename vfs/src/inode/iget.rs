@@ -314,10 +314,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         loop {
             let test = |node: &Node<K, P>| *node.key() == key;
             let mut set = Some(|| Ok::<K, Stale>(key.clone()));
-            match self
-                .inner
-                .try_insert(spare, hash, &test, &mut set, CREATING)
-            {
+            match self.inner.try_insert(spare, hash, test, &mut set, CREATING) {
                 Ok(Tried::Inserted(node, unlisted)) => {
                     return Ok(NewInode::new(&self.inner, node, unlisted));
                 }
