@@ -8,15 +8,16 @@
 //! | `evict`        | key hash                                  | when an inode leaves      |
 //!
 //! Without the feature `usdt`, and on other machines than x86-64, the functions below are
-//! empty. With it, each call becomes a `nop` and a note in the ELF section `.note.stapsdt`
-//! that says where the `nop` is and what is in which register there. Whoever listens
-//! (bpftrace, perf, SystemTap, gdb) has the kernel put a breakpoint in its place.
+//! empty. With it, each call becomes a `nop`, and a note in the ELF section `.note.stapsdt`
+//! that says where the `nop` is, and what is in which register there. Whoever listens
+//! (bpftrace, perf, SystemTap, gdb) has the kernel put a breakpoint in its place:
 //! `docs/tracing.md` shows how.
 //!
 //! The rule: whoever does not ask for the feature pays nothing, and whoever does, a `nop`
 //! and what it takes to have the arguments in registers. So they are few, and as narrow as
-//! they come; what is known at compile time is a number in the note; and what only a
-//! listener needs, the hash of an evicted key, is a closure.
+//! they come. What is known at compile time is a number in the note. What only a listener
+//! needs, the hash of an evicted key, is a closure or an iterator, which nobody asks
+//! without the feature.
 
 /// Which look for an inode it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ const BUILT_IN: bool = cfg!(all(feature = "usdt", target_arch = "x86_64", not(mi
 /// for each argument its size, `@`, and an operand as an assembler writes it.
 #[cfg(all(feature = "usdt", target_arch = "x86_64", not(miri)))]
 macro_rules! sdt {
-    ($name:literal, $arguments:literal, $($value:ident = in($class:ident) $from:expr),+) => {
+    ($name:literal, $arguments:expr, $($value:ident = in($class:ident) $from:expr),+) => {
         // SAFETY: a `nop`; the rest of the text goes to sections that are not run.
         unsafe {
             std::arch::asm!(
@@ -87,7 +88,7 @@ macro_rules! sdt {
 
 #[cfg(not(all(feature = "usdt", target_arch = "x86_64", not(miri))))]
 macro_rules! sdt {
-    ($name:literal, $arguments:literal, $($value:ident = in($class:ident) $from:expr),+) => {
+    ($name:literal, $arguments:expr, $($value:ident = in($class:ident) $from:expr),+) => {
         if false {
             $(let _ = $from;)+
         }
@@ -97,22 +98,23 @@ macro_rules! sdt {
 /// A look for an inode has found something, or nothing.
 #[inline(always)]
 pub fn iget(key: u64, hit: bool, scheme: u8, look: Look) {
-    let hit = u8::from(hit);
-    match look {
-        Look::First => sdt!(
-            "iget",
-            "8@{key} 1@{hit} 1@{scheme} 8@$1",
-            key = in(reg) key,
-            hit = in(reg_byte) hit,
-            scheme = in(reg_byte) scheme
-        ),
-        Look::Second => sdt!(
-            "iget",
-            "8@{key} 1@{hit} 1@{scheme} 8@$2",
-            key = in(reg) key,
-            hit = in(reg_byte) hit,
-            scheme = in(reg_byte) scheme
-        ),
+    // Where the compiler knows `hit` and `look`, or has gone two ways for them anyway, they
+    // cost nothing: in the note they are constants.
+    macro_rules! looked {
+        ($hit:literal, $look:literal) => {
+            sdt!(
+                "iget",
+                concat!("8@{key} 8@$", $hit, " 1@{scheme} 8@$", $look),
+                key = in(reg) key,
+                scheme = in(reg_byte) scheme
+            )
+        };
+    }
+    match (hit, look) {
+        (false, Look::First) => looked!(0, 1),
+        (true, Look::First) => looked!(1, 1),
+        (false, Look::Second) => looked!(0, 2),
+        (true, Look::Second) => looked!(1, 2),
     }
 }
 

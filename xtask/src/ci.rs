@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::heavy::{self, Depth};
 use crate::run::{Cmd, Done, Result};
-use crate::skips::{self, SKIPS_VAR};
+use crate::skips::{self, SKIPS_VAR, Skips};
 use crate::source::names_in;
 use crate::steps::{Step, Steps};
 use crate::workspace::Workspace;
@@ -29,6 +29,7 @@ const STEPS: [(&str, Step); 11] = [
         let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
         test.args(["test", "--workspace"]).run()
     }),
+    ("probes", probes),
     ("examples", |root, _| examples(root)),
     ("loom", |root, _| heavy::loom(root, Depth::Short)),
     ("shuttle", |root, _| heavy::shuttle(root, Depth::Short)),
@@ -59,6 +60,18 @@ fn deny(root: &Path) -> Result<Done> {
         return Ok(Done::Passed);
     }
     cargo(root, "deny check")
+}
+
+/// What the feature `usdt` adds: one module of code, and a test that traces itself.
+fn probes(root: &Path, skips: &Skips) -> Result<Done> {
+    cargo(
+        root,
+        "clippy --package rcuwalk-sync --features usdt -- -D warnings",
+    )?;
+    let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
+    test.args(["test", "--package", "rcuwalk", "--features", "usdt"])
+        .args(["--test", "probes"])
+        .run()
 }
 
 /// Builds every example; runs those of the core, which need no arguments.

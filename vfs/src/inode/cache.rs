@@ -109,7 +109,7 @@ impl Scheme {
 }
 
 impl Scheme {
-    /// For tracers: 0 stock, 1 the patch, 3 ours.
+    /// For tracers: 0 stock, 1 the patch, 3 ours; 2 for a lock per bucket that lookups take.
     #[inline]
     pub(super) fn number(self) -> u8 {
         2 * self.insert_locks as u8 + self.lookups as u8
