@@ -13,7 +13,7 @@ use crate::steps::{Step, Steps};
 use crate::workspace::Workspace;
 use crate::{ids, layers};
 
-const STEPS: [(&str, Step); 11] = [
+const STEPS: [(&str, Step); 12] = [
     ("fmt", |root, _| cargo(root, "fmt --all --check")),
     ("clippy", |root, _| {
         cargo(root, "clippy --workspace --all-targets -- -D warnings")
