@@ -99,27 +99,33 @@ pub fn when_none_held(work: impl FnOnce() + 'static) {
     free_later();
 }
 
-/// Called at the end of a freeing: does what was put off because of it.
-pub(crate) fn catch_up() {
+/// Called at the end of a freeing: does what was put off because of it. True if there
+/// was anything.
+pub(crate) fn catch_up() -> bool {
     if HELD.try_with(Cell::get).is_ok_and(|held| held == LATER) {
         HELD.with(|held| held.set(0));
-        do_what_waited();
+        return do_what_waited();
     }
+    false
 }
 
 #[cold]
-fn do_what_waited() {
+fn do_what_waited() -> bool {
     if rcu::in_read_section() || rcu::is_freeing() {
         // Put off to the next lock that is given back, or the end of the freeing.
-        return free_later();
+        free_later();
+        return false;
     }
     // Taken one at a time: each may lock, unlock, and come here again.
     // While the thread's end does it there is nothing here.
     let next = || WORK.try_with(|queue| queue.0.borrow_mut().pop());
+    let mut any = false;
     while let Ok(Some(work)) = next() {
         reported(work);
+        any = true;
     }
     reported(rcu::free_due);
+    any
 }
 
 /// Calls foreign code that has nothing to do with who gives the lock back here, and

@@ -200,7 +200,10 @@ impl Domain {
     /// See [`super::barrier`].
     pub fn barrier(&self) {
         self.free_all_owed();
-        crate::lock::catch_up();
+        // What was put off because of the freeing may retire more.
+        while crate::lock::catch_up() {
+            self.free_all_owed();
+        }
     }
 
     fn free_all_owed(&self) {

@@ -211,7 +211,12 @@ impl<K: Key, P: Send + Sync + 'static> Drop for InodeRef<K, P> {
 /// The last reference to an inode that is not to be cached, or is unhashed.
 #[cold]
 fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
+    let cache = || registry::find::<Inner<K, P>>(node.part.number());
     if !lock::may_sleep() {
+        if !node.is_hashed() && cache().is_none_or(|cache| cache.on_evict.is_none()) {
+            // Nobody finds it any more, and nobody wants to see it off.
+            return;
+        }
         // Not killed yet: this thread might look for it while it holds that lock.
         return lock::when_none_held(move || iput_final(node));
     }
