@@ -79,8 +79,10 @@ fn an_object_is_born_whole() {
 #[test]
 fn of_two_last_references_one_is_told() {
     let seen = all_outcomes(|| {
-        let cached = Ref::new(());
-        let (mine, others) = (cached.clone(), cached.clone());
+        // The table's reference is the one that is not to count.
+        let table = Table::new(Rank::InodeBucket);
+        let mine = insert(&table, 0, 7);
+        let others = mine.clone();
         let other = spawn(move || Ref::put_unless_last(others, 1, NOT_CACHED).is_some());
         // Marked by one of them while the other may be dropping.
         mine.set(NOT_CACHED);
@@ -94,15 +96,19 @@ fn of_two_last_references_one_is_told() {
 #[test]
 fn the_last_one_sees_what_others_did() {
     let seen = all_outcomes(|| {
-        let cached = Ref::new(AtomicU32::new(0));
-        cached.set(NOT_CACHED);
-        let (mine, others) = (cached.clone(), cached.clone());
+        let table = Table::new(Rank::InodeBucket);
+        let mine = insert(&table, 0, 7);
+        mine.set(NOT_CACHED);
+        let others = mine.clone();
         let other = spawn(move || {
-            others.store(1, Relaxed);
+            others.note.store(1, Relaxed);
             Ref::put_unless_last(others, 1, NOT_CACHED).is_some()
         });
         let last = Ref::put_unless_last(mine, 1, NOT_CACHED);
-        let seen = last.and_then(|last| last.kill_if_count_is(2).then(|| last.load(Relaxed)));
+        let seen = last.and_then(|last| {
+            last.kill_if_last(1, NOT_CACHED)
+                .then(|| last.note.load(Relaxed))
+        });
         other.join().unwrap();
         seen
     });
