@@ -403,6 +403,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                 nothing @ (Ok(None) | Err(Unsettled)) => {
                     if nothing.is_err() {
                         self.inner.counters.get().count(Event::FirstMiss);
+                        probe::iget(hash, false, self.inner.scheme.number(), Look::First);
                     }
                     // Allocated before locking: nobody waits for the allocator.
                     return self.insert(self.alloc_inode(), hash, wanted, set);
@@ -501,8 +502,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                 Ok(met)
             }
         };
-        let hit = matches!(found, Ok(Some(_)));
-        probe::iget(hash, hit, self.scheme.number(), Look::First);
+        if let Ok(met) = &found {
+            probe::iget(hash, met.is_some(), self.scheme.number(), Look::First);
+        }
         found
     }
 
