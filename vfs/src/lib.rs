@@ -42,6 +42,7 @@ mod name;
 mod namespace;
 mod permission;
 mod readdir;
+pub mod scan;
 mod stats;
 mod super_block;
 mod trace;
