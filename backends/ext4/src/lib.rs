@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod dir;
 mod error;
 mod source;
 

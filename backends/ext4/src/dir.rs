@@ -1,0 +1,2 @@
+//! Directories.
+pub(crate) mod hash;
