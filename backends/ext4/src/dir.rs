@@ -1,2 +1,3 @@
 //! Directories.
+pub(crate) mod block;
 pub(crate) mod hash;

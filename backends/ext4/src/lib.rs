@@ -3,9 +3,22 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod cache;
+mod checksum;
+mod data;
 mod dir;
 mod error;
+mod features;
+mod groups;
+mod inode;
+mod journal;
+mod map;
+mod overlay;
 mod source;
+mod super_block;
+mod volume;
+mod xattr;
 
-pub use error::{Error, Result};
+pub use checksum::Checksums;
+pub use error::{Error, Place, Result};
 pub use source::{FileSource, Source};
