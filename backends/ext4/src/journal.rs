@@ -22,13 +22,12 @@ mod log;
 mod replay;
 
 use crate::error::{Error, Place, Result};
-use crate::features::{Compat, Incompat};
+use crate::features::Compat;
 use crate::inode::RawInode;
 use crate::overlay::Overlay;
 use crate::volume::Volume;
 
 use log::{Log, ReadLog};
-pub(crate) use replay::Recovery;
 
 /// What the journal of `volume` has that the image itself does not yet.
 ///
@@ -39,22 +38,21 @@ pub(crate) use replay::Recovery;
 /// [`Error::Unsupported`] for an external journal and for journal features that we do
 /// not know, and what reading the journal reports.
 #[doc(alias("ext4_load_journal", "jbd2_journal_recover"))]
-pub(crate) fn recover(volume: &Volume) -> Result<Recovery> {
+pub(crate) fn recover(volume: &Volume) -> Result<Overlay> {
     let super_block = volume.super_block();
-    let features = super_block.features();
     // Without the flag the kernel does not look into the journal either.
-    if !features.has_compat(Compat::HAS_JOURNAL)
-        || !features.has_incompat(Incompat::NEEDS_RECOVERY)
+    if !super_block.features().has_compat(Compat::HAS_JOURNAL)
+        || !super_block.may_need_recovery()
     {
-        return Ok(Recovery::default());
+        return Ok(Overlay::default());
     }
-    let Some(ino) = super_block.journal_inum() else {
+    if super_block.journal_inode() == 0 {
         return Err(Error::Unsupported {
             feature: "journal_dev (an external journal that needs recovery)".into(),
         });
-    };
-    let file = JournalFile::open(volume, ino)?;
-    let log = Log::open(&file, super_block.block_size(), file.blocks)?;
+    }
+    let file = JournalFile::open(volume, super_block.journal_inode())?;
+    let log = Log::open(&file, super_block.block_size() as usize, file.blocks)?;
     replay::replay(&log, super_block.blocks_count())
 }
 
@@ -68,8 +66,8 @@ struct JournalFile<'v> {
 impl<'v> JournalFile<'v> {
     fn open(volume: &'v Volume, ino: u32) -> Result<JournalFile<'v>> {
         let inode = volume.inode(ino)?;
-        let block_size = volume.super_block().block_size() as u64;
-        let blocks = u32::try_from(inode.size / block_size).unwrap_or(u32::MAX);
+        let block_size = volume.super_block().block_size();
+        let blocks = u32::try_from(inode.size / u64::from(block_size)).unwrap_or(u32::MAX);
         let file = JournalFile {
             volume,
             inode,

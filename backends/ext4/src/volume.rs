@@ -9,7 +9,7 @@ use crate::map::Mapping;
 use crate::overlay::Overlay;
 use crate::source::Source;
 use crate::super_block::SuperBlock;
-use crate::{data, map, xattr};
+use crate::{data, journal, map, xattr};
 
 /// An image and what is known of it.
 pub(crate) struct Volume {
@@ -56,7 +56,7 @@ impl Volume {
         };
         volume.groups = Groups::read(&volume);
         if volume.super_block.may_need_recovery() {
-            let overlay = replay(&volume)?;
+            let overlay = journal::recover(&volume)?;
             if !overlay.is_empty() {
                 return volume.with_overlay(overlay, cache_bytes);
             }
@@ -204,17 +204,6 @@ impl Volume {
         name: &[u8],
     ) -> Result<Option<Vec<u8>>> {
         xattr::find(self, inode, index, name)
-    }
-}
-
-/// What the journal has that the image has not.
-fn replay(volume: &Volume) -> Result<Overlay> {
-    match volume.super_block.group() {
-        // Probably there is nothing in it.
-        1.. => Ok(Overlay::default()),
-        0 => Err(Error::Unsupported {
-            feature: "needs_recovery".into(),
-        }),
     }
 }
 

@@ -16,21 +16,12 @@ use crate::overlay::Overlay;
 use super::descriptor::{Tag, Tags, revoked_blocks};
 use super::log::{Header, JournalChecksums, Log, MAGIC, block_type};
 
-/// What was replayed.
-#[derive(Debug, Default)]
-pub(crate) struct Recovery {
-    /// The newest contents of each block that the journal has.
-    pub(crate) overlay: Overlay,
-    /// How many transactions there were.
-    pub(crate) transactions: u32,
-}
-
 /// Replays `log`, for a file system of `blocks_count` blocks.
 #[doc(alias = "jbd2_journal_recover")]
-pub(super) fn replay(log: &Log<'_>, blocks_count: u64) -> Result<Recovery> {
+pub(super) fn replay(log: &Log<'_>, blocks_count: u64) -> Result<Overlay> {
     if log.start == 0 {
         // Unmounted cleanly, whatever the file system's super block says.
-        return Ok(Recovery::default());
+        return Ok(Overlay::default());
     }
     let end = find_end(log)?;
     if log.has_fast_commit(end)? {
@@ -39,10 +30,7 @@ pub(super) fn replay(log: &Log<'_>, blocks_count: u64) -> Result<Recovery> {
         });
     }
     let revoked = collect_revoked(log, end)?;
-    let mut recovery = Recovery {
-        overlay: Overlay::default(),
-        transactions: end.wrapping_sub(log.sequence),
-    };
+    let mut overlay = Overlay::of_transactions(end.wrapping_sub(log.sequence));
     let mut walk = Walk::start(log, Some(end));
     while let Some(header) = walk.next()? {
         match header.block_type {
@@ -54,7 +42,7 @@ pub(super) fn replay(log: &Log<'_>, blocks_count: u64) -> Result<Recovery> {
                 for tag in tags {
                     let contents = walk.contents(tag, blocks_count)?;
                     if !revoked.covers(tag.block, walk.sequence) {
-                        recovery.overlay.insert(tag.block, contents);
+                        overlay.insert(tag.block, contents);
                     }
                 }
             }
@@ -62,7 +50,7 @@ pub(super) fn replay(log: &Log<'_>, blocks_count: u64) -> Result<Recovery> {
             _ => {}
         }
     }
-    Ok(recovery)
+    Ok(overlay)
 }
 
 /// The number after that of the last transaction that is complete.
