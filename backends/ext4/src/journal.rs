@@ -41,9 +41,7 @@ use log::{Log, ReadLog};
 pub(crate) fn recover(volume: &Volume) -> Result<Overlay> {
     let super_block = volume.super_block();
     // Without the flag the kernel does not look into the journal either.
-    if !super_block.features().has_compat(Compat::HAS_JOURNAL)
-        || !super_block.may_need_recovery()
-    {
+    if !super_block.features().has_compat(Compat::HAS_JOURNAL) || !super_block.may_need_recovery() {
         return Ok(Overlay::default());
     }
     if super_block.journal_inode() == 0 {

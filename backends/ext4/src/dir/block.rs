@@ -370,9 +370,15 @@ pub(crate) mod tests {
         assert_eq!(broken(16, &[8, 0]), ["one", "corrupt rec_len"]);
         assert_eq!(broken(16, &[13, 0]), ["one", "corrupt rec_len"]);
         assert_eq!(broken(16, &[0xff, 0xff]), ["one", "corrupt rec_len"]);
-        assert_eq!(broken(16, &(1008_u16).to_le_bytes()), ["one", "corrupt rec_len"]);
+        assert_eq!(
+            broken(16, &(1008_u16).to_le_bytes()),
+            ["one", "corrupt rec_len"]
+        );
         assert_eq!(broken(4, &[12, 0, 200]), ["corrupt rec_len"]);
-        assert_eq!(broken(12, &1001_u32.to_le_bytes()), ["one", "corrupt inode"]);
+        assert_eq!(
+            broken(12, &1001_u32.to_le_bytes()),
+            ["one", "corrupt inode"]
+        );
         assert_eq!(broken(18, &[0]), ["one", "corrupt name"]);
         assert_eq!(broken(20, b"t/o"), ["one", "corrupt name"]);
         assert_eq!(broken(20, b"tw\0"), ["one", "corrupt name"]);
@@ -384,7 +390,7 @@ pub(crate) mod tests {
     #[test]
     fn bad_bytes_are_seen_wherever_they_are() {
         for length in 1..=255 {
-            let mut name = vec![b'.' ; length];
+            let mut name = vec![b'.'; length];
             name[length - 1] = 0x80;
             assert!(!is_no_name(&name));
             for at in 0..length {
