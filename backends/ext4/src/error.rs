@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// The result of everything that reads an image.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -14,6 +15,13 @@ pub enum Error {
     NotExt4 {
         /// What was found: `an xfs file system`, `a directory`, `no known magic number`.
         found: String,
+    },
+    /// It could not be opened.
+    Open {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
     },
     /// A feature that would make what we return wrong.
     Unsupported {
@@ -88,6 +96,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NotExt4 { found } => write!(f, "no ext2, ext3 or ext4 file system: {found}"),
+            Error::Open { path, source } => write!(f, "{}: {source}", path.display()),
             Error::Unsupported { feature } => write!(f, "unsupported feature: {feature}"),
             Error::Corrupt { place, field, why } => write!(f, "{place}: bad {field}: {why}"),
             Error::Checksum { place, what } => {
@@ -125,7 +134,7 @@ impl fmt::Display for Place {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Io { source, .. } => Some(source),
+            Error::Open { source, .. } | Error::Io { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -137,6 +146,7 @@ impl From<Error> for rcuwalk::Error {
         let number = |errno| rcuwalk::Error::Io(io::Error::from_raw_os_error(errno));
         match err {
             Error::NotExt4 { .. } => rcuwalk::Error::Invalid,
+            Error::Open { source, .. } => source.into(),
             Error::Unsupported { .. } => rcuwalk::Error::NotSupported,
             Error::Corrupt { .. } => number(libc::EUCLEAN),
             Error::Checksum { .. } => number(libc::EBADMSG),

@@ -33,6 +33,7 @@ pub(crate) struct SuperBlock {
     free_blocks_count: u64,
     first_data_block: u32,
     blocks_per_group: u32,
+    cluster_size: u32,
     groups_count: u32,
     inodes_count: u32,
     free_inodes_count: u32,
@@ -161,14 +162,15 @@ impl SuperBlock {
             return Err(bad("s_first_data_block", first_data_block.to_string()));
         }
         // A block of bitmap has a bit for each cluster; a cluster may be many blocks.
-        let cluster_ratio = match features.has_ro_compat(RoCompat::BIGALLOC) {
-            false => 1,
-            true => match long(0x1c).checked_sub(long(0x18)) {
-                Some(log @ 0..=20) => 1_u64 << log,
-                _ => return Err(bad("s_log_cluster_size", long(0x1c).to_string())),
+        let cluster_size = match features.has_ro_compat(RoCompat::BIGALLOC) {
+            false => block_size,
+            true => match long(0x1c) {
+                // Up to 512 MiB, as mke2fs has it.
+                log @ ..=19 if 1024_u32 << log >= block_size => 1024 << log,
+                log => return Err(bad("s_log_cluster_size", log.to_string())),
             },
         };
-        let most = u64::from(block_size) * 8 * cluster_ratio;
+        let most = u64::from(cluster_size) * 8;
         if blocks_per_group == 0 || u64::from(blocks_per_group) > most {
             return Err(bad("s_blocks_per_group", blocks_per_group.to_string()));
         }
@@ -198,6 +200,7 @@ impl SuperBlock {
             free_blocks_count: lo_hi(long(0x0c), high(0x158)),
             first_data_block,
             blocks_per_group,
+            cluster_size,
             groups_count,
             inodes_count,
             free_inodes_count: long(0x10),
@@ -258,6 +261,11 @@ impl SuperBlock {
     #[inline]
     pub(crate) fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    /// Bytes in what is allocated at once: a block, or several.
+    pub(crate) fn cluster_size(&self) -> u32 {
+        self.cluster_size
     }
 
     /// Blocks of the file system, whatever the image has of them.

@@ -11,6 +11,9 @@ use crate::source::Source;
 use crate::super_block::SuperBlock;
 use crate::{data, journal, map, xattr};
 
+#[cfg(test)]
+mod tests;
+
 /// An image and what is known of it.
 pub(crate) struct Volume {
     source: Box<dyn Source>,

@@ -28,7 +28,7 @@ impl Directory<'_> {
     }
 
     /// The parent, if this is an inline directory: others have an entry for it.
-    pub(super) fn inline_parent(&self) -> Option<u32> {
+    pub(crate) fn inline_parent(&self) -> Option<u32> {
         self.is_inline().then(|| u32_at(&self.inode.block, 0))
     }
 
