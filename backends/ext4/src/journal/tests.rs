@@ -406,7 +406,7 @@ fn pending_fast_commits_are_refused() {
         journal.put(0, 0x10, &[1024 + 20]);
         journal.put(0, 0x54, &[20]);
         let head = &mut journal.blocks[1024 + 1];
-        head[..4].copy_from_slice(&[0xa, 0, 8, 0]);
+        head[..4].copy_from_slice(&[0x9, 0, 8, 0]);
         head[8..12].copy_from_slice(&sequence.to_le_bytes());
         let log = Log::open(&journal, BLOCK, 1024 + 20).unwrap();
         replay(&log, 10_000).map(|overlay| overlay.len())
