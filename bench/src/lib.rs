@@ -24,6 +24,7 @@
 
 pub mod access;
 pub mod iget;
+pub mod image;
 pub mod kernel;
 pub mod machine;
 pub mod measure;

@@ -18,6 +18,7 @@ mod journal;
 mod link;
 mod map;
 mod overlay;
+mod scan;
 mod source;
 mod super_block;
 #[cfg(test)]
@@ -28,5 +29,6 @@ mod xattr;
 pub use checksum::Checksums;
 pub use error::{Error, Place, Result};
 pub use ext4::{Ext4, Info, InodeInfo, OpenOptions};
+pub use scan::{ImageScan, Order};
 pub use source::{FileSource, Source};
 pub use xattr::Xattr;
