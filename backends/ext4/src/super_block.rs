@@ -14,6 +14,8 @@ use crate::source::Source;
 
 mod backup;
 mod foreign;
+#[cfg(test)]
+mod tests;
 
 /// Its size, wherever it is.
 pub(crate) const SIZE: usize = 1024;
@@ -82,7 +84,7 @@ impl SuperBlock {
         match backup::search(source, checksums) {
             Some(found) => Ok(found),
             None => Err(match err {
-                Error::NotExt4 { .. } => Error::NotExt4 {
+                Error::NotExt4 { .. } | Error::Truncated { .. } => Error::NotExt4 {
                     found: foreign::describe(source).into(),
                 },
                 err => err,

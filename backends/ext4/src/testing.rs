@@ -78,6 +78,46 @@ impl Image {
     }
 }
 
+/// An image made by hand, without any feature: one group of 1 KiB blocks with an inode
+/// table of 16 inodes. What a test is about goes into it by [`put`](HandMade::put).
+pub(crate) struct HandMade(pub(crate) Vec<u8>);
+
+impl HandMade {
+    const INODE_TABLE: usize = 5;
+    pub(crate) const BLOCKS: u32 = 200;
+
+    pub(crate) fn new() -> HandMade {
+        let mut image = HandMade(vec![0; Self::BLOCKS as usize * 1024]);
+        image
+            .put(1024, &16_u32.to_le_bytes())
+            .put(1024 + 0x04, &Self::BLOCKS.to_le_bytes())
+            .put(1024 + 0x14, &1_u32.to_le_bytes())
+            .put(1024 + 0x20, &8192_u32.to_le_bytes())
+            .put(1024 + 0x28, &16_u32.to_le_bytes())
+            .put(1024 + 0x38, &0xef53_u16.to_le_bytes())
+            .put(1024 + 0x4c, &1_u32.to_le_bytes())
+            .put(1024 + 0x54, &11_u32.to_le_bytes())
+            .put(1024 + 0x58, &128_u16.to_le_bytes())
+            .put(2 * 1024 + 8, &(Self::INODE_TABLE as u32).to_le_bytes());
+        image
+    }
+
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) -> &mut HandMade {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        self
+    }
+
+    /// A regular file of `size` bytes as inode 12, with these flags and this `i_block`.
+    pub(crate) fn file(&mut self, size: u32, flags: u32, block: &[u8]) -> &mut HandMade {
+        let at = Self::INODE_TABLE * 1024 + 11 * 128;
+        self.put(at, &0o100_644_u16.to_le_bytes())
+            .put(at + 0x04, &size.to_le_bytes())
+            .put(at + 0x1a, &1_u16.to_le_bytes())
+            .put(at + 0x20, &flags.to_le_bytes())
+            .put(at + 0x28, block)
+    }
+}
+
 /// The image as it is now.
 pub(crate) fn open(bytes: Vec<u8>) -> crate::Result<Volume> {
     Volume::open(Box::new(bytes), Checksums::Always, 1 << 20)
