@@ -54,22 +54,33 @@ impl Image {
     /// Has debugfs change it.
     pub(crate) fn debugfs(&self, commands: &[&str]) {
         for command in commands {
-            self.debugfs_says(&["-w"], command);
+            self.debugfs_run(&["-w", "-R", command]);
         }
     }
 
     /// The number that debugfs finds a path under.
     pub(crate) fn ino(&self, path: &str) -> u32 {
-        let said = self.debugfs_says(&[], &format!("stat {path}"));
-        said.split_once("Inode: ")
-            .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or_else(|| panic!("no inode of {path}: {said}"))
+        self.inos(&[path.to_owned()])[0]
     }
 
-    pub(crate) fn debugfs_says(&self, options: &[&str], command: &str) -> String {
+    /// As [`ino`](Self::ino), for many in one go.
+    pub(crate) fn inos(&self, paths: &[String]) -> Vec<u32> {
+        let commands = self.temp.path().join("commands");
+        let stats: Vec<_> = paths.iter().map(|path| format!("stat {path}\n")).collect();
+        fs::write(&commands, stats.concat()).unwrap();
+        let said = self.debugfs_run(&["-f", &commands.display().to_string()]);
+        let inos: Vec<u32> = said
+            .split("Inode: ")
+            .skip(1)
+            .filter_map(|rest| rest.split_whitespace().next()?.parse().ok())
+            .collect();
+        assert_eq!(inos.len(), paths.len(), "{paths:?}: {said}");
+        inos
+    }
+
+    fn debugfs_run(&self, options: &[&str]) -> String {
         let said = Command::new(tool("debugfs").expect("it comes with mkfs.ext4"))
             .args(options)
-            .args(["-R", command])
             .arg(self.path())
             .stdin(Stdio::null())
             .output()
