@@ -7,9 +7,23 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     blocks: HashMap<u64, Box<[u8]>>,
+    transactions: u32,
 }
 
 impl Overlay {
+    /// An empty one, for what so many transactions of the journal have.
+    pub(crate) fn of_transactions(transactions: u32) -> Overlay {
+        Overlay {
+            transactions,
+            ..Overlay::default()
+        }
+    }
+
+    /// How many transactions were replayed.
+    pub(crate) fn transactions(&self) -> u32 {
+        self.transactions
+    }
+
     /// The newer contents of `block`, a whole block, if there are any.
     #[inline]
     pub(crate) fn get(&self, block: u64) -> Option<&[u8]> {

@@ -9,7 +9,7 @@ use crate::map::Mapping;
 use crate::overlay::Overlay;
 use crate::source::Source;
 use crate::super_block::SuperBlock;
-use crate::{data, map, xattr};
+use crate::{data, journal, map, xattr};
 
 #[cfg(test)]
 mod tests;
@@ -59,7 +59,7 @@ impl Volume {
         };
         volume.groups = Groups::read(&volume);
         if volume.super_block.may_need_recovery() {
-            let overlay = replay(&volume)?;
+            let overlay = journal::recover(&volume)?;
             if !overlay.is_empty() {
                 return volume.with_overlay(overlay, cache_bytes);
             }
@@ -210,18 +210,6 @@ fn empty_cache(super_block: &SuperBlock, bytes: usize) -> Cache {
     let block_size = super_block.block_size() as usize;
     Cache::new(block_size, super_block.blocks_count(), bytes)
 }
-
-/// What the journal has that the image has not.
-fn replay(volume: &Volume) -> Result<Overlay> {
-    match volume.super_block.group() {
-        // Probably there is nothing in it.
-        1.. => Ok(Overlay::default()),
-        0 => Err(Error::Unsupported {
-            feature: "needs_recovery".into(),
-        }),
-    }
-}
-
 #[cold]
 fn outside(number: u64, blocks_count: u64) -> Error {
     Error::Corrupt {
