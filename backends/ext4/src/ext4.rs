@@ -54,6 +54,8 @@ pub struct Info {
     pub features: Vec<String>,
     /// Blocks that read as the journal has them.
     pub journal_blocks: usize,
+    /// How many transactions of the journal they are from.
+    pub journal_transactions: u32,
 }
 
 /// An inode by its number.
@@ -100,6 +102,7 @@ impl Ext4 {
             super_block_group: super_block.group(),
             features: super_block.features().names(),
             journal_blocks: self.volume.overlay().len(),
+            journal_transactions: self.volume.overlay().transactions(),
         }
     }
 
