@@ -6,6 +6,8 @@ use crate::volume::Volume;
 
 mod extents;
 mod indirect;
+#[cfg(test)]
+mod tests;
 
 /// Where a run of a file's blocks is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
