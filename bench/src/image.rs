@@ -25,7 +25,7 @@ pub fn draft(path:&Path, shape: crate::walktrees::Shape, what:&str) -> std::io::
     println!("{checks:?} {order:?} {threads} {:?} {:?} {end:?} {}",e,s,s.entries as f64/e.as_secs_f64());
    }}}
   } else {
-   for checks in [Checksums::Always,Checksums::Never] { for threads in [1,2,20,20] {
+   for checks in [Checksums::Always,Checksums::Never] { for threads in std::env::args().nth(2).map_or(vec![1,2,20,20], |t| vec![t.parse().unwrap();3]) {
    let t=std::time::Instant::now(); let img=Ext4::options().checksums(checks).open(path).unwrap();
    let s=vfs(img,threads); let e=t.elapsed();
    println!("{checks:?} vfs {threads} {:?} {:?} {}",e,s,s.entries as f64/e.as_secs_f64());

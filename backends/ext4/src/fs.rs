@@ -274,3 +274,6 @@ fn leads_nowhere(dir: u32, ino: u32, what: &str) -> Error {
         why: format!("an entry for inode {ino}, which is {what}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

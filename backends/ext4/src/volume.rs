@@ -48,7 +48,7 @@ impl Volume {
         cache_bytes: usize,
     ) -> Result<Volume> {
         let super_block = SuperBlock::find(&*source, checksums)?;
-        let cache = Cache::new(super_block.block_size() as usize, cache_bytes);
+        let cache = empty_cache(&super_block, cache_bytes);
         let mut volume = Volume {
             source,
             super_block,
@@ -69,11 +69,11 @@ impl Volume {
 
     /// The same image, as it reads with `overlay`.
     fn with_overlay(self, overlay: Overlay, cache_bytes: usize) -> Result<Volume> {
-        let block_size = self.super_block.block_size();
+        let super_block = self.super_block.newer(&overlay, self.checksums)?;
         let mut volume = Volume {
-            super_block: self.super_block.newer(&overlay, self.checksums)?,
             // Windows that are cached show what was there before.
-            cache: Cache::new(block_size as usize, cache_bytes),
+            cache: empty_cache(&super_block, cache_bytes),
+            super_block,
             groups: Groups::default(),
             overlay,
             ..self
@@ -95,12 +95,9 @@ impl Volume {
         &self.overlay
     }
 
+    #[allow(dead_code, reason = "a scan of the tables begins with them")]
     pub(crate) fn groups(&self) -> &Groups {
         &self.groups
-    }
-
-    pub(crate) fn cache(&self) -> &Cache {
-        &self.cache
     }
 
     /// How much is verified. Ask [`Checksums::wanted`] with a block's number.
@@ -210,6 +207,10 @@ impl Volume {
     }
 }
 
+fn empty_cache(super_block: &SuperBlock, bytes: usize) -> Cache {
+    let block_size = super_block.block_size() as usize;
+    Cache::new(block_size, super_block.blocks_count(), bytes)
+}
 #[cold]
 fn outside(number: u64, blocks_count: u64) -> Error {
     Error::Corrupt {

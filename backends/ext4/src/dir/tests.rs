@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use crate::bytes::{u16_at, u32_at};
 use crate::checksum::Checksums;
@@ -37,6 +38,18 @@ fn indexed(options: &[&str], tuning: &[&str]) -> Option<Image> {
     }
     run("e2fsck", &["-fyD"], &image, &[0, 1]);
     Some(image)
+}
+
+/// The bytes of one with blocks of 1 KiB, made once for all tests that do not change it.
+fn small_blocks(checksums: bool) -> Option<Vec<u8>> {
+    static IMAGES: [OnceLock<Option<Vec<u8>>>; 2] = [const { OnceLock::new() }; 2];
+    let features = match checksums {
+        true => "metadata_csum",
+        false => "^metadata_csum",
+    };
+    IMAGES[usize::from(checksums)]
+        .get_or_init(|| Some(indexed(&["-b", "1024", "-O", features], &[])?.bytes()))
+        .clone()
 }
 
 fn run(tool: &str, options: &[&str], image: &Image, good: &[i32]) {
@@ -174,10 +187,9 @@ fn place_of(volume: &Volume, logical: u64) -> usize {
 /// found without it.
 #[test]
 fn a_bad_index_is_not_used() {
-    let Some(image) = indexed(&["-b", "1024", "-O", "^metadata_csum"], &[]) else {
+    let Some(good) = small_blocks(false) else {
         return;
     };
-    let good = image.bytes();
     let root = place_of(&open(good.clone()).unwrap(), 0);
     let broken: [(usize, &[u8]); 6] = [
         (28, &[9]),
@@ -203,10 +215,9 @@ fn a_bad_index_is_not_used() {
 /// An index that leads out of the directory is an error that says so.
 #[test]
 fn an_index_leads_nowhere_else() {
-    let Some(image) = indexed(&["-b", "1024", "-O", "^metadata_csum"], &[]) else {
+    let Some(mut bytes) = small_blocks(false) else {
         return;
     };
-    let mut bytes = image.bytes();
     let root = place_of(&open(bytes.clone()).unwrap(), 0);
     for row in 0..usize::from(u16_at(&bytes, root + 34)) {
         let child = root + 32 + row * 8 + 4;
@@ -227,10 +238,9 @@ fn an_index_leads_nowhere_else() {
 /// A hash that goes on in the next leaf is followed there, also into the next table.
 #[test]
 fn names_of_one_hash_are_followed_into_the_next_leaf() {
-    let Some(image) = indexed(&["-b", "1024", "-O", "^metadata_csum"], &[]) else {
+    let Some(mut bytes) = small_blocks(false) else {
         return;
     };
-    let mut bytes = image.bytes();
     let volume = open(bytes.clone()).unwrap();
     let directory_inode = inode(&volume, &["d"]);
     let directory = Directory::open(&volume, &directory_inode).unwrap();
@@ -282,12 +292,12 @@ fn names_of_one_hash_are_followed_into_the_next_leaf() {
 /// who does not want checksums verified does not hear of it.
 #[test]
 fn checksums_are_verified_if_that_is_wanted() {
-    let Some(image) = indexed(&["-b", "1024"], &[]) else {
+    let Some(image) = small_blocks(true) else {
         return;
     };
-    let good = open(image.bytes()).unwrap();
+    let good = open(image.clone()).unwrap();
     for (logical, offset) in [(0, 40), (1, 12), (5, 12)] {
-        let mut bytes = image.bytes();
+        let mut bytes = image.clone();
         let place = place_of(&good, logical);
         bytes[place + offset] ^= 0x10;
         let volume = open(bytes.clone()).unwrap();
@@ -325,10 +335,9 @@ fn checksums_are_verified_if_that_is_wanted() {
 /// A listing can go on behind a bad block, for who wants that.
 #[test]
 fn the_leaves_behind_a_bad_one_can_be_read() {
-    let Some(image) = indexed(&["-b", "1024"], &[]) else {
+    let Some(mut bytes) = small_blocks(true) else {
         return;
     };
-    let mut bytes = image.bytes();
     let volume = open(bytes.clone()).unwrap();
     let inode = inode(&volume, &["d"]);
     let whole = Directory::open(&volume, &inode).unwrap();
