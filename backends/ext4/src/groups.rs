@@ -13,6 +13,9 @@ use crate::volume::Volume;
 /// In place of a table that is not known.
 const BAD: u64 = u64::MAX;
 const CHECKSUM: usize = 0x1e;
+/// No more tables than this are kept: enough for 512 TiB of the usual groups, and an image
+/// that claims to have more small ones does not get us to fill the memory.
+const MOST: u64 = 1 << 22;
 
 /// The inode tables' first blocks, by group.
 #[derive(Default)]
@@ -50,7 +53,7 @@ impl Groups {
         // that cannot be there are not worth memory.
         let end = volume.source().len().unwrap_or(0);
         let fit = end / super_block.descriptor_size() as u64;
-        let count = u64::from(super_block.groups_count()).min(fit) as u32;
+        let count = u64::from(super_block.groups_count()).min(fit).min(MOST) as u32;
         let tables = (0..count).map(|number| match Groups::descriptor(volume, number) {
             Ok(group) => group.inode_table,
             Err(_) => BAD,

@@ -490,3 +490,64 @@ fn an_image_that_shrinks_is_read_as_far_as_it_still_goes() {
     bytes.lock().unwrap().clear();
     read_everything(&volume);
 }
+
+/// A bad byte in a block of a tree, of attributes or of descriptors is an error of those
+/// who need it, and of nobody else.
+#[test]
+fn bad_blocks_are_found_by_their_checksums() {
+    let Some(image) = Image::make("24M", &["-b", "1024", "-g", "4096"], |tree| {
+        fs::write(tree.join("good"), b"x").unwrap();
+        fs::write(tree.join("f"), b"x").unwrap();
+        fs::write(tree.join("large"), vec![1; 900]).unwrap();
+        let pieces = File::create(tree.join("pieces")).unwrap();
+        for index in 0..100_u64 {
+            pieces.write_all_at(&[1; 1024], index * 2048).unwrap();
+        }
+    }) else {
+        return;
+    };
+    let large = image.tree().join("large").display().to_string();
+    image.debugfs(&[&format!("ea_set -f {large} /f user.large")]);
+    let [good, f, pieces] = ["/good", "/f", "/pieces"].map(|path| image.ino(path));
+    let sound = open(image.bytes()).unwrap();
+    let inode = |ino| sound.inode(ino).unwrap();
+    let leaf = u32::from_le_bytes(inode(pieces).block[16..20].try_into().unwrap());
+    let descriptors = sound.super_block().descriptor_block(0);
+    let damaged = |block: u64, byte: usize| {
+        let mut bytes = image.bytes();
+        bytes[block as usize * 1024 + byte] ^= 1;
+        let volume = open(bytes).unwrap();
+        assert_eq!(
+            volume
+                .read_data(&volume.inode(good).unwrap(), &mut [0; 1], 0)
+                .unwrap(),
+            1
+        );
+        volume
+    };
+
+    // The last byte before the checksum, where nothing else would be noticed.
+    let volume = damaged(leaf.into(), 1019);
+    let err = volume.map(&inode(pieces), 0).unwrap_err();
+    let expected = "the checksum of this extent block does not match";
+    assert_eq!(
+        err.to_string(),
+        format!("inode {pieces}, block {leaf}: {expected}")
+    );
+
+    let block = inode(f).file_acl;
+    let volume = damaged(block, 1000);
+    let err = xattr::list(&volume, &inode(f)).unwrap_err();
+    let expected = "the checksum of this block of extended attributes does not match";
+    assert_eq!(
+        err.to_string(),
+        format!("inode {f}, block {block}: {expected}")
+    );
+
+    // The third group's, and an inode of that group.
+    let volume = damaged(descriptors, 2 * sound.super_block().descriptor_size() + 4);
+    let ino = 2 * volume.super_block().inodes_per_group() + 1;
+    let err = volume.inode(ino).unwrap_err();
+    let expected = "group 2: the checksum of this group descriptor does not match";
+    assert_eq!(err.to_string(), expected);
+}
