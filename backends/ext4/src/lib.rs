@@ -18,7 +18,10 @@
 //! | `inode.rs`       | an inode, parsed and verified                                |
 //! | `map.rs`         | from a block of a file to a block of the image               |
 //! | `data.rs`        | contents; `link.rs` targets; `xattr.rs` attributes           |
+//! | `dir.rs`         | names in directories: listed, and looked up by hash          |
+//! | `journal.rs`     | what an unclean image has only in its journal                |
 //! | `checksum.rs`    | the checksums, and how much is verified                      |
+//! | `fs.rs`          | the [`FileSystem`](rcuwalk::FileSystem) for the VFS          |
 //!
 //! The rule that holds it together: **nothing that an image says is believed.** Every
 //! offset is looked up with a check, every count has a limit, every way down has an end,

@@ -22,6 +22,7 @@ pub(crate) struct Volume {
     cache: Cache,
     checksums: Checksums,
     overlay: Overlay,
+    present_blocks: u64,
 }
 
 /// Remembers where the last inode was found: the next one is usually beside it. Whoever
@@ -49,7 +50,9 @@ impl Volume {
     ) -> Result<Volume> {
         let super_block = SuperBlock::find(&*source, checksums)?;
         let cache = empty_cache(&super_block, cache_bytes);
+        let present_blocks = present_blocks(&*source, &super_block);
         let mut volume = Volume {
+            present_blocks,
             source,
             super_block,
             groups: Groups::default(),
@@ -85,6 +88,14 @@ impl Volume {
     #[inline]
     pub(crate) fn super_block(&self) -> &SuperBlock {
         &self.super_block
+    }
+
+    /// How many blocks of the file system the image had when it was opened. What is kept
+    /// in blocks of its own and has more of them than this is not what it claims, so it is
+    /// a bound for work where sizes come from the image.
+    #[inline]
+    pub(crate) fn present_blocks(&self) -> u64 {
+        self.present_blocks
     }
 
     pub(crate) fn source(&self) -> &dyn Source {
@@ -211,6 +222,13 @@ fn empty_cache(super_block: &SuperBlock, bytes: usize) -> Cache {
     let block_size = super_block.block_size() as usize;
     Cache::new(block_size, super_block.blocks_count(), bytes)
 }
+fn present_blocks(source: &dyn Source, super_block: &SuperBlock) -> u64 {
+    let claimed = super_block.blocks_count();
+    source.len().map_or(claimed, |length| {
+        claimed.min(length / u64::from(super_block.block_size()))
+    })
+}
+
 #[cold]
 fn outside(number: u64, blocks_count: u64) -> Error {
     Error::Corrupt {

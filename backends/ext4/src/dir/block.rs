@@ -104,7 +104,7 @@ impl<'a> Entries<'a> {
             let Some(name) = rest.get(HEADER..HEADER + name_len) else {
                 return Err(self.bad_record());
             };
-            let is_bad = length % 4 != 0
+            let is_bad = !length.is_multiple_of(4)
                 || length < (HEADER + name_len).max(MIN_RECORD)
                 || length > rest.len()
                 || (1..HEADER).contains(&(rest.len() - length))
