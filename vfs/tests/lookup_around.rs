@@ -91,13 +91,7 @@ impl FileSystem for Blocks {
         Err(Error::Invalid)
     }
 
-    fn read_dir(
-        &self,
-        _: &SuperBlock,
-        _: &Inode,
-        from: u64,
-        emit: &mut dyn Emit,
-    ) -> Result<()> {
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
         for number in from..self.files {
             let name = Self::name(number);
             let entry = RawEntry {

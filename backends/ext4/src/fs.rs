@@ -137,12 +137,7 @@ impl FileSystem for Ext4 {
         }
     }
 
-    fn lookup(
-        &self,
-        sb: &Sb,
-        dir: &Inode,
-        name: Name<'_>,
-    ) -> rcuwalk::Result<Option<InodeRef>> {
+    fn lookup(&self, sb: &Sb, dir: &Inode, name: Name<'_>) -> rcuwalk::Result<Option<InodeRef>> {
         let dir = private(dir)?;
         match Directory::open(&self.volume, dir)?.lookup(name.as_bytes())? {
             None => Ok(None),

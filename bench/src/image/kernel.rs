@@ -18,7 +18,7 @@ const BUFFER: usize = 32 << 10;
 
 /// What the kernel is told to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drop {
+pub(super) enum Forget {
     /// Dentries and inodes.
     Inodes,
     /// Those, and all file contents and blocks.
@@ -26,13 +26,23 @@ pub(super) enum Drop {
 }
 
 /// Has the kernel forget, all of the machine.
-pub(super) fn drop_caches(what: Drop) -> io::Result<()> {
+pub(super) fn drop_caches(what: Forget) -> io::Result<()> {
     let what = match what {
-        Drop::Inodes => "2",
-        Drop::Everything => "3",
+        Forget::Inodes => "2",
+        Forget::Everything => "3",
     };
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", what)
+}
+
+/// Bytes that the kernel could give back of its own objects: nearly all of them are
+/// dentries and inodes.
+pub(super) fn reclaimable_bytes() -> u64 {
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let mut lines = info.lines();
+    let kib = lines.find_map(|line| line.strip_prefix("SReclaimable:"));
+    let kib = kib.and_then(|kib| kib.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
 /// Walks what is below `root`. Directories of the root are shared out among `threads`.
