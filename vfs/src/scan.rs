@@ -46,3 +46,12 @@ pub trait Visitor: Send {
     /// goes on with the rest unless this returns `Break`.
     fn problem(&mut self, path: &[u8], error: &dyn std::error::Error) -> ControlFlow<()>;
 }
+
+/// How a scan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every entry that could be read was delivered.
+    Complete,
+    /// Early: a visitor returned `Break`, or the scan was told to stop.
+    Early,
+}
