@@ -235,3 +235,6 @@ impl HostScan {
         shared.queue.give([root]);
     }
 }
+
+#[cfg(test)]
+mod tests;
