@@ -122,8 +122,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::on_signals()
         .map_err(|err| Failure::error(format_args!("cannot catch signals: {err}")))?;
     raise_descriptor_limit();
-    let source = Source::open(&args.source, &args.how())?;
-    let job = args.job(&source, &stop);
+    let since = args.changed_since.as_deref().map(Since::parse);
+    let since = since.transpose()?;
+    let source = Source::open(&args.source, &args.how(since.as_ref()))?;
+    let job = args.job(&source, since, &stop);
     // A signal is why an earlier scan was not read to its end.
     stop.check()?;
     let job = job?;
@@ -180,27 +182,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Args {
-    fn how(&self) -> How {
+    fn how(&self, since: Option<&Since>) -> How {
         How {
             order: self.order,
             one_file_system: !self.cross_file_systems,
             // Comparing asks for them anyway: where there are no times of birth, only a
             // generation tells a renamed file from a new one of the same inode number.
-            handles: self.handles || self.changed_since.is_some(),
-            targets: self.format.is_some() || self.changed_since.is_some(),
+            handles: self.handles || matches!(since, Some(Since::Scan(_))),
+            targets: self.format.is_some() || since.is_some(),
         }
     }
 
     /// What is to be done with the entries. An output file is made only when all else
     /// that was asked for is there.
-    fn job(&self, source: &Source, stop: &Stop) -> Result<Job, Failure> {
-        let since = self.changed_since.as_deref().map(Since::parse);
-        let wanted = match since.transpose()? {
+    fn job(&self, source: &Source, since: Option<Since>, stop: &Stop) -> Result<Job, Failure> {
+        let wanted = match since {
             None => Wanted::All,
             Some(Since::Time(moment)) => Wanted::Since(moment),
             Some(Since::Scan(file)) => {
                 let previous = Previous::load(&file, source.device(), stop.flag())?;
-                Wanted::Changed(Comparison::with(previous))
+                Wanted::Changed(Box::new(Comparison::with(previous)))
             }
         };
         let changes = self.changed_since.is_some();

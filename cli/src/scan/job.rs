@@ -34,7 +34,7 @@ pub(crate) enum Wanted {
     /// Those changed at or after a moment.
     Since(Timestamp),
     /// Those that are not as they were.
-    Changed(Comparison),
+    Changed(Box<Comparison>),
 }
 
 /// One thread's part.

@@ -218,6 +218,10 @@ impl Writer {
         }
     }
 
+    #[cfg_attr(
+        not(all(feature = "parquet", feature = "sqlite")),
+        allow(unused_variables, reason = "for formats that are not text")
+    )]
     fn finish(self, complete: bool) -> Result<(), Failed> {
         match self {
             Writer::Text(mut writer, file) => {
@@ -280,6 +284,10 @@ impl Place {
         Place::File { target, temporary }
     }
 
+    #[cfg_attr(
+        not(all(feature = "parquet", feature = "sqlite")),
+        allow(unused_variables, reason = "for formats that are not text")
+    )]
     fn create(&self, format: Format, changes: bool) -> Result<Writer, Failure> {
         let fail =
             |err: &dyn Display| Failure::error(format_args!("cannot write to {self}: {err}"));

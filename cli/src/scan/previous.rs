@@ -18,9 +18,10 @@ use super::since;
 use crate::failure::Failure;
 
 /// The attributes that are compared, in the order of [`Entry::fields`].
-const FIELDS: [&str; 8] = [
-    "mode", "owner", "size", "mtime", "ctime", "links", "target", "rdev",
-];
+const FIELDS: [&str; 7] = ["mode", "owner", "size", "mtime", "ctime", "links", "target"];
+
+/// The last of them, of a device.
+const RDEV: &str = "rdev";
 
 /// Where `ctime` is among them.
 const CTIME: usize = 4;
@@ -39,6 +40,8 @@ pub(crate) struct Entry {
     kind: FileType,
     has_generation: bool,
 }
+
+const _: () = assert!(size_of::<Entry>() == 64, "as the documentation says");
 
 /// What became of an entry of the earlier scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +223,10 @@ impl Entry {
         let names = FIELDS.iter().zip(pairs);
         names
             .filter(|(_, (old, new))| old != new)
-            .map(|(name, _)| *name)
+            .map(|(name, _)| match self.kind {
+                FileType::BlockDevice | FileType::CharDevice if *name == "target" => RDEV,
+                _ => name,
+            })
             .collect()
     }
 
@@ -258,8 +264,7 @@ impl Keys {
                 self.short(attr.mtime),
                 self.short(attr.ctime),
                 self.short(attr.nlink),
-                self.short(&record.target),
-                self.short(record.rdev()),
+                self.short((&record.target, record.rdev())),
             ],
             device,
             kind: attr.kind,

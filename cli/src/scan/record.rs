@@ -108,6 +108,7 @@ impl Record {
     }
 
     /// About how much memory it takes.
+    #[cfg(any(feature = "parquet", feature = "sqlite"))]
     pub(crate) fn weight(&self) -> usize {
         size_of::<Record>() + self.path.len() + self.target.as_ref().map_or(0, Vec::len)
     }

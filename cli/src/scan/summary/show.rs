@@ -38,7 +38,11 @@ impl Report {
         let directories = self.summary.largest_directories();
         let mut document = Map::new();
         let mut put = |name: &str, value: Value| document.insert(name.to_owned(), value);
-        put("source", json!(Escaped::of(&self.source).text));
+        let source = Escaped::of(&self.source);
+        put("source", json!(source.text));
+        if let Some(encoding) = source.encoding {
+            put("source_encoding", json!(encoding));
+        }
         put("complete", json!(self.complete));
         put("entries", json!(self.summary.entries));
         put("problems", json!(self.problems));
