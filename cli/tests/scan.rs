@@ -191,7 +191,25 @@ fn other_file_systems_are_left_out_unless_wanted() {
     assert_eq!(count(&["--cross-file-systems"]), 7);
 }
 
-/// A scan that cannot end by itself soon: its rows go to a pipe that nobody reads yet.
+#[test]
+fn a_directory_that_is_mounted_below_itself_is_told_and_left() {
+    let root = tree();
+    let point = root.path().join("d/e");
+    let mount = Command::new("mount")
+        .arg("--bind")
+        .args([root.path(), &point])
+        .stderr(Stdio::null())
+        .status();
+    if !mount.is_ok_and(|status| status.success()) {
+        return skip("needs to bind-mount");
+    }
+    let _mounted = Mounted(point);
+    let ended = scan(&["--format", "jsonl"], root.path());
+    assert_eq!((ended.code, ended.out.lines().count()), (Some(1), 6));
+    assert!(ended.err.contains("d/e: file system loop"), "{}", ended.err);
+}
+
+/// A scan that does not end by itself soon: of all there is.
 fn endless(file: &Path, args: &[&str]) -> std::process::Child {
     let mut command = rcuwalk(["scan", "--threads", "2", "--format"]);
     command.args(args).arg("-o").arg(file).arg("/");
@@ -320,6 +338,7 @@ fn an_older_file_is_replaced_through_links() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("scan");
     fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     let link = place.path().join("link");
     symlink("scan", &link).unwrap();
     let ended = scan(
@@ -328,6 +347,10 @@ fn an_older_file_is_replaced_through_links() {
     );
     assert_eq!((ended.code, &*ended.err), (Some(0), ""));
     assert!(link.is_symlink() && lines(&file) == 7);
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     assert!(
         ended.out.contains("7 entries"),
         "the rows went elsewhere: {}",
@@ -339,10 +362,6 @@ fn an_older_file_is_replaced_through_links() {
 #[test]
 fn wrong_use_is_told_before_anything_is_made() {
     let root = tree();
-    let place = tempfile::tempdir().unwrap();
-    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
-    let image = at("image");
-    fs::write(&image, "").unwrap();
     let cases: [(&[&str], &str); 6] = [
         (&["/nowhere"], "cannot scan /nowhere: No such file"),
         (&["/dev/null"], "cannot scan /dev/null: neither a directory"),

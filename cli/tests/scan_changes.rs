@@ -249,6 +249,48 @@ fn what_is_not_whole_is_not_compared_with() {
     }
 }
 
+/// Whatever is in the file: an error that names it, or a result.
+#[test]
+fn a_damaged_scan_is_an_error() {
+    let tree = Tree::new();
+    for format in ["jsonl", "csv", "parquet", "sqlite"] {
+        if cfg!(not(all(feature = "parquet", feature = "sqlite"))) && format.len() > 5 {
+            continue;
+        }
+        let whole = fs::read(tree.scan(format)).unwrap();
+        let damaged = tree.scans.path().join("damaged");
+        for i in 0..40 {
+            let mut bytes = whole.clone();
+            // Spread over the file, and the end of it, where Parquet keeps its map.
+            let at = if i % 2 == 0 {
+                4 + (whole.len() - 5) * i / 40
+            } else {
+                whole.len() - 1 - i * 37 % (whole.len() / 2)
+            };
+            bytes[at] ^= 0x81;
+            fs::write(&damaged, bytes).unwrap();
+            let ended = tree.since(&damaged, &["-q"]);
+            assert!(
+                matches!(ended.code, Some(0 | 1)),
+                "{format} {at}: {:?}",
+                ended.code
+            );
+            assert!(
+                !ended.err.contains("panicked"),
+                "{format} {at}: {}",
+                ended.err
+            );
+            if ended.code == Some(1) {
+                assert!(
+                    ended.err.contains("damaged"),
+                    "{format} {at}: {}",
+                    ended.err
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn times_select_what_was_touched_since() {
     let tree = Tree::new();

@@ -67,7 +67,7 @@ impl FileHandle {
     }
 }
 
-#[cfg(all(test, not(loom), not(shuttle)))]
+#[cfg(all(test, not(loom), not(shuttle), not(miri)))]
 mod tests {
     use super::*;
     use std::os::fd::AsFd;

@@ -8,7 +8,7 @@
 //! is held only to hand it on.
 
 use std::fmt::Display;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -84,6 +84,9 @@ enum Place {
     File {
         target: PathBuf,
         temporary: PathBuf,
+        /// Those of the file that is replaced: who could not read that should not read
+        /// the new one.
+        permissions: Option<Permissions>,
     },
 }
 
@@ -270,18 +273,25 @@ impl Place {
             Ok(there) if there.is_dir() => Err(fail(io::Error::from(io::ErrorKind::IsADirectory))),
             Ok(there) if there.is_file() => {
                 // A link stays, and what it leads to is replaced.
-                Ok(Place::beside(fs::canonicalize(file).map_err(fail)?))
+                let target = fs::canonicalize(file).map_err(fail)?;
+                Ok(Place::beside(target, Some(there.permissions())))
             }
             Ok(_) if format.is_text() => Ok(Place::Direct(file.to_owned())),
             Ok(_) => Err(fail(io::Error::other("this format needs a regular file"))),
-            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Place::beside(file.to_owned())),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                Ok(Place::beside(file.to_owned(), None))
+            }
             Err(err) => Err(fail(err)),
         }
     }
 
-    fn beside(target: PathBuf) -> Place {
+    fn beside(target: PathBuf, permissions: Option<Permissions>) -> Place {
         let temporary = with_suffix(&target, &format!(".{}.tmp", std::process::id()));
-        Place::File { target, temporary }
+        Place::File {
+            target,
+            temporary,
+            permissions,
+        }
     }
 
     #[cfg_attr(
@@ -294,9 +304,20 @@ impl Place {
         let (path, file) = match self {
             Place::Stdout => return Ok(Writer::Text(Box::new(io::stdout()), None)),
             Place::Direct(path) => (path, OpenOptions::new().write(true).open(path)),
-            Place::File { temporary, .. } => {
+            Place::File {
+                temporary,
+                permissions,
+                ..
+            } => {
                 let mut new = OpenOptions::new();
-                (temporary, new.write(true).create_new(true).open(temporary))
+                let file = new.write(true).create_new(true).open(temporary);
+                let file = file.and_then(|file| {
+                    // Nothing is in it yet that could be read meanwhile.
+                    let like = permissions.clone();
+                    like.map_or(Ok(()), |like| file.set_permissions(like))?;
+                    Ok(file)
+                });
+                (temporary, file)
             }
         };
         let file = file.map_err(|err| fail(&err))?;
@@ -320,7 +341,10 @@ impl Place {
 
     /// Gives a finished file its name.
     fn settle(&self, complete: bool) -> (Kept, Result<(), Failure>) {
-        let Place::File { target, temporary } = self else {
+        let Place::File {
+            target, temporary, ..
+        } = self
+        else {
             return (Kept::Whole, Ok(()));
         };
         let name = if complete {

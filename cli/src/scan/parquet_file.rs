@@ -1,6 +1,7 @@
 //! Parquet: columns as `columns.rs` has them, a row group per batch.
 
 use std::fs::File;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
@@ -118,6 +119,16 @@ fn field(column: &Column) -> Result<TypePtr> {
 
 /// Reads a file's records; whether it is complete, and whether it is one of changes.
 pub(crate) fn read(file: File, each: &mut Each<'_>) -> std::result::Result<(bool, bool), String> {
+    // The crate panics on some damaged files. That is no reason to end like a bug of ours,
+    // nor to print like one. Nothing that was read before is used then.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let read = panic::catch_unwind(AssertUnwindSafe(|| read_groups(file, each)));
+    panic::set_hook(hook);
+    read.unwrap_or_else(|_| Err("the file is damaged".to_owned()))
+}
+
+fn read_groups(file: File, each: &mut Each<'_>) -> std::result::Result<(bool, bool), String> {
     let text = |err: parquet::errors::ParquetError| err.to_string();
     let reader = SerializedFileReader::new(file).map_err(text)?;
     let pairs = reader.metadata().file_metadata().key_value_metadata();
