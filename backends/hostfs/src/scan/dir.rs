@@ -12,8 +12,8 @@ use std::ffi::CStr;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use rcuwalk::scan::FileHandle;
 use rcuwalk::{Attr, Error, FileType, Result};
-use rcuwalk_sync::handle::FileHandle;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
