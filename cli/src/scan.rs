@@ -33,6 +33,7 @@ mod sqlite_file;
 mod summary;
 mod text;
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::value_parser;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rcuwalk::scan::Ended;
 
 use crate::failure::{Failure, print};
@@ -279,10 +280,14 @@ fn progress_bar(total: Option<u64>, quiet: bool) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let template = match total {
-        Some(_) => "{bar:40} {percent}% {human_pos} entries, {per_sec}, {eta} left",
-        None => "{spinner} {human_pos} entries, {per_sec}, {elapsed}",
+        Some(_) => "{bar:40} {percent}% {human_pos} entries, {rate}/s, {eta} left",
+        None => "{spinner} {human_pos} entries, {rate}/s, {elapsed}",
     };
     let style = ProgressStyle::with_template(template).expect("a constant template");
+    // Without the decimals that `per_sec` has.
+    let style = style.with_key("rate", |state: &ProgressState, to: &mut dyn fmt::Write| {
+        let _ = write!(to, "{}", HumanCount(state.per_sec() as u64));
+    });
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_style(style);
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
