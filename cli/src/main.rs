@@ -5,6 +5,7 @@
 //! | this file    | the subcommands, and how each ends                            |
 //! | `bench.rs`   | `rcuwalk bench`: the workloads against the kernel             |
 //! | `resolve.rs` | `rcuwalk resolve`: how a path is resolved, step by step        |
+//! | `scan.rs`    | `rcuwalk scan`: every entry of a tree, and what changed       |
 //! | `failure.rs` | errors: one line on standard error, and the exit status       |
 //! | `limits.rs`  | descriptors                                                   |
 //! | `signals.rs` | Ctrl-C, without anything left behind                          |
@@ -18,6 +19,7 @@ mod bench;
 mod failure;
 mod limits;
 mod resolve;
+mod scan;
 mod signals;
 
 use std::process::ExitCode;
@@ -39,12 +41,14 @@ struct Cli {
 enum Command {
     Bench(bench::Args),
     Resolve(resolve::Args),
+    Scan(scan::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Resolve(args) => resolve::run(&args),
+        Command::Scan(args) => scan::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

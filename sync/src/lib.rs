@@ -13,6 +13,7 @@
 //! | [`model`]        | what loom and shuttle replace                           |
 //! | [`probe`]        | where a tracer can listen                               |
 //! | [`memory`]       | what objects and tables take, and from where            |
+//! | [`handle`]       | file handles, as the one system call without a safe crate |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
 //! count only through [`Shared::try_get`], and memory is given back only by
@@ -22,6 +23,7 @@
 pub mod atomic;
 pub mod bytes;
 pub mod clock;
+pub mod handle;
 mod hash;
 mod hint;
 mod late;

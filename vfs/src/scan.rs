@@ -11,6 +11,9 @@ pub use queue::Queue;
 
 use crate::attr::Attr;
 
+/// How a back end that asks the host gets a handle; no scan needs it.
+pub use rcuwalk_sync::handle::FileHandle;
+
 /// One name of a scanned tree and what it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanEntry<'a> {

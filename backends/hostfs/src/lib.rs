@@ -19,6 +19,7 @@
 //! | `host.rs`     | the system calls, and why they cannot leave the root         |
 //! | `listing.rs`  | directory listings and their positions                       |
 //! | `process.rs`  | the credentials of this process                              |
+//! | `scan.rs`     | [`HostScan`]: the whole tree once, past all caches           |
 //!
 //! The rule that holds it together: **the host is only ever asked about one name in
 //! one directory.** Links, `..`, and absolute paths are the VFS's to walk, so a link
@@ -87,9 +88,11 @@ mod identity;
 mod listing;
 mod lookup;
 mod process;
+mod scan;
 
 pub use identity::host_mount_id;
 pub use process::process_credentials;
+pub use scan::{HostScan, Order};
 
 /// What [`HostFs::new`] mounts with: names and attributes are believed for a second.
 pub const DEFAULT_FRESHNESS: Freshness = Freshness::Ttl(Duration::from_secs(1));

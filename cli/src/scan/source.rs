@@ -1,0 +1,93 @@
+//! What is scanned, and by which engine.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use clap::ValueEnum;
+use rcuwalk::scan::{Ended, Visitor};
+use rcuwalk_hostfs::{HostScan, Order};
+
+use crate::failure::Failure;
+
+/// In which order entries come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    /// As the directories list them
+    #[default]
+    Tree,
+    /// By inode number, within each directory of the host
+    Inode,
+}
+
+/// What the engines can be told.
+pub(crate) struct How {
+    pub(crate) order: OrderArg,
+    pub(crate) one_file_system: bool,
+    pub(crate) handles: bool,
+    /// Whether rows are made, which want the targets of links.
+    pub(crate) targets: bool,
+}
+
+/// A tree that can be scanned.
+pub(crate) enum Source {
+    /// A directory of the host.
+    Host(HostScan),
+}
+
+impl Source {
+    pub(crate) fn open(path: &Path, how: &How) -> Result<Source, Failure> {
+        let cannot = |err: &dyn std::fmt::Display| {
+            Failure::error(format_args!("cannot scan {}: {err}", path.display()))
+        };
+        let there = fs::metadata(path).map_err(|err| cannot(&err))?.file_type();
+        if there.is_dir() {
+            let order = match how.order {
+                OrderArg::Tree => Order::Listed,
+                OrderArg::Inode => Order::Inode,
+            };
+            let scan = HostScan::new(path).map_err(Failure::error)?;
+            let scan = scan
+                .order(order)
+                .one_file_system(how.one_file_system)
+                .handles(how.handles)
+                .targets(how.targets);
+            return Ok(Source::Host(scan));
+        }
+        if there.is_file() || there.is_block_device() {
+            return Err(cannot(&"images and devices are not supported yet"));
+        }
+        Err(cannot(
+            &"neither a directory, nor an image, nor a block device",
+        ))
+    }
+
+    /// How many threads it is scanned with unless the user says.
+    pub(crate) fn usual_threads(&self) -> usize {
+        match self {
+            Source::Host(_) => HostScan::usual_threads(),
+        }
+    }
+
+    /// How many entries there will be, about, if that is known.
+    pub(crate) fn total_hint(&self) -> Option<u64> {
+        match self {
+            Source::Host(_) => None,
+        }
+    }
+
+    /// The device that the root is on; 0 for an image.
+    pub(crate) fn device(&self) -> u64 {
+        match self {
+            Source::Host(scan) => scan.device(),
+        }
+    }
+
+    /// Scans with a thread for each of `visitors`.
+    pub(crate) fn run<V: Visitor>(&self, stop: &AtomicBool, visitors: Vec<V>) -> (Vec<V>, Ended) {
+        match self {
+            Source::Host(scan) => scan.run(stop, visitors),
+        }
+    }
+}
