@@ -752,14 +752,18 @@ impl<T> Ref<T> {
         (before & COUNT == 2).then_some(object)
     }
 
-    /// Has objects freed that [`bury`](Self::bury) has said are unreferenced.
+    /// Has objects freed that [`bury`](Self::bury) has said are unreferenced, and
+    /// `beside` bytes with each of them.
     ///
     /// # Safety
     /// It said so, and each is passed once.
-    pub(crate) unsafe fn retire_buried(objects: impl Iterator<Item = NonNull<Shared<T>>>) {
+    pub(crate) unsafe fn retire_buried(
+        objects: impl Iterator<Item = NonNull<Shared<T>>>,
+        beside: usize,
+    ) {
         let objects = objects.map(|object| object.as_ptr().cast());
         // SAFETY: as in `drop_slow`.
-        unsafe { rcu::retire_all(objects, size_of::<Shared<T>>(), free::<T>) }
+        unsafe { rcu::retire_all(objects, size_of::<Shared<T>>() + beside, free::<T>) }
     }
 
     #[cold]

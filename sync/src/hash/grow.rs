@@ -331,8 +331,15 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     }
 
     pub(super) fn resize(&self, wanted: usize) {
+        // Whoever else is at it makes the array that all of us want. Under the lock, so that
+        // only one is made: they are large.
+        let Some(_resizing) = self.grow.resizing.try_lock(false) else {
+            return;
+        };
+        if !self.is_wanted(wanted) {
+            return;
+        }
         let next = Ref::new(Buckets::new(wanted));
-        let _resizing = self.grow.resizing.lock();
         let guard = crate::rcu::read_lock();
         let buckets = self.view(&guard).buckets;
         if buckets.next.is_none() && buckets.heads.len() != wanted {
@@ -340,6 +347,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             // Release: pairs with the Acquire in `move_some` by way of `next`.
             self.grow.moving.store(true, Release);
         }
+    }
+
+    fn is_wanted(&self, size: usize) -> bool {
+        let guard = crate::rcu::read_lock();
+        let buckets = self.view(&guard).buckets;
+        buckets.next.is_none() && buckets.heads.len() != size
     }
 
     /// Moves the next few chains; whoever moves the last one finishes.

@@ -66,7 +66,7 @@ struct Gone<'a, K: Key, P: Send + Sync + 'static> {
 
 impl<K: Key, P: Send + Sync + 'static> Drop for Gone<'_, K, P> {
     fn drop(&mut self) {
-        self.cache.evict(std::mem::take(&mut self.nodes));
+        self.cache.evict(std::mem::take(&mut self.nodes), 0);
     }
 }
 
@@ -188,6 +188,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         loop {
             let (mut inodes, mut extra) = self.lru.size();
             let (mut killed, mut stopped) = (false, false);
+            let mut weight = 0;
             let before = left;
             let mut gone = Gone {
                 cache: self,
@@ -213,7 +214,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                     }
                 }
                 inodes = inodes.saturating_sub(1);
-                extra = extra.saturating_sub(self.lru.weight_of(node));
+                let weighs = self.lru.weight_of(node);
+                extra = extra.saturating_sub(weighs);
+                weight += weighs;
                 if !one_at_a_time {
                     return Verdict::TakeIfCountIs(CACHED);
                 }
@@ -224,7 +227,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                 }
             });
             all_gone += gone.nodes.len();
-            self.evict(std::mem::take(&mut gone.nodes));
+            self.evict(std::mem::take(&mut gone.nodes), weight);
             // Or there was nothing any more to look at.
             if stopped || left == 0 || left == before {
                 return all_gone;
@@ -232,8 +235,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         }
     }
 
-    /// Sees off inodes that have been killed and are off their list.
-    fn evict(&self, gone: Vec<Ref<Node<K, P>>>) {
+    /// Sees off inodes that have been killed and are off their list. `weight`: what is
+    /// freed with them.
+    fn evict(&self, gone: Vec<Ref<Node<K, P>>>, weight: usize) {
         if gone.is_empty() {
             return;
         }
@@ -244,7 +248,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
             None => {
                 counters.add(Event::EvictLock, gone.len() as u64);
-                self.table.bury(gone);
+                self.table.bury(gone, weight);
             }
         }
     }
@@ -252,7 +256,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     /// The last reference to an inode that is not to be cached, which was killed.
     pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
         drop(self.lru.remove(&node));
-        self.evict(vec![node]);
+        let weight = self.lru.weight_of(&node);
+        self.evict(vec![node], weight);
     }
 
     fn evict_with(&self, hook: &super::cache::OnEvict<K, P>, node: &Ref<Node<K, P>>) {
