@@ -53,13 +53,15 @@ use output::{Format, Kept, Output};
 use previous::Previous;
 use problems::Problems;
 use since::Since;
-use source::{How, OrderArg, Source};
+use source::{ChecksumsArg, How, OrderArg, Source};
 use summary::{Common, Report, Summary};
 
 /// Read every entry of a tree once, in parallel
 ///
-/// SOURCE is a directory of the host. Symbolic links are not followed, other file systems
-/// are not entered. Prints a summary, or a row per entry with --format.
+/// SOURCE is a directory of the host, or an ext2, ext3 or ext4 image or device, which is
+/// only read, and should not be mounted for writing meanwhile: take a snapshot. Symbolic
+/// links are not followed, other file systems are not entered. Prints a summary, or a row
+/// per entry with --format.
 ///
 /// A file that is written to with --output appears when it is complete; until then, an older
 /// one of that name stays. Of a scan that ended early, what there is is kept as FILE.partial.
@@ -106,7 +108,10 @@ pub(crate) struct Args {
     /// generation, that is reported
     #[arg(long)]
     handles: bool,
-    /// Scan with N threads [default: two per core]
+    /// Which checksums of an image are verified
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t)]
+    checksums: ChecksumsArg,
+    /// Scan with N threads [default: two per core; of an image, one]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// No progress on standard error
@@ -191,6 +196,7 @@ impl Args {
             // generation tells a renamed file from a new one of the same inode number.
             handles: self.handles || matches!(since, Some(Since::Scan(_))),
             targets: self.format.is_some() || since.is_some(),
+            checksums: self.checksums,
         }
     }
 

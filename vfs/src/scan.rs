@@ -7,7 +7,7 @@ mod queue;
 
 use std::ops::ControlFlow;
 
-pub use queue::Queue;
+pub use queue::{EndOnPanic, Queue};
 
 use crate::attr::Attr;
 

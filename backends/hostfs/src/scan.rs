@@ -5,7 +5,6 @@
 //! | this file        | what can be asked for, and what a scan promises             |
 //! | `scan/worker.rs` | one thread: a directory listed, its entries looked at       |
 //! | `scan/dir.rs`    | directories: how they are reached, and few held open        |
-//! | `scan/queue.rs`  | who does what: threads that have work give to those without |
 //!
 //! The rule that holds it together: **the host is only ever asked about one name in one
 //! open directory, and links are not followed.** A path is what is reported, never what
@@ -24,7 +23,6 @@
 //! thread of its own, which costs more than calling it from ours.
 
 mod dir;
-mod queue;
 mod worker;
 
 use std::ffi::CStr;
@@ -32,13 +30,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use rcuwalk::scan::{Ended, ScanEntry, Visitor};
+use rcuwalk::scan::{Ended, Queue, ScanEntry, Visitor};
 use rustix::fd::OwnedFd;
 
 use crate::RootError;
 use crate::host::{as_fd, open_dir, open_root};
 use dir::{Found, Held, Shape};
-use queue::Queue;
 use worker::{Shared, Task, Worker};
 
 /// In which order the entries of a directory are looked at.

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
 use rcuwalk::scan::{Ended, Visitor};
+use rcuwalk_ext4::{Checksums, Ext4, ImageScan};
 use rcuwalk_hostfs::{HostScan, Order};
 
 use crate::failure::Failure;
@@ -17,7 +18,8 @@ pub(crate) enum OrderArg {
     /// As the directories list them
     #[default]
     Tree,
-    /// By inode number, within each directory of the host
+    /// By inode number: within each directory of the host; of an image, all inode tables
+    /// first, names after
     Inode,
 }
 
@@ -28,12 +30,41 @@ pub(crate) struct How {
     pub(crate) handles: bool,
     /// Whether rows are made, which want the targets of links.
     pub(crate) targets: bool,
+    pub(crate) checksums: ChecksumsArg,
+}
+
+/// Which checksums of an image are verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ChecksumsArg {
+    /// All, as the kernel does
+    #[default]
+    Always,
+    /// One in sixteen
+    Sample,
+    /// None
+    Never,
+}
+
+impl From<ChecksumsArg> for Checksums {
+    fn from(arg: ChecksumsArg) -> Checksums {
+        match arg {
+            ChecksumsArg::Always => Checksums::Always,
+            ChecksumsArg::Sample => Checksums::Sample,
+            ChecksumsArg::Never => Checksums::Never,
+        }
+    }
 }
 
 /// A tree that can be scanned.
 pub(crate) enum Source {
     /// A directory of the host.
     Host(HostScan),
+    /// An ext4 image or device.
+    Image {
+        image: Ext4,
+        order: rcuwalk_ext4::Order,
+        targets: bool,
+    },
 }
 
 impl Source {
@@ -56,7 +87,15 @@ impl Source {
             return Ok(Source::Host(scan));
         }
         if there.is_file() || there.is_block_device() {
-            return Err(cannot(&"images and devices are not supported yet"));
+            let image = Ext4::options().checksums(how.checksums.into());
+            return Ok(Source::Image {
+                image: image.open(path).map_err(|err| cannot(&err))?,
+                order: match how.order {
+                    OrderArg::Tree => rcuwalk_ext4::Order::Tree,
+                    OrderArg::Inode => rcuwalk_ext4::Order::Inode,
+                },
+                targets: how.targets,
+            });
         }
         Err(cannot(
             &"neither a directory, nor an image, nor a block device",
@@ -67,6 +106,7 @@ impl Source {
     pub(crate) fn usual_threads(&self) -> usize {
         match self {
             Source::Host(_) => HostScan::usual_threads(),
+            Source::Image { .. } => ImageScan::usual_threads(),
         }
     }
 
@@ -74,6 +114,7 @@ impl Source {
     pub(crate) fn total_hint(&self) -> Option<u64> {
         match self {
             Source::Host(_) => None,
+            Source::Image { image, .. } => Some(image.scan().inodes_used()),
         }
     }
 
@@ -81,6 +122,7 @@ impl Source {
     pub(crate) fn device(&self) -> u64 {
         match self {
             Source::Host(scan) => scan.device(),
+            Source::Image { .. } => 0,
         }
     }
 
@@ -88,6 +130,14 @@ impl Source {
     pub(crate) fn run<V: Visitor>(&self, stop: &AtomicBool, visitors: Vec<V>) -> (Vec<V>, Ended) {
         match self {
             Source::Host(scan) => scan.run(stop, visitors),
+            Source::Image {
+                image,
+                order,
+                targets,
+            } => {
+                let scan = image.scan().order(*order).targets(*targets);
+                scan.run(stop, visitors)
+            }
         }
     }
 }

@@ -6,7 +6,6 @@
 //! taken seldom, and no task is looked for in vain.
 
 use std::mem;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -82,15 +81,15 @@ impl<T> Queue<T> {
             let newer = mine.split_off(mine.len().div_ceil(2));
             self.give(mem::replace(mine, newer));
         }
-        if self.is_ended() {
-            return None;
+        match mine.pop() {
+            Some(task) if !self.is_ended() && !stop.load(Relaxed) => Some(task),
+            _ => self.take(stop),
         }
-        mine.pop().or_else(|| self.take(stop))
     }
 
     /// A task of others; `None` when there is nothing left to do for anybody, or when
     /// the scan is to end.
-    pub fn take(&self, stop: &AtomicBool) -> Option<T> {
+    fn take(&self, stop: &AtomicBool) -> Option<T> {
         let mut state = self.lock();
         state.waiting += 1;
         loop {
@@ -147,5 +146,78 @@ impl<T> Queue<T> {
     /// whole at any moment that the lock is free.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread that panics ends the scan: it would be waited for otherwise.
+#[must_use]
+pub struct EndOnPanic<'q, T>(&'q Queue<T>);
+
+impl<T> Queue<T> {
+    /// To be held by each of the threads while it works.
+    pub fn end_on_panic(&self) -> EndOnPanic<'_, T> {
+        EndOnPanic(self)
+    }
+}
+
+impl<T> Drop for EndOnPanic<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+
+    /// A task makes two smaller ones; all threads together do each once, and end.
+    #[test]
+    fn all_is_done_once_by_whoever_is_there() {
+        for threads in [1, 2, 7] {
+            let (queue, stop, done) = (
+                Queue::new(threads),
+                AtomicBool::new(false),
+                AtomicU64::new(0),
+            );
+            thread::scope(|scope| {
+                for number in 0..threads {
+                    let (queue, stop, done) = (&queue, &stop, &done);
+                    scope.spawn(move || {
+                        let mut mine = Vec::new();
+                        mine.extend((number == 0).then_some(12));
+                        while let Some(depth) = queue.next(&mut mine, stop) {
+                            done.fetch_add(1, Relaxed);
+                            if depth > 0 {
+                                mine.extend([depth - 1; 2]);
+                            }
+                        }
+                    });
+                }
+            });
+            assert_eq!(done.into_inner(), (1 << 13) - 1);
+            assert!(!queue.is_ended());
+        }
+    }
+
+    /// Nobody waits for a thread that panicked, or after the scan was stopped.
+    #[test]
+    fn a_panic_and_a_stop_end_it_for_all() {
+        let (queue, stop) = (Queue::<()>::new(2), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let panics = scope.spawn(|| {
+                let _ends = queue.end_on_panic();
+                panic!("as planned");
+            });
+            assert_eq!(queue.next(&mut vec![], &stop), None);
+            assert!(panics.join().is_err());
+        });
+        let queue = Queue::new(2);
+        stop.store(true, Relaxed);
+        assert_eq!(queue.next(&mut vec![()], &stop), None);
+        assert!(queue.is_ended());
     }
 }

@@ -71,6 +71,7 @@ impl<'s, V: Visitor> Worker<'s, V> {
     /// Works until there is nothing left for anybody.
     pub(super) fn work(mut self) -> V {
         let shared = self.shared;
+        let _ends = shared.queue.end_on_panic();
         while let Some(task) = shared.queue.next(&mut self.mine, shared.stop) {
             if self.directory(&task).is_break() {
                 shared.queue.end();

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rcuwalk::scan::{ScanEntry, Visitor};
+use rcuwalk::scan::{Queue, ScanEntry, Visitor};
 use rcuwalk::{Error, FileType};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use super::Order;
 use super::dir::{Closed, Dir, Found, Held, Shape};
-use super::queue::Queue;
 use crate::host::{as_fd, err};
 
 /// Bytes asked for at a time: about eight thousand entries with short names.
@@ -131,8 +130,8 @@ impl<'s, 'a, V: Visitor> Worker<'s, 'a, V> {
 
     /// Works until nobody has anything left to do.
     pub(super) fn work(mut self) -> V {
-        let _ends = EndOnPanic(&self.shared.queue);
-        while let Some(task) = self.next_task() {
+        let _ends = self.shared.queue.end_on_panic();
+        while let Some(task) = self.shared.queue.next(&mut self.tasks, self.shared.stop) {
             let done = match task {
                 Task::List { parent, name } => self.list(parent.as_ref(), name),
                 Task::Look { open, names } => self.look(&open, &names),
@@ -141,24 +140,8 @@ impl<'s, 'a, V: Visitor> Worker<'s, 'a, V> {
                 self.shared.queue.end();
                 break;
             }
-            self.share();
         }
         self.visitor
-    }
-
-    fn next_task(&mut self) -> Option<Task> {
-        match self.tasks.pop() {
-            Some(task) if !self.shared.is_over() => Some(task),
-            _ => self.shared.queue.take(self.shared.stop),
-        }
-    }
-
-    /// Gives the older half of the tasks to those that have none.
-    fn share(&mut self) {
-        if self.tasks.len() > 1 && self.shared.queue.is_wanted() {
-            let half = self.tasks.len() / 2;
-            self.shared.queue.give(self.tasks.drain(..half));
-        }
     }
 
     /// Lists a directory, and has its entries looked at part by part.
@@ -290,15 +273,4 @@ fn join(path: &mut Vec<u8>, name: &[u8]) {
         path.push(b'/');
     }
     path.extend_from_slice(name);
-}
-
-/// A visitor that panics ends the scan: its thread would be waited for otherwise.
-struct EndOnPanic<'q>(&'q Queue<Task>);
-
-impl Drop for EndOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.end();
-        }
-    }
 }
