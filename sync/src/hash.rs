@@ -157,6 +157,18 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         crate::hint::prefetch(&raw const view.heads[grow::index(hash, view.mask)]);
     }
 
+    /// As [`prefetch`](Self::prefetch), a while after it: brings in the first object of
+    /// the chain, which has to be looked at even if it is another one.
+    #[inline]
+    pub fn prefetch_chain(&self, hash: u64) {
+        let guard = crate::rcu::read_lock();
+        let view = self.view(&guard);
+        let first = view.heads[grow::index(hash, view.mask)].load(Relaxed);
+        if first.addr() & (END | MOVED) == 0 {
+            crate::hint::prefetch(grow::unmarked(first));
+        }
+    }
+
     fn lock_all<'a>(&'a self, one_lock: &'a Mutex<()>) -> MutexGuard<'a, ()> {
         if let Some(held) = one_lock.try_lock(false) {
             return held;

@@ -72,6 +72,14 @@ impl SuperBlock {
         self.caches.icache.prefetch(&InodeId { key, sb: self.id });
     }
 
+    /// The second half of [`prefetch`](Self::prefetch), some keys later: what the first
+    /// half has brought in says what else is needed.
+    #[inline]
+    pub fn prefetch_chain(&self, key: InodeKey) {
+        let id = InodeId { key, sb: self.id };
+        self.caches.icache.prefetch_chain(&id);
+    }
+
     /// The cached inode for `key`, if there is one. Sleeps while it is read in.
     ///
     /// # Errors

@@ -169,11 +169,17 @@ impl FileSystem for Ext4 {
             .found()
             .map(|found| self.iget_named(sb, &mut cursor, dir, found.ino))
             .transpose()?;
-        let entries = || leaf.entries().map_while(Result::ok);
-        let mut ahead = entries().skip(AHEAD);
-        for entry in entries().filter(|entry| !entry.is_dot()) {
-            if let Some(later) = ahead.next() {
+        let entries: Vec<_> = leaf
+            .entries()
+            .map_while(Result::ok)
+            .filter(|entry| !entry.is_dot())
+            .collect();
+        for (index, entry) in entries.iter().enumerate() {
+            if let Some(later) = entries.get(index + 2 * AHEAD) {
                 sb.prefetch(InodeKey::new(u64::from(later.ino)));
+            }
+            if let Some(later) = entries.get(index + AHEAD) {
+                sb.prefetch_chain(InodeKey::new(u64::from(later.ino)));
             }
             let Ok(name) = Name::new(entry.name) else {
                 continue;

@@ -138,6 +138,12 @@ impl Dcache {
         Dentry::new(parent.sb(), parent.clone(), name, Some(inode), validity)
     }
 
+    /// The second half of what [`d_alloc`](Self::d_alloc) has begun to fetch.
+    #[inline]
+    pub(crate) fn prefetch_chain(&self, dentry: &DentryRef) {
+        self.table.prefetch_chain(dentry.hash.load(Relaxed));
+    }
+
     /// Adds a dentry that nobody has asked for, unless the name is cached. The caller
     /// holds the directory exclusively.
     pub(crate) fn add_unasked(&self, dentry: DentryRef) {

@@ -210,6 +210,13 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.inner.table.prefetch(spread(key.hash()));
     }
 
+    /// The second half of [`prefetch`](Self::prefetch), some keys later: what the first
+    /// half has brought in says what else is needed.
+    #[inline]
+    pub fn prefetch_chain(&self, key: &K) {
+        self.inner.table.prefetch_chain(spread(key.hash()));
+    }
+
     /// The cached inode for `key`, if there is one. Sleeps while it is New, and while
     /// one is on its way out.
     ///

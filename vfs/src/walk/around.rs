@@ -15,14 +15,14 @@
 use std::ops::ControlFlow;
 
 use super::refs::RefWalk;
-use crate::dentry::DentryRef;
+use crate::dentry::{Dcache, DentryRef};
 use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, InodeRef};
 use crate::name::Name;
 use crate::trace::How;
 
 /// Dentries on their way: enough that a bucket has arrived when its turn comes.
-const ON_THE_WAY: usize = 8;
+const ON_THE_WAY: usize = 16;
 
 impl RefWalk<'_> {
     /// Looks `name` up with its neighbours; `None` if that is not to be done here.
@@ -57,7 +57,7 @@ impl RefWalk<'_> {
         };
         let inode = sb.fs().lookup_around(sb, dir, name, &mut |name, inode| {
             let dentry = dcache.d_alloc(parent, &dcache.name(name), inode, validity);
-            unasked.add(dentry, |dentry| dcache.add_unasked(dentry))
+            unasked.add(dentry, dcache)
         })?;
         for dentry in unasked.on_the_way.into_iter().flatten() {
             dcache.add_unasked(dentry);
@@ -82,9 +82,13 @@ struct Unasked {
 }
 
 impl Unasked {
-    fn add(&mut self, dentry: DentryRef, arrived: impl FnOnce(DentryRef)) -> ControlFlow<()> {
+    fn add(&mut self, dentry: DentryRef, dcache: &Dcache) -> ControlFlow<()> {
         if let Some(first) = self.on_the_way[self.next].replace(dentry) {
-            arrived(first);
+            dcache.add_unasked(first);
+        }
+        // Half way: the bucket is here, and says what else will be looked at.
+        if let Some(half_way) = &self.on_the_way[(self.next + ON_THE_WAY / 2) % ON_THE_WAY] {
+            dcache.prefetch_chain(half_way);
         }
         self.next = (self.next + 1) % ON_THE_WAY;
         self.left = self.left.saturating_sub(1);
