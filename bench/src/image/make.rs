@@ -20,6 +20,9 @@ const NAME: u64 = 48;
 /// Journal, bitmaps, and what mkfs.ext4 keeps for root.
 const REST: u64 = 512 << 20;
 
+/// The least for a block group, which is a quarter of what it could have.
+const GROUP: u64 = 32 << 20;
+
 /// Makes an image of these trees at `path`. The caller has
 /// [mounts of his own](super::mount::own_mounts).
 ///
@@ -31,7 +34,10 @@ pub(super) fn make(path: &Path, shape: Shape, stop: &AtomicBool) -> io::Result<(
     let inodes = shape.inodes().unwrap_or(u64::MAX >> 16);
     // A twentieth more: each block group has so many and no more.
     let most = inodes + inodes / 20 + 10_000;
-    let bytes = most * (INODE + NAME) + REST;
+    // A group's bitmap of inodes is one block. mkfs.ext4 makes smaller groups where there
+    // are to be that many inodes, but not as small as one likes.
+    let groups = most.div_ceil(8 * 4096);
+    let bytes = (most * (INODE + NAME) + REST).max(groups * GROUP);
     File::create(path)?.set_len(bytes)?;
     let mut mkfs = Command::new("mkfs.ext4");
     mkfs.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1", "-N"]);
