@@ -19,9 +19,9 @@
 //!
 //! EDGE-1: what is read is what Linux reads.
 
-//pub mod busy;
+pub mod busy;
 pub mod collisions;
-//pub mod compare;
+pub mod compare;
 pub mod fill;
 pub mod recipe;
 pub mod workshop;

@@ -1,0 +1,35 @@
+//! Extended attributes: the same names, with the same values.
+
+use rcuwalk::Attr;
+
+use super::{Walk, number, theirs};
+
+impl Walk<'_> {
+    pub(super) fn xattrs(&mut self, path: &[u8], attr: &Attr) {
+        let kernel = match theirs::xattrs(&theirs::below(self.top, path)) {
+            Ok(xattrs) => xattrs,
+            // None of them on this file system.
+            Err(rustix::io::Errno::OPNOTSUPP) => Vec::new(),
+            Err(err) => return self.differences.note(path, "xattrs", &err, &"not asked"),
+        };
+        let ours = match self.ext4.xattrs(number(attr)) {
+            Ok(ours) => ours,
+            Err(err) => return self.failed(path, "xattrs", &err),
+        };
+        let mut ours: Vec<(Vec<u8>, Vec<u8>)> = ours
+            .into_iter()
+            .map(|xattr| (xattr.name, xattr.value))
+            .collect();
+        ours.sort();
+        let names = |xattrs: &[(Vec<u8>, Vec<u8>)]| -> Vec<String> {
+            xattrs.iter().map(|(name, _)| name.escape_ascii().to_string()).collect()
+        };
+        self.same(path, "names of xattrs", &names(&kernel), &names(&ours));
+        for ((name, kernel), (_, ours)) in kernel.iter().zip(&ours) {
+            self.same(path, &format!("xattr {}", name.escape_ascii()), kernel, ours);
+        }
+        self.seen.xattrs += kernel.len();
+        let longest = kernel.iter().map(|(_, value)| value.len()).max();
+        self.seen.longest_xattr = self.seen.longest_xattr.max(longest.unwrap_or(0));
+    }
+}

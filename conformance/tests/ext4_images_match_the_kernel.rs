@@ -1,0 +1,138 @@
+//! Images of every kind mke2fs makes: ours reads what the kernel reads.
+//!
+//! Making and mounting them takes root; without, these tests say so and are skipped.
+//! `RCUWALK_SEED` chooses what is in the images.
+
+use std::fs;
+use std::path::Path;
+
+use rcuwalk_conformance::ext4::compare::{Beside, Seen, compare};
+use rcuwalk_conformance::ext4::fill::{self, Contents};
+use rcuwalk_conformance::ext4::recipe::{self, Recipe};
+use rcuwalk_conformance::ext4::workshop::{Workshop, in_workshop, run};
+use rcuwalk_conformance::settings::Settings;
+use rcuwalk_ext4::Ext4;
+
+/// EDGE-1: ext2, ext3 and ext4, of each block size the kernel mounts, read as it does.
+#[test]
+fn each_generation_reads_as_the_kernel_does() {
+    let seen = all("each_generation_reads_as_the_kernel_does", recipe::GENERATIONS);
+    if let Some(seen) = seen {
+        assert!(seen.iter().any(|seen| seen.indexed > 2), "no indexed directory");
+        assert!(seen.iter().all(|seen| seen.xattrs > 50), "few xattrs");
+        assert!(seen.iter().any(|seen| seen.huge > 0), "no file beyond 4 GiB");
+    }
+}
+
+/// EDGE-1: wherever groups and their descriptors are, before and after resizing.
+#[test]
+fn each_layout_reads_as_the_kernel_does() {
+    all("each_layout_reads_as_the_kernel_does", recipe::LAYOUTS);
+}
+
+/// EDGE-1: whatever inodes look like, how blocks are found, what is checksummed how.
+#[test]
+fn each_shape_of_inode_reads_as_the_kernel_does() {
+    let seen = all("each_shape_of_inode_reads_as_the_kernel_does", recipe::INODES);
+    if let Some(seen) = seen {
+        assert!(seen.iter().any(|seen| seen.inline > 20), "nothing inline");
+        assert!(seen.iter().any(|seen| seen.longest_xattr == 1 << 16), "no ea_inode");
+    }
+}
+
+/// EDGE-1: features that are not about reading are not in its way.
+#[test]
+fn features_that_do_not_matter_do_not_matter() {
+    all("features_that_do_not_matter_do_not_matter", recipe::MARKS);
+}
+
+/// EDGE-1: names are found, and not found, by each hash, signed and unsigned.
+#[test]
+fn names_are_found_by_each_hash() {
+    let seen = all("names_are_found_by_each_hash", recipe::HASHES);
+    for seen in seen.into_iter().flatten() {
+        assert!(seen.indexed >= 4, "{seen:?}");
+        assert!(seen.missing > 100, "{seen:?}");
+    }
+}
+
+/// EDGE-1: a directory whose index has three levels, as large_dir allows.
+#[test]
+fn a_large_directory_reads_as_the_kernel_does() {
+    let test = "a_large_directory_reads_as_the_kernel_does";
+    in_workshop(test, |workshop| {
+        let image = recipe::LARGE_DIRECTORY.make(workshop, seed()).unwrap();
+        let index = run("debugfs", ["-R", "htree_dump /long", image.to_str().unwrap()]).unwrap();
+        assert!(index.contains("Indirect levels: 2"), "not deep: {:.500}", index);
+        beside_mounted(workshop, &image).unwrap();
+    });
+}
+
+/// EDGE-1: what the kernel does not mount here reads as what mke2fs was given.
+#[test]
+fn what_the_kernel_does_not_mount_reads_as_what_was_copied() {
+    let test = "what_the_kernel_does_not_mount_reads_as_what_was_copied";
+    in_workshop(test, |workshop| {
+        let from = workshop.path("from");
+        fs::create_dir(&from).unwrap();
+        fill::fill(&from, &Contents::COPIED, seed()).unwrap();
+        each(recipe::UNMOUNTABLE, |recipe| {
+            let image = recipe.make_from(workshop, &from)?;
+            let ext4 = Ext4::open(&image).map_err(|err| err.to_string())?;
+            compare(&ext4, &from, Beside::Copied).map_err(|err| err.to_string())
+        });
+    });
+}
+
+/// EDGE-1: more of everything: two levels of index and three of extents with 4 KiB
+/// blocks, and the same without extents.
+#[test]
+#[ignore = "takes a minute; part of the deep run"]
+fn large_contents_read_as_the_kernel_does() {
+    let much = |recipe: &Recipe| Recipe {
+        size: 1 << 30,
+        contents: Contents::MUCH,
+        ..*recipe
+    };
+    let recipes: Vec<Recipe> = recipe::GENERATIONS.iter().chain(recipe::INODES).map(much).collect();
+    all("large_contents_read_as_the_kernel_does", &recipes);
+}
+
+/// Compares every one of them, and fails with the differences of all.
+fn all(test: &str, recipes: &[Recipe]) -> Option<Vec<Seen>> {
+    in_workshop(test, |workshop| {
+        each(recipes, |recipe| {
+            let image = recipe.make(workshop, seed())?;
+            let seen = beside_mounted(workshop, &image)?;
+            fs::remove_file(&image).map_err(|err| err.to_string())?;
+            Ok(seen)
+        })
+    })
+}
+
+fn each(recipes: &[Recipe], mut read: impl FnMut(&Recipe) -> Result<Seen, String>) -> Vec<Seen> {
+    let mut wrong = String::new();
+    let mut all = Vec::new();
+    for recipe in recipes {
+        match read(recipe) {
+            Ok(seen) => {
+                println!("{}: {seen:?}", recipe.name);
+                assert!(seen.entries > 500, "{}: too little to compare", recipe.name);
+                all.push(seen);
+            }
+            Err(why) => wrong += &format!("=== {} (mke2fs {}): {why}\n", recipe.name, recipe.mke2fs),
+        }
+    }
+    assert!(wrong.is_empty(), "seed {:#x}\n{wrong}", seed());
+    all
+}
+
+fn beside_mounted(workshop: &Workshop, image: &Path) -> Result<Seen, String> {
+    let ext4 = Ext4::open(image).map_err(|err| format!("cannot open: {err}"))?;
+    let mounted = workshop.mount(image, &["ro"])?;
+    compare(&ext4, mounted.at(), Beside::Mounted).map_err(|err| err.to_string())
+}
+
+fn seed() -> u64 {
+    Settings::from_env(0).seed
+}
