@@ -139,7 +139,11 @@ pub fn copy_file(from: &Path, to: &Path) -> Result<(), String> {
 }
 
 /// Runs `meanwhile` while several writers change what is in `mounted`.
-fn while_busy<T>(mounted: &Mounted, seed: u64, meanwhile: impl FnOnce() -> T) -> T {
+fn while_busy(
+    mounted: &Mounted,
+    seed: u64,
+    meanwhile: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
     const WRITERS: u64 = 3;
     /// Says so when it goes, so that writers end after a panic, too.
     struct Stop<'a>(&'a AtomicBool);

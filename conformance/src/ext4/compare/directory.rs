@@ -36,7 +36,7 @@ impl Walk<'_> {
         let mut ours = Vec::new();
         for entry in self.vfs.read_dir(&self.ctx, absolute(path))? {
             let entry = entry?;
-            ours.push((entry.name.into_vec(), entry.ino, entry.kind));
+            ours.push((entry.name.into_vec(), entry.ino, theirs::type_bits(entry.kind)));
         }
         ours.retain(|(name, ..)| !(path.is_empty() && self.is_made(name)));
         ours.sort();
@@ -50,7 +50,7 @@ impl Walk<'_> {
             entries
                 .map(|(name, ino, kind)| {
                     // tmpfs numbers its inodes otherwise, and old directories tell no types.
-                    if copied { (name, 0, None) } else { (name, ino, kind) }
+                    if copied { (name, 0, 0) } else { (name, ino, kind) }
                 })
                 .collect()
         };
@@ -60,7 +60,7 @@ impl Walk<'_> {
                 let lacking = all.iter().filter(|entry| some.binary_search(entry).is_err());
                 lacking
                     .take(5)
-                    .map(|(name, ino, kind)| format!("{} {ino} {kind:?}", name.escape_ascii()))
+                    .map(|(name, ino, kind)| format!("{} {ino} {kind:o}", name.escape_ascii()))
                     .collect()
             };
             let (only_kernel, only_ours) = (lacks(&kernel, &ours), lacks(&ours, &kernel));

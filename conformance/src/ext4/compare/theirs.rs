@@ -37,8 +37,13 @@ pub(super) fn moment(time: StatxTimestamp) -> Timestamp {
     }
 }
 
-/// An entry of a directory: name, inode number, type where the directory tells.
-pub(super) type Entry = (Vec<u8>, u64, Option<FileType>);
+/// An entry of a directory: name, inode number, type as [`type_bits`] has it.
+pub(super) type Entry = (Vec<u8>, u64, u32);
+
+/// `S_IFMT` bits; 0 where the directory does not tell.
+pub(super) fn type_bits(kind: Option<FileType>) -> u32 {
+    kind.map_or(0, FileType::mode_bits)
+}
 
 /// The entries but `.` and `..`.
 pub(super) fn listing(path: &Path) -> io::Result<Vec<Entry>> {
@@ -48,7 +53,7 @@ pub(super) fn listing(path: &Path) -> io::Result<Vec<Entry>> {
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
             let kind = FileType::from_mode(entry.file_type().as_raw_mode());
-            entries.push((name.to_vec(), entry.ino(), kind));
+            entries.push((name.to_vec(), entry.ino(), type_bits(kind)));
         }
     }
     Ok(entries)
