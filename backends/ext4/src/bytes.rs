@@ -21,6 +21,12 @@ pub(crate) fn be32_at(bytes: &[u8], offset: usize) -> u32 {
     at(bytes, offset).map_or(0, u32::from_be_bytes)
 }
 
+/// As [`be32_at`].
+#[inline]
+pub(crate) fn be16_at(bytes: &[u8], offset: usize) -> u16 {
+    at(bytes, offset).map_or(0, u16::from_be_bytes)
+}
+
 /// A number in two halves, as the format widened its fields later on.
 #[inline]
 pub(crate) fn lo_hi(low: u32, high: u32) -> u64 {

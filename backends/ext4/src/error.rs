@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// The result of everything that reads an image.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -14,6 +15,13 @@ pub enum Error {
     NotExt4 {
         /// What was found: `an xfs file system`, `a directory`, `no known magic number`.
         found: String,
+    },
+    /// It could not be opened.
+    Open {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
     },
     /// A feature that would make what we return wrong.
     Unsupported {
@@ -83,3 +91,74 @@ pub enum Place {
     /// A block of the journal, counted from the start of the journal.
     Journal(u32),
 }
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotExt4 { found } => write!(f, "no ext2, ext3 or ext4 file system: {found}"),
+            Error::Open { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::Unsupported { feature } => write!(f, "unsupported feature: {feature}"),
+            Error::Corrupt { place, field, why } => write!(f, "{place}: bad {field}: {why}"),
+            Error::Checksum { place, what } => {
+                write!(f, "{place}: the checksum of this {what} does not match")
+            }
+            Error::Truncated {
+                offset,
+                wanted,
+                end,
+            } => write!(
+                f,
+                "truncated: {wanted} bytes wanted at {offset}, and the image ends at {end}"
+            ),
+            Error::NotFound => f.write_str("no such file or inode"),
+            Error::WrongType { wanted } => write!(f, "not {wanted}"),
+            Error::Io { offset, source } => write!(f, "reading at {offset}: {source}"),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::SuperBlock(0) => write!(f, "super block"),
+            Place::SuperBlock(group) => write!(f, "backup super block of group {group}"),
+            Place::Group(number) => write!(f, "group {number}"),
+            Place::Inode(ino) => write!(f, "inode {ino}"),
+            Place::Block(block) => write!(f, "block {block}"),
+            Place::BlockOf { ino, block } => write!(f, "inode {ino}, block {block}"),
+            Place::Journal(block) => write!(f, "journal block {block}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Open { source, .. } | Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// What the kernel's ext4 would say. The text gets lost, so whoever can shows ours.
+impl From<Error> for rcuwalk::Error {
+    fn from(err: Error) -> rcuwalk::Error {
+        let number = |errno| rcuwalk::Error::Io(io::Error::from_raw_os_error(errno));
+        match err {
+            Error::NotExt4 { .. } => rcuwalk::Error::Invalid,
+            Error::Open { source, .. } => source.into(),
+            Error::Unsupported { .. } => rcuwalk::Error::NotSupported,
+            Error::Corrupt { .. } => number(libc::EUCLEAN),
+            Error::Checksum { .. } => number(libc::EBADMSG),
+            Error::Truncated { .. } => number(libc::EIO),
+            Error::NotFound => rcuwalk::Error::NotFound,
+            Error::WrongType { wanted: DIRECTORY } => rcuwalk::Error::NotADirectory,
+            Error::WrongType { .. } => rcuwalk::Error::Invalid,
+            // As it is: an ENOENT of the host's is not about a name of ours.
+            Error::Io { source, .. } => rcuwalk::Error::Io(source),
+        }
+    }
+}
+
+/// What [`Error::WrongType`] wanted where it wanted a directory.
+pub(crate) const DIRECTORY: &str = "a directory";

@@ -1,0 +1,291 @@
+//! Metadata, read in windows and kept within a budget.
+//!
+//! A window is an aligned piece of the image, a block or 32 KiB, whichever is more: what
+//! is read with a block is what is most likely to be asked for next, the rest of an inode
+//! table or of a directory. The cache of windows is [`InodeCache`], which wants nothing
+//! of inodes: a hit takes no lock, a missing window is read by exactly one thread while
+//! the others who want it wait, and what is not used again goes first.
+//!
+//! Data of files does not come through here: it would wash the metadata out.
+
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rcuwalk::inode::{IgetOf, InodeCache, InodeRefOf, Key, Stale};
+
+use crate::error::{Error, Result};
+use crate::overlay::Overlay;
+use crate::source::Source;
+
+/// The least that is read at once.
+const WINDOW: usize = 32 << 10;
+
+/// The cache of one image's metadata.
+pub(crate) struct Cache {
+    windows: InodeCache<WindowKey, Window>,
+    block_size: usize,
+    blocks_per_window: u64,
+}
+
+/// The number of a window, counted from the start of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowKey(u64);
+
+impl Key for WindowKey {
+    fn hash(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A piece of the image.
+pub(crate) struct Window {
+    bytes: Box<[u8]>,
+    /// A bit for each block that could not be read.
+    missing: u64,
+    /// A bit for each block whose checksum somebody has looked at, by [`Verified`].
+    verified: [AtomicU64; 2],
+}
+
+/// A window that stays cached while this is held.
+pub(crate) type WindowRef = InodeRefOf<WindowKey, Window>;
+
+/// As what a block's checksum has been verified. A block that is claimed by two owners of
+/// different kinds is looked at as both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verified {
+    /// For whoever calls [`Block::is_verified`].
+    Directory = 0,
+    /// A node of an extent tree, or a block of attributes.
+    Tree = 1,
+}
+
+/// One block of metadata. It stays cached while this is held.
+pub(crate) struct Block {
+    window: WindowRef,
+    /// Where in the window.
+    start: u32,
+    length: u32,
+    /// The block's bit in the window.
+    bit: u8,
+}
+
+impl Cache {
+    /// An empty one for blocks of this size that takes `bytes` for what nobody uses.
+    pub(crate) fn new(block_size: usize, bytes: usize) -> Cache {
+        let window = block_size.max(WINDOW);
+        // A cache that cannot hold what one operation needs would read everything twice.
+        let bytes = bytes.max(16 * window);
+        Cache {
+            windows: InodeCache::<WindowKey, Window>::builder()
+                .inodes(bytes / window + 1)
+                .bytes(bytes)
+                .weight(|window| window.get().map_or(0, |window| window.bytes.len()))
+                .build(),
+            block_size,
+            blocks_per_window: (window / block_size) as u64,
+        }
+    }
+
+    /// The window that `block` is in, and the block's place in it.
+    #[inline]
+    pub(crate) fn window(
+        &self,
+        source: &dyn Source,
+        overlay: &Overlay,
+        block: u64,
+    ) -> Result<(WindowRef, u64)> {
+        let number = block / self.blocks_per_window;
+        let place = block % self.blocks_per_window;
+        let window = match self.windows.iget(WindowKey(number)) {
+            Ok(IgetOf::Cached(window)) => window,
+            Ok(IgetOf::New(new)) => {
+                let first = number * self.blocks_per_window;
+                let window = new.init(self.read_window(source, overlay, first));
+                if window.missing != 0 {
+                    // Perhaps it can be read next time.
+                    window.dont_cache();
+                }
+                window
+            }
+            Err(Stale) => unreachable_stale(block)?,
+        };
+        if window.missing & 1 << place != 0 {
+            return Err(why_missing(source, block, self.block_size));
+        }
+        Ok((window, place))
+    }
+
+    /// One block.
+    #[inline]
+    pub(crate) fn block(
+        &self,
+        source: &dyn Source,
+        overlay: &Overlay,
+        block: u64,
+    ) -> Result<Block> {
+        let (window, place) = self.window(source, overlay, block)?;
+        Ok(Block {
+            window,
+            start: place as u32 * self.block_size as u32,
+            length: self.block_size as u32,
+            bit: place as u8,
+        })
+    }
+
+    /// Blocks in a window.
+    #[inline]
+    pub(crate) fn blocks_per_window(&self) -> u64 {
+        self.blocks_per_window
+    }
+
+    /// Bytes cached now.
+    pub(crate) fn bytes(&self) -> usize {
+        self.windows.size().1
+    }
+
+    #[cold]
+    fn read_window(&self, source: &dyn Source, overlay: &Overlay, first: u64) -> Window {
+        let mut bytes =
+            vec![0; self.block_size * self.blocks_per_window as usize].into_boxed_slice();
+        let mut missing = 0;
+        let whole = first
+            .checked_mul(self.block_size as u64)
+            .and_then(|offset| read_full(source, &mut bytes, offset).ok())
+            == Some(bytes.len());
+        for (place, bytes) in bytes.chunks_exact_mut(self.block_size).enumerate() {
+            let block = first + place as u64;
+            if let Some(newer) = overlay.get(block) {
+                copy_block(bytes, newer);
+            } else if !whole && !read_block(source, bytes, block) {
+                // The neighbours of a bad sector, or of the image's end, are as good as
+                // ever.
+                missing |= 1 << place;
+            }
+        }
+        Window {
+            bytes,
+            missing,
+            verified: Default::default(),
+        }
+    }
+}
+
+impl Window {
+    /// The bytes in `range`; none if that is not in the window.
+    #[inline]
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        self.bytes.get(range).unwrap_or_default()
+    }
+
+    /// True if all of it could be read.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+}
+
+impl Block {
+    /// True if somebody has verified this block's checksum since it was read.
+    #[inline]
+    pub(crate) fn is_verified(&self) -> bool {
+        self.is_verified_as(Verified::Directory)
+    }
+
+    /// Remembers that the block's checksum is right, for as long as it is cached.
+    #[inline]
+    pub(crate) fn set_verified(&self) {
+        self.set_verified_as(Verified::Directory);
+    }
+
+    #[inline]
+    pub(crate) fn is_verified_as(&self, kind: Verified) -> bool {
+        // Relaxed: the bytes do not change, and were there before anybody got the window.
+        self.window.verified[kind as usize].load(Relaxed) & 1 << self.bit != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_verified_as(&self, kind: Verified) {
+        self.window.verified[kind as usize].fetch_or(1 << self.bit, Relaxed);
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let start = self.start as usize;
+        self.window.bytes(start..start + self.length as usize)
+    }
+}
+
+/// Reads until `buf` is full or the source ends, and returns how much that was.
+pub(crate) fn read_full(
+    source: &dyn Source,
+    buf: &mut [u8],
+    offset: u64,
+) -> std::io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        let Some(at) = offset.checked_add(done as u64) else {
+            break;
+        };
+        match source.read_at(rest, at) {
+            Ok(0) => break,
+            // A source that claims more than it was asked for is not believed.
+            Ok(got) => done += got.min(rest.len()),
+            Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(done)
+}
+
+/// Reads all of `buf`, or says why not.
+pub(crate) fn read_exact(source: &dyn Source, buf: &mut [u8], offset: u64) -> Result<()> {
+    let wanted = buf.len() as u64;
+    match read_full(source, buf, offset) {
+        Ok(got) if got as u64 == wanted => Ok(()),
+        Ok(got) => Err(Error::Truncated {
+            offset,
+            wanted,
+            end: offset
+                .saturating_add(got as u64)
+                .min(source.len().unwrap_or(u64::MAX)),
+        }),
+        Err(source) => Err(Error::Io { offset, source }),
+    }
+}
+
+/// Puts a block's newer contents in place of the image's.
+pub(crate) fn copy_block(bytes: &mut [u8], newer: &[u8]) {
+    let length = bytes.len().min(newer.len());
+    bytes[..length].copy_from_slice(&newer[..length]);
+}
+
+fn read_block(source: &dyn Source, bytes: &mut [u8], block: u64) -> bool {
+    block
+        .checked_mul(bytes.len() as u64)
+        .is_some_and(|offset| read_exact(source, bytes, offset).is_ok())
+}
+
+/// Asks again, for the reason.
+#[cold]
+fn why_missing(source: &dyn Source, block: u64, block_size: usize) -> Error {
+    let offset = block.saturating_mul(block_size as u64);
+    match read_exact(source, &mut vec![0; block_size], offset) {
+        Err(err) => err,
+        Ok(()) => Error::Io {
+            offset,
+            source: std::io::Error::other("it could not be read a moment ago"),
+        },
+    }
+}
+
+/// Nobody creates windows that are not to be read yet, so no lookup meets one.
+#[cold]
+fn unreachable_stale(block: u64) -> Result<WindowRef> {
+    Err(Error::Io {
+        offset: block,
+        source: Stale.into(),
+    })
+}

@@ -1,0 +1,405 @@
+//! The entries of one block of a directory.
+//!
+//! A block is filled from its first byte to its last with records, each as long as its
+//! `rec_len` says: 4 bytes of inode number (0: unused), `rec_len`, `name_len`,
+//! `file_type`, and the name. Nothing in it points anywhere else, so a walk over it
+//! ends: every record that is accepted is 12 bytes long at least and ends within the
+//! block. With metadata_csum the last record is unused and holds the checksum.
+//!
+//! What an index block looks like is made so that it reads as records here too: one
+//! unused record as long as the block.
+
+use rcuwalk::FileType;
+
+use crate::bytes::{u16_at, u32_at};
+use crate::checksum::crc32c;
+use crate::error::{Error, Place, Result};
+
+/// The least a record can take: its header and a name of one to four bytes.
+const MIN_RECORD: usize = 12;
+
+/// Before the name.
+const HEADER: usize = 8;
+
+/// The record with the checksum, at the end of a block.
+#[doc(alias = "ext4_dir_entry_tail")]
+const TAIL: usize = 12;
+
+/// What a directory's records look like, in one file system.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format {
+    /// Above this, an inode number is no number.
+    pub(crate) inodes_count: u32,
+    /// The filetype feature: records say what a name stands for.
+    pub(crate) filetype: bool,
+    /// Blocks of 64 KiB, whose lengths do not fit 16 bits as they are.
+    pub(crate) large_blocks: bool,
+}
+
+/// A name, and the inode it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    /// Never 0.
+    pub(crate) ino: u32,
+    pub(crate) name: &'a [u8],
+    /// What it is, if the directory tells.
+    pub(crate) kind: Option<FileType>,
+    /// Where its record begins in the block.
+    pub(crate) start: usize,
+    /// Where the next one does.
+    pub(crate) end: usize,
+}
+
+impl Entry<'_> {
+    /// `.` or `..`.
+    #[inline]
+    pub(crate) fn is_dot(&self) -> bool {
+        matches!(self.name, b"." | b"..")
+    }
+}
+
+/// The used records of a block, in their order on disk; nothing after an error.
+#[derive(Clone, Debug)]
+pub(crate) struct Entries<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+    format: Format,
+    place: Place,
+}
+
+impl<'a> Entries<'a> {
+    /// Those of `bytes`, which are a whole block, or a part of an inline directory.
+    pub(crate) fn of(bytes: &'a [u8], format: Format, place: Place) -> Entries<'a> {
+        Entries {
+            bytes,
+            offset: 0,
+            format,
+            place,
+        }
+    }
+
+    /// The inode that `name` stands for. The other names are not looked at further
+    /// than their lengths: they go nowhere from here.
+    pub(crate) fn find(mut self, name: &[u8]) -> Result<Option<Entry<'a>>> {
+        while let Some(entry) = self.next_record()? {
+            if entry.name == name {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next used record, whatever its name.
+    #[inline]
+    fn next_record(&mut self) -> Result<Option<Entry<'a>>> {
+        while self.offset < self.bytes.len() {
+            let start = self.offset;
+            let Some(header) = self.bytes[start..].first_chunk::<HEADER>() else {
+                return Err(self.corrupt("rec_len", || "the record before leaves no room".into()));
+            };
+            let [ino @ .., _, _, _, _] = header;
+            let ino = u32::from_le_bytes(*ino);
+            let stored = u16::from_le_bytes([header[4], header[5]]);
+            let (name_len, file_type) = (usize::from(header[6]), header[7]);
+            let length = self.record_length(stored);
+            let end = start + length;
+            if length % 4 != 0
+                || length < (HEADER + name_len).max(MIN_RECORD)
+                || end > self.bytes.len()
+                || end + HEADER > self.bytes.len() && end != self.bytes.len()
+            {
+                return Err(self.bad_length(stored, name_len));
+            }
+            if ino > self.format.inodes_count {
+                return Err(self.corrupt("inode", || format!("{ino} is out of bounds")));
+            }
+            self.offset = end;
+            if ino != 0 {
+                let kind = if self.format.filetype {
+                    kind_of(file_type)
+                } else {
+                    None
+                };
+                return Ok(Some(Entry {
+                    ino,
+                    name: &self.bytes[start + HEADER..start + HEADER + name_len],
+                    kind,
+                    start,
+                    end,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lengths are multiples of 4, which leaves two bits for what does not fit in 16.
+    #[doc(alias = "ext4_rec_len_from_disk")]
+    #[inline]
+    fn record_length(&self, stored: u16) -> usize {
+        let stored = usize::from(stored);
+        match stored {
+            _ if !self.format.large_blocks => stored,
+            0 | 0xffff => 0x1_0000,
+            _ => stored & 0xfffc | (stored & 3) << 16,
+        }
+    }
+
+    #[cold]
+    fn bad_length(&mut self, stored: u16, name_len: usize) -> Error {
+        let rest = self.bytes.len() - self.offset;
+        self.corrupt("rec_len", || {
+            format!("{stored}, with a name of {name_len} bytes and {rest} bytes left")
+        })
+    }
+
+    /// The error for the record at hand, after which there are none.
+    #[cold]
+    fn corrupt(&mut self, field: &'static str, why: impl FnOnce() -> String) -> Error {
+        let why = format!("{} (record at byte {})", why(), self.offset);
+        self.offset = self.bytes.len();
+        Error::Corrupt {
+            place: self.place,
+            field,
+            why,
+        }
+    }
+
+    #[cold]
+    fn bad_name(&mut self, entry: &Entry<'_>) -> Error {
+        self.offset = entry.start;
+        let name = entry.name.escape_ascii();
+        self.corrupt("name", || format!("\"{name}\" is no file name"))
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Result<Entry<'a>>> {
+        match self.next_record() {
+            Ok(Some(entry)) if is_no_name(entry.name) => Some(Err(self.bad_name(&entry))),
+            Ok(Some(entry)) => Some(Ok(entry)),
+            Ok(None) => None,
+            Err(err) => Some(Err(err)),
+        }
+    }
+}
+
+#[inline]
+fn kind_of(file_type: u8) -> Option<FileType> {
+    // The upper half is reserved; the kernel leaves it out of the type too.
+    Some(match file_type & 0xf {
+        1 => FileType::Regular,
+        2 => FileType::Directory,
+        3 => FileType::CharDevice,
+        4 => FileType::BlockDevice,
+        5 => FileType::Fifo,
+        6 => FileType::Socket,
+        7 => FileType::Symlink,
+        _ => return None,
+    })
+}
+
+/// Empty, or with a slash or a NUL in it. Eight bytes at a time: listing a directory
+/// spends most of its time here.
+#[inline]
+fn is_no_name(name: &[u8]) -> bool {
+    let (words, rest) = name.as_chunks::<8>();
+    match name.last_chunk::<8>() {
+        None => name.is_empty() || rest.iter().any(|byte| matches!(byte, b'/' | 0)),
+        Some(last) => words.iter().any(has_slash_or_nul) || has_slash_or_nul(last),
+    }
+}
+
+#[inline]
+fn has_slash_or_nul(bytes: &[u8; 8]) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = ONES << 7;
+    // True if some byte of `word` is 0: only there does taking 1 away borrow.
+    let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGH != 0;
+    let word = u64::from_le_bytes(*bytes);
+    has_zero(word) || has_zero(word ^ ONES * b'/' as u64)
+}
+
+/// True if the checksum in the last record is that of `block`, for the directory whose
+/// checksums begin with `seed`.
+#[doc(alias = "ext4_dirblock_csum_verify")]
+pub(crate) fn checksum_matches(block: &[u8], seed: u32) -> bool {
+    let Some((records, tail)) = block.split_last_chunk::<TAIL>() else {
+        return false;
+    };
+    // A record like any other for those who know of no checksums, with a type that
+    // no file has.
+    let is_tail = u32_at(tail, 0) == 0 && u16_at(tail, 4) == TAIL as u16 && tail[6..8] == [0, 0xde];
+    is_tail && crc32c(seed, records) == u32_at(tail, 8)
+}
+
+/// True for what stands before the entries of an index block below the root: one
+/// unused record that fills the block.
+#[doc(alias = "is_dx_internal_node")]
+pub(crate) fn may_be_index(block: &[u8], format: Format) -> bool {
+    let header = Entries::of(block, format, Place::Block(0));
+    u32_at(block, 0) == 0 && header.record_length(u16_at(block, 4)) == block.len()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const FORMAT: Format = Format {
+        inodes_count: 1000,
+        filetype: true,
+        large_blocks: false,
+    };
+
+    const PLACE: Place = Place::BlockOf { ino: 2, block: 77 };
+
+    /// A block of these records; the last one takes what is left.
+    pub(crate) fn block_of(size: usize, records: &[(u32, &[u8], u8)]) -> Vec<u8> {
+        let mut block = Vec::new();
+        for (index, (ino, name, file_type)) in records.iter().enumerate() {
+            let length = match index + 1 == records.len() {
+                true => size - block.len(),
+                false => (HEADER + name.len()).next_multiple_of(4),
+            };
+            let stored = match length {
+                0x1_0000 => 0xffff,
+                length => (length & 0xfffc | length >> 16) as u16,
+            };
+            let end = block.len() + length;
+            block.extend_from_slice(&ino.to_le_bytes());
+            block.extend_from_slice(&stored.to_le_bytes());
+            block.extend_from_slice(&[name.len() as u8, *file_type]);
+            block.extend_from_slice(name);
+            block.resize(end, 0);
+        }
+        block
+    }
+
+    fn names(block: &[u8], format: Format) -> Vec<String> {
+        Entries::of(block, format, PLACE)
+            .map(|entry| match entry {
+                Ok(entry) => String::from_utf8_lossy(entry.name).into_owned(),
+                Err(Error::Corrupt { place, field, .. }) => {
+                    assert_eq!(place, PLACE);
+                    format!("corrupt {field}")
+                }
+                Err(err) => panic!("{err:?}"),
+            })
+            .collect()
+    }
+
+    /// DIR-1: every used record comes once, with its place in the block; unused ones do not.
+    #[test]
+    fn entries_come_in_order_with_their_places() {
+        let block = block_of(
+            1024,
+            &[
+                (2, b".", 2),
+                (2, b"..", 2),
+                (0, b"gone", 1),
+                (11, b"a-name-of-more-than-eight", 7),
+                (12, b"last", 1),
+            ],
+        );
+        let all: Vec<_> = Entries::of(&block, FORMAT, PLACE)
+            .map(Result::unwrap)
+            .collect();
+        let seen: Vec<_> = all.iter().map(|e| (e.ino, e.name, e.kind)).collect();
+        assert_eq!(
+            seen,
+            [
+                (2, &b"."[..], Some(FileType::Directory)),
+                (2, b"..", Some(FileType::Directory)),
+                (11, b"a-name-of-more-than-eight", Some(FileType::Symlink)),
+                (12, b"last", Some(FileType::Regular)),
+            ]
+        );
+        assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        assert_eq!(all.last().unwrap().end, 1024);
+        let found = Entries::of(&block, FORMAT, PLACE).find(b"last").unwrap();
+        assert_eq!(found.map(|entry| entry.ino), Some(12));
+        let missing = Entries::of(&block, FORMAT, PLACE).find(b"gone").unwrap();
+        assert_eq!(missing, None);
+    }
+
+    /// Without the filetype feature the byte behind the length says nothing.
+    #[test]
+    fn a_type_is_only_told_where_the_feature_is() {
+        let block = block_of(1024, &[(11, b"a", 2), (12, b"b", 0xde)]);
+        let format = Format {
+            filetype: false,
+            ..FORMAT
+        };
+        for entry in Entries::of(&block, format, PLACE) {
+            assert_eq!(entry.unwrap().kind, None);
+        }
+        let kinds: Vec<_> = Entries::of(&block, FORMAT, PLACE)
+            .map(|entry| entry.unwrap().kind)
+            .collect();
+        assert_eq!(kinds, [Some(FileType::Directory), None]);
+    }
+
+    /// Lengths up to 64 KiB fit where 16 bits do not hold them.
+    #[test]
+    fn records_of_large_blocks_have_their_whole_length() {
+        let format = Format {
+            large_blocks: true,
+            ..FORMAT
+        };
+        let block = block_of(0x1_0000, &[(11, b"alone", 1)]);
+        assert_eq!(names(&block, format), ["alone"]);
+        let mut zero = block.clone();
+        zero[4..6].fill(0);
+        assert_eq!(names(&zero, format), ["alone"]);
+        let block = block_of(0x1_0000, &[(11, b"a", 1), (12, b"b", 1)]);
+        assert_eq!(names(&block, format), ["a", "b"]);
+    }
+
+    /// A record that cannot be right ends the block, with the block and field named.
+    #[test]
+    fn what_cannot_be_a_record_is_an_error() {
+        let good = block_of(1024, &[(11, b"one", 1), (12, b"two", 1)]);
+        let broken = |at: usize, with: &[u8]| {
+            let mut block = good.clone();
+            block[at..at + with.len()].copy_from_slice(with);
+            names(&block, FORMAT)
+        };
+        assert_eq!(broken(16, &[0, 0]), ["one", "corrupt rec_len"]);
+        assert_eq!(broken(16, &[8, 0]), ["one", "corrupt rec_len"]);
+        assert_eq!(broken(16, &[13, 0]), ["one", "corrupt rec_len"]);
+        assert_eq!(broken(16, &[0xff, 0xff]), ["one", "corrupt rec_len"]);
+        assert_eq!(
+            broken(16, &(1008_u16).to_le_bytes()),
+            ["one", "corrupt rec_len"]
+        );
+        assert_eq!(broken(4, &[12, 0, 200]), ["corrupt rec_len"]);
+        assert_eq!(
+            broken(12, &1001_u32.to_le_bytes()),
+            ["one", "corrupt inode"]
+        );
+        assert_eq!(broken(18, &[0]), ["one", "corrupt name"]);
+        assert_eq!(broken(20, b"t/o"), ["one", "corrupt name"]);
+        assert_eq!(broken(20, b"tw\0"), ["one", "corrupt name"]);
+        assert_eq!(names(&good[..1020], FORMAT), ["one", "corrupt rec_len"]);
+        assert_eq!(names(&[1, 2, 3], FORMAT), ["corrupt rec_len"]);
+    }
+
+    /// A slash or a NUL is seen at every place of names of every length.
+    #[test]
+    fn bad_bytes_are_seen_wherever_they_are() {
+        for length in 1..=255 {
+            let mut name = vec![b'.'; length];
+            name[length - 1] = 0x80;
+            assert!(!is_no_name(&name));
+            for at in 0..length {
+                for bad in [b'/', 0] {
+                    let kept = std::mem::replace(&mut name[at], bad);
+                    assert!(is_no_name(&name), "{bad} at {at} of {length}");
+                    name[at] = kept;
+                }
+            }
+        }
+    }
+}

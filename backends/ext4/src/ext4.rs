@@ -1,0 +1,207 @@
+//! [`Ext4`], an open image, and how to open one.
+
+use std::fmt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcuwalk::{Attr, FileType};
+
+use crate::checksum::Checksums;
+use crate::error::{Error, Result};
+use crate::link;
+use crate::source::{FileSource, Source};
+use crate::volume::Volume;
+use crate::xattr::{self, Xattr};
+
+/// An ext2, ext3 or ext4 file system in an image or on a device, open for reading.
+///
+/// Copies of it are the same open image.
+#[derive(Clone)]
+pub struct Ext4 {
+    pub(crate) volume: Arc<Volume>,
+}
+
+/// How an image is to be opened: see [`Ext4::options`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct OpenOptions {
+    checksums: Checksums,
+    cache_bytes: usize,
+}
+
+/// What a file system says about itself.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Info {
+    /// Its name, often empty.
+    pub label: Vec<u8>,
+    /// Its number.
+    pub uuid: [u8; 16],
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks of the file system.
+    pub blocks_count: u64,
+    /// Blocks that are free, by the super block's count, which is not always up to date.
+    pub free_blocks: u64,
+    /// The highest inode number.
+    pub inodes_count: u32,
+    /// Inodes that are free, likewise.
+    pub free_inodes: u32,
+    /// The group whose copy of the super block was used: 0 unless that one is bad.
+    pub super_block_group: u32,
+    /// The names of its features, as dumpe2fs lists them.
+    pub features: Vec<String>,
+    /// Blocks that read as the journal has them.
+    pub journal_blocks: usize,
+}
+
+/// An inode by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InodeInfo {
+    /// What stat(2) tells. There is no device number: `dev` is 0.
+    pub attr: Attr,
+    /// How often the number has been used anew.
+    pub generation: u32,
+    /// `i_flags`, as `FS_IOC_GETFLAGS` returns them, and those that it hides.
+    pub flags: u32,
+}
+
+impl Ext4 {
+    /// Opens the image or device at `path` with the default options.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is no ext2, ext3 or ext4, or uses something that we cannot
+    /// read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Ext4> {
+        Ext4::options().open(path)
+    }
+
+    /// The default options: all checksums verified, 128 MiB of cached metadata.
+    pub fn options() -> OpenOptions {
+        OpenOptions {
+            checksums: Checksums::default(),
+            cache_bytes: 128 << 20,
+        }
+    }
+
+    /// What the file system says about itself.
+    pub fn info(&self) -> Info {
+        let super_block = self.volume.super_block();
+        Info {
+            label: super_block.label().to_vec(),
+            uuid: *super_block.uuid(),
+            block_size: super_block.block_size(),
+            blocks_count: super_block.blocks_count(),
+            free_blocks: super_block.free_blocks_count(),
+            inodes_count: super_block.inodes_count(),
+            free_inodes: super_block.free_inodes_count(),
+            super_block_group: super_block.group(),
+            features: super_block.features().names(),
+            journal_blocks: self.volume.overlay().len(),
+        }
+    }
+
+    /// The attributes of an inode.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is not in use.
+    pub fn inode(&self, ino: u32) -> Result<InodeInfo> {
+        let inode = self.volume.inode(ino)?;
+        Ok(InodeInfo {
+            attr: inode.attr(),
+            generation: inode.generation,
+            flags: inode.flags.bits(),
+        })
+    }
+
+    /// The extended attributes of an inode.
+    ///
+    /// # Errors
+    /// As for [`inode`](Self::inode).
+    pub fn xattrs(&self, ino: u32) -> Result<Vec<Xattr>> {
+        xattr::list(&self.volume, &self.volume.inode(ino)?)
+    }
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] if it is none, [`Error::Unsupported`] if it is encrypted.
+    pub fn read_link(&self, ino: u32) -> Result<Vec<u8>> {
+        link::read(&self.volume, &self.volume.inode(ino)?)
+    }
+
+    /// Reads the contents of a regular file at `offset` into `buf`; 0 means its end.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] if it is none, [`Error::Unsupported`] if it is encrypted.
+    pub fn read(&self, ino: u32, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let inode = self.volume.inode(ino)?;
+        if inode.kind != FileType::Regular {
+            return Err(Error::WrongType {
+                wanted: "a regular file",
+            });
+        }
+        self.volume.read_data(&inode, buf, offset)
+    }
+}
+
+impl OpenOptions {
+    /// How much of the metadata is verified.
+    pub fn checksums(mut self, checksums: Checksums) -> Self {
+        self.checksums = checksums;
+        self
+    }
+
+    /// How many bytes of metadata stay cached while nobody uses them.
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Opens the image or device at `path`.
+    ///
+    /// # Errors
+    /// As for [`Ext4::open`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Ext4> {
+        let path = path.as_ref();
+        let cannot = |source| Error::Open {
+            path: path.into(),
+            source,
+        };
+        // Asked before it is opened: opening a pipe waits for a writer.
+        let kind = std::fs::metadata(path).map_err(cannot)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(Error::NotExt4 {
+                found: match kind {
+                    kind if kind.is_dir() => "a directory",
+                    kind if kind.is_char_device() => "a character device",
+                    kind if kind.is_fifo() => "a pipe",
+                    _ => "a socket",
+                }
+                .into(),
+            });
+        }
+        self.open_source(FileSource::open(path).map_err(cannot)?)
+    }
+
+    /// Opens an image that is read through `source`.
+    ///
+    /// # Errors
+    /// As for [`Ext4::open`].
+    pub fn open_source(self, source: impl Source) -> Result<Ext4> {
+        let volume = Volume::open(Box::new(source), self.checksums, self.cache_bytes)?;
+        Ok(Ext4 {
+            volume: Arc::new(volume),
+        })
+    }
+}
+
+impl fmt::Debug for Ext4 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ext4")
+            .field("super_block", self.volume.super_block())
+            .finish_non_exhaustive()
+    }
+}

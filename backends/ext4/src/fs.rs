@@ -1,0 +1,222 @@
+//! The image as a [`FileSystem`]: what the VFS asks for.
+//!
+//! The rule: **an inode is its number.** Nothing changes, so [`Freshness::Always`], and
+//! what is not needed for each file is read again when it is: only directories keep
+//! their inode beside the VFS's, since each lookup in them begins with it. A link's
+//! target or a file's map are parsed when somebody reads the link or opens the file, out
+//! of a block that is likely to be cached.
+//!
+//! # Permissions
+//!
+//! The VFS's check goes by owner, group and mode. **POSIX ACLs in the image are not seen
+//! by it** ([`Ext4::xattrs`] shows them): on a file that has one, the group bits of the
+//! mode are the ACL's *mask*, so a member of the owning group may get more than the ACL
+//! grants it, and users and groups named in the ACL count as others.
+//!
+//! # Names that lead nowhere
+//!
+//! As on the kernel, a name is an error (`EUCLEAN`) and not missing if its inode number is
+//! out of bounds, is one of the file system's own, is the directory itself, or is not in
+//! use: something is wrong with the image, and a backup without the file would be as
+//! well.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rcuwalk::{
+    At, Emit, FileHandle, FileSystem, FileType, Freshness, Iget, Inode, InodeFill, InodeKey,
+    InodeRef, Name, RawEntry, SuperBlock,
+};
+
+use crate::dir::Directory;
+use crate::error::{DIRECTORY, Error, Place, Result};
+use crate::ext4::Ext4;
+use crate::inode::RawInode;
+use crate::link;
+use crate::volume::{InodeCursor, Volume};
+
+/// The inode of the root directory.
+pub(crate) const ROOT: u32 = 2;
+
+impl Ext4 {
+    /// The inode number that `name` stands for in the directory `dir`; `.` and `..` too.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] if `dir` is no directory; [`Error::Unsupported`] if it is
+    /// encrypted, and for a name that is not there as it is spelled in one that is
+    /// casefolded.
+    pub fn lookup(&self, dir: u32, name: &[u8]) -> Result<Option<u32>> {
+        let inode = self.volume.inode(dir)?;
+        let directory = Directory::open(&self.volume, &inode)?;
+        if let Some(parent) = directory.inline_parent() {
+            match name {
+                b"." => return Ok(Some(dir)),
+                b".." => return Ok(Some(parent)),
+                _ => {}
+            }
+        }
+        Ok(directory.lookup(name)?.map(|found| found.ino))
+    }
+
+    /// The VFS's inode for `ino`, read in if it is not cached.
+    pub(crate) fn iget(
+        &self,
+        sb: &SuperBlock,
+        cursor: &mut InodeCursor,
+        ino: u32,
+    ) -> rcuwalk::Result<InodeRef> {
+        match sb.iget(InodeKey::new(u64::from(ino)))? {
+            Iget::Cached(inode) => Ok(inode),
+            Iget::New(new) => {
+                let inode = self.volume.inode_near(cursor, ino)?;
+                let fill = InodeFill::new(inode.attr());
+                Ok(new.init(match inode.kind {
+                    FileType::Directory => fill.private(inode),
+                    _ => fill,
+                }))
+            }
+        }
+    }
+
+    /// As [`iget`](Self::iget), for a name that was found in `dir`.
+    pub(crate) fn iget_named(
+        &self,
+        sb: &SuperBlock,
+        cursor: &mut InodeCursor,
+        dir: &RawInode,
+        ino: u32,
+    ) -> rcuwalk::Result<InodeRef> {
+        self.check_named(dir, ino)?;
+        match self.iget(sb, cursor, ino) {
+            Err(rcuwalk::Error::NotFound) => Err(leads_nowhere(dir, ino, "not in use").into()),
+            found => found,
+        }
+    }
+
+    /// The check that a name may lead to `ino` at all.
+    #[doc(alias = "ext4_valid_inum")]
+    fn check_named(&self, dir: &RawInode, ino: u32) -> Result<()> {
+        let super_block = self.volume.super_block();
+        if ino == dir.ino {
+            return Err(leads_nowhere(dir, ino, "the directory itself"));
+        }
+        if ino != ROOT && ino < super_block.first_inode() || ino > super_block.inodes_count() {
+            return Err(leads_nowhere(dir, ino, "no file's"));
+        }
+        Ok(())
+    }
+}
+
+impl FileSystem for Ext4 {
+    fn name(&self) -> &str {
+        "ext4"
+    }
+
+    fn root(&self, sb: &SuperBlock) -> rcuwalk::Result<InodeRef> {
+        match self.iget(sb, &mut InodeCursor::default(), ROOT) {
+            Err(rcuwalk::Error::NotFound) => Err(Error::Corrupt {
+                place: Place::Inode(ROOT),
+                field: "i_links_count",
+                why: "the root directory is not in use".into(),
+            }
+            .into()),
+            root => root,
+        }
+    }
+
+    fn lookup(
+        &self,
+        sb: &SuperBlock,
+        dir: &Inode,
+        name: Name<'_>,
+    ) -> rcuwalk::Result<Option<InodeRef>> {
+        let dir = private(dir)?;
+        match Directory::open(&self.volume, dir)?.lookup(name.as_bytes())? {
+            None => Ok(None),
+            Some(found) => self
+                .iget_named(sb, &mut InodeCursor::default(), dir, found.ino)
+                .map(Some),
+        }
+    }
+
+    fn read_link(&self, _sb: &SuperBlock, inode: &Inode) -> rcuwalk::Result<Box<[u8]>> {
+        let inode = self.read_again(inode)?;
+        Ok(link::read(&self.volume, &inode)?.into())
+    }
+
+    fn read_dir(
+        &self,
+        _sb: &SuperBlock,
+        dir: &Inode,
+        from: u64,
+        emit: &mut dyn Emit,
+    ) -> rcuwalk::Result<()> {
+        let directory = Directory::open(&self.volume, private(dir)?)?;
+        directory.list(from, &mut |entry, next| {
+            if entry.is_dot() {
+                return ControlFlow::Continue(());
+            }
+            emit.entry(RawEntry {
+                name: entry.name,
+                ino: u64::from(entry.ino),
+                kind: entry.kind,
+                next,
+            })
+        })?;
+        Ok(())
+    }
+
+    fn open(&self, _sb: &SuperBlock, at: &At<'_>) -> rcuwalk::Result<Box<dyn FileHandle>> {
+        let inode = self.read_again(at.inode)?;
+        inode.check_readable()?;
+        Ok(Box::new(Open {
+            volume: Arc::clone(&self.volume),
+            inode,
+        }))
+    }
+
+    fn freshness(&self) -> Freshness {
+        Freshness::Always
+    }
+}
+
+impl Ext4 {
+    /// The image's inode of one that is cached.
+    fn read_again(&self, inode: &Inode) -> Result<RawInode> {
+        let ino = u32::try_from(inode.inode_key().ino).map_err(|_| Error::NotFound)?;
+        let again = self.volume.inode(ino)?;
+        match again.kind == inode.kind() {
+            true => Ok(again),
+            // Somebody writes to the image, against what was agreed.
+            false => Err(Error::WrongType {
+                wanted: "of the type it had",
+            }),
+        }
+    }
+}
+
+/// A file that is open: its inode, which has the way to its contents.
+struct Open {
+    volume: Arc<Volume>,
+    inode: RawInode,
+}
+
+impl FileHandle for Open {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> rcuwalk::Result<usize> {
+        Ok(self.volume.read_data(&self.inode, buf, offset)?)
+    }
+}
+
+/// The image's inode of a cached directory.
+fn private(dir: &Inode) -> Result<&RawInode> {
+    dir.private().ok_or(Error::WrongType { wanted: DIRECTORY })
+}
+
+#[cold]
+fn leads_nowhere(dir: &RawInode, ino: u32, what: &str) -> Error {
+    Error::Corrupt {
+        place: Place::Inode(dir.ino),
+        field: "inode",
+        why: format!("an entry for inode {ino}, which is {what}"),
+    }
+}
