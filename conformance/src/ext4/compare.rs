@@ -11,7 +11,7 @@
 //!
 //! The kernel's tree is walked; that ours has nothing more shows in the listings.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Debug, Write as _};
 use std::path::Path;
 
@@ -95,14 +95,18 @@ pub struct Seen {
 pub struct Differences {
     text: String,
     count: usize,
+    kinds: BTreeMap<String, usize>,
 }
 
 impl Differences {
     fn note(&mut self, path: &[u8], what: &str, kernel: &dyn Debug, ours: &dyn Debug) {
-        /// More than these are the same one again.
-        const SHOWN: usize = 20;
+        /// Of a kind: more are the same one again.
+        const SHOWN: usize = 5;
         self.count += 1;
-        if self.count <= SHOWN {
+        let kind: String = what.chars().take_while(|c| !c.is_ascii_digit()).collect();
+        let of_this_kind = self.kinds.entry(kind).or_default();
+        *of_this_kind += 1;
+        if *of_this_kind <= SHOWN {
             let path = path.escape_ascii();
             let _ = writeln!(self.text, "/{path}: {what}: kernel {kernel:.300?}, ours {ours:.300?}");
         }
@@ -111,7 +115,7 @@ impl Differences {
 
 impl fmt::Display for Differences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} differences\n{}", self.count, self.text)
+        write!(f, "{} differences {:?}\n{}", self.count, self.kinds, self.text)
     }
 }
 
