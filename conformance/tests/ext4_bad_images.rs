@@ -54,7 +54,7 @@ fn a_truncated_image_gives_errors_and_no_panic() {
 #[test]
 fn an_image_that_shrinks_while_it_is_read_gives_errors() {
     with_image("an_image_that_shrinks_while_it_is_read_gives_errors", |image| {
-        for step in [100, 5_000, 70_000, 1_000_000] {
+        for step in [30_000, 100_000, 1_000_000] {
             let length = AtomicU64::new(image.len() as u64);
             let shrinking = Shrinking {
                 image: image.clone(),

@@ -4,7 +4,7 @@
 //! `RCUWALK_SEED` chooses what is in the images.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rcuwalk_conformance::ext4::compare::{Beside, Seen, compare};
 use rcuwalk_conformance::ext4::fill::{self, Contents};
@@ -73,15 +73,36 @@ fn a_large_directory_reads_as_the_kernel_does() {
 fn what_the_kernel_does_not_mount_reads_as_what_was_copied() {
     let test = "what_the_kernel_does_not_mount_reads_as_what_was_copied";
     in_workshop(test, |workshop| {
-        let from = workshop.path("from");
-        fs::create_dir(&from).unwrap();
-        fill::fill(&from, &Contents::COPIED, seed()).unwrap();
         each(recipe::UNMOUNTABLE, |recipe| {
+            let from = copied_from(workshop, recipe)?;
             let image = recipe.make_from(workshop, &from)?;
             let ext4 = Ext4::open(&image).map_err(|err| err.to_string())?;
             compare(&ext4, &from, Beside::Copied).map_err(|err| err.to_string())
         });
     });
+}
+
+/// EDGE-1: what mke2fs has put into an image reads as the kernel reads that.
+#[test]
+fn what_mke2fs_copies_reads_as_the_kernel_does() {
+    let test = "what_mke2fs_copies_reads_as_the_kernel_does";
+    in_workshop(test, |workshop| {
+        each(recipe::COPIED, |recipe| {
+            let from = copied_from(workshop, recipe)?;
+            beside_mounted(workshop, &recipe.make_from(workshop, &from)?)
+        });
+    });
+}
+
+/// A directory with the contents that `recipe` wants.
+fn copied_from(workshop: &Workshop, recipe: &Recipe) -> Result<PathBuf, String> {
+    let from = workshop.path("from");
+    if from.exists() {
+        fs::remove_dir_all(&from).map_err(|err| err.to_string())?;
+    }
+    fs::create_dir(&from).map_err(|err| err.to_string())?;
+    fill::fill(&from, &recipe.contents, seed())?;
+    Ok(from)
 }
 
 /// EDGE-1: more of everything: two levels of index and three of extents with 4 KiB

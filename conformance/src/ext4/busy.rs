@@ -47,7 +47,7 @@ pub const MODES: &[Mode] = &[
     mode("checksums of version 3", "-t ext4", &["data=ordered"]),
     mode("data in the journal", "-t ext4", &["data=journal"]),
     mode("1 KiB blocks", "-t ext4 -b 1024", &["data=journal"]),
-    mode("commits not waited for", "-t ext4", &["journal_async_commit"]),
+    mode("commits not waited for", "-t ext4", &["journal_async_commit", "data=writeback"]),
     mode("^64bit", "-t ext4 -O ^64bit", &["data=ordered"]),
     mode("64bit, no checksums", "-t ext4 -O 64bit,^metadata_csum", &["data=ordered"]),
     mode("ext3", "-t ext3", &["data=journal"]),
@@ -59,7 +59,7 @@ pub const MODES: &[Mode] = &[
     mode(
         "version 1, not waited for",
         "-t ext4 -O ^metadata_csum",
-        &["journal_async_commit"],
+        &["journal_async_commit", "data=writeback"],
     ),
     mode(
         "inline_data, ea_inode, orphan_file",

@@ -30,6 +30,8 @@ pub struct Contents {
     pub collisions: usize,
     /// Values that need an inode of their own, where there are such.
     pub big_xattrs: bool,
+    /// Sparse files.
+    pub holes: bool,
 }
 
 impl Contents {
@@ -40,6 +42,7 @@ impl Contents {
         extents: 20,
         collisions: 0,
         big_xattrs: true,
+        holes: true,
     };
     /// Enough for an index with 1 KiB blocks and for extents in two levels.
     pub const USUAL: Contents = Contents {
@@ -48,6 +51,7 @@ impl Contents {
         extents: 400,
         collisions: 0,
         big_xattrs: true,
+        holes: true,
     };
     /// For directories, looked up by hash.
     pub const HASHED: Contents = Contents {
@@ -56,6 +60,7 @@ impl Contents {
         extents: 20,
         collisions: 200,
         big_xattrs: true,
+        holes: true,
     };
     /// What mke2fs can copy from a directory.
     pub const COPIED: Contents = Contents {
@@ -69,6 +74,7 @@ impl Contents {
         extents: 1_500,
         collisions: 0,
         big_xattrs: true,
+        holes: true,
     };
 }
 

@@ -37,6 +37,9 @@ pub(super) fn sizes(place: &Place<'_>) -> io::Result<()> {
 
 /// Mostly holes: at every border of the indirect blocks, beyond 4 GiB, to the end.
 pub(super) fn sparse(place: &Place<'_>) -> io::Result<()> {
+    if !place.contents.holes {
+        return Ok(());
+    }
     let mut rng = place.rng.clone();
     let block = place.block_size;
     let per_block = block / 4;
