@@ -6,7 +6,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
+use rcuwalk::Timestamp;
 use rcuwalk_conformance::ext4::busy::{self, Catch, Mode};
 use rcuwalk_conformance::ext4::compare::{Beside, compare};
 use rcuwalk_conformance::ext4::workshop::{Workshop, in_workshop};
@@ -56,11 +58,13 @@ fn same_as_the_kernel(workshop: &Workshop, copy: &Path) -> Result<usize, String>
     let [theirs, untouched] = ["theirs", "untouched"].map(|name| workshop.path(name));
     busy::copy_file(copy, &theirs)?;
     busy::copy_file(copy, &untouched)?;
+    let at = now();
     // Writable, because the kernel replays onto the disk.
     let mounted = workshop.mount(&theirs, &["noatime"])?;
 
     let ext4 = Ext4::open(copy).map_err(|err| format!("cannot open: {err}"))?;
-    let seen = compare(&ext4, mounted.at(), Beside::Recovered).map_err(|err| err.to_string())?;
+    let seen = compare(&ext4, mounted.at(), Beside::Recovered { at });
+    let seen = seen.map_err(|err| err.to_string())?;
     assert!(seen.entries > 20, "too little to compare: {seen:?}");
 
     let unchanged = busy::are_equal(copy, &untouched).map_err(|err| err.to_string())?;
@@ -70,4 +74,14 @@ fn same_as_the_kernel(workshop: &Workshop, copy: &Path) -> Result<usize, String>
         fs::remove_file(&path).map_err(|err| format!("{}: {err}", path.display()))?;
     }
     Ok(ext4.info().journal_blocks)
+}
+
+/// A little less than it is: the kernel's clock for files is behind by up to a tick.
+fn now() -> Timestamp {
+    let now = SystemTime::now() - Duration::from_millis(20);
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).expect("the clock is set");
+    Timestamp {
+        sec: since.as_secs() as i64,
+        nsec: since.subsec_nanos(),
+    }
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Debug, Write as _};
 use std::path::Path;
 
-use rcuwalk::{Attr, Context, Credentials, FileType, Vfs};
+use rcuwalk::{Attr, Context, Credentials, FileType, Timestamp, Vfs};
 use rcuwalk_ext4::Ext4;
 
 use crate::rng::Rng;
@@ -35,9 +35,13 @@ pub enum Beside {
     Mounted,
     /// The directory that mke2fs copied: what it copies must be equal.
     Copied,
-    /// Another copy of the same image, whose orphans the kernel has put in order while
-    /// it mounted it: equal but for space that was about to be given back.
-    Recovered,
+    /// Another copy of the same image, mounted no earlier than `at`. The kernel has
+    /// finished what its list of orphans said was under way: of files that were being
+    /// cut short, it has given space back, and they have changed just now.
+    Recovered {
+        /// By the clock of the host.
+        at: Timestamp,
+    },
 }
 
 /// Compares what `ext4` says with the kernel's view in the directory `top`.

@@ -46,14 +46,20 @@ impl Walk<'_> {
         self.same(path, "ino", &kernel.stx_ino, &ours.ino);
         self.same(path, "nlink", &kernel.stx_nlink, &ours.nlink);
         self.same(path, "size", &kernel.stx_size, &ours.size);
-        // A file that was being cut short keeps, here, what the kernel has given back.
-        let given_back = self.beside == Beside::Recovered && kernel.stx_blocks < ours.blocks;
-        if !given_back {
+        let ctime = theirs::moment(kernel.stx_ctime);
+        let cut_short = match self.beside {
+            Beside::Recovered { at } => ctime >= at && mtime == ctime,
+            _ => false,
+        };
+        if cut_short {
+            let less = kernel.stx_blocks <= ours.blocks;
+            self.same(path, "less space where cut short", &true, &less);
+        } else {
             self.same(path, "blocks", &kernel.stx_blocks, &ours.blocks);
+            self.same(path, "mtime", &mtime, &ours.mtime);
+            self.same(path, "ctime", &ctime, &ours.ctime);
         }
-        self.same(path, "mtime", &mtime, &ours.mtime);
         self.same(path, "atime", &theirs::moment(kernel.stx_atime), &ours.atime);
-        self.same(path, "ctime", &theirs::moment(kernel.stx_ctime), &ours.ctime);
         let known = StatxFlags::from_bits_retain(kernel.stx_mask).contains(StatxFlags::BTIME);
         let btime = if known { theirs::moment(kernel.stx_btime) } else { Timestamp::default() };
         self.same(path, "btime", &btime, &ours.btime);
