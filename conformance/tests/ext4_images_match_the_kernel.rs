@@ -96,10 +96,8 @@ fn what_mke2fs_copies_reads_as_the_kernel_does() {
 
 /// A directory with the contents that `recipe` wants.
 fn copied_from(workshop: &Workshop, recipe: &Recipe) -> Result<PathBuf, String> {
-    let from = workshop.path("from");
-    if from.exists() {
-        fs::remove_dir_all(&from).map_err(|err| err.to_string())?;
-    }
+    // Each its own: files that are immutable cannot be removed again.
+    let from = workshop.path(&format!("from {}", recipe.name));
     fs::create_dir(&from).map_err(|err| err.to_string())?;
     fill::fill(&from, &recipe.contents, seed())?;
     Ok(from)

@@ -217,7 +217,7 @@ pub const UNMOUNTABLE: &[Recipe] = &[
 
 /// Filled by mke2fs and mounted: its images are not quite the kernel's.
 pub const COPIED: &[Recipe] = &[
-    copied("ext2, copied", "-t ext2 -b 1024 -N 9000"),
+    copied("ext2, copied", "-t ext2 -N 9000"),
     copied("ext4, copied", "-t ext4 -N 9000"),
     copied("inline_data, copied", "-t ext4 -N 9000 -O inline_data"),
 ];
