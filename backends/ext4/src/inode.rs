@@ -7,7 +7,7 @@ use bitflags::bitflags;
 use rcuwalk::{Attr, FileType, Timestamp};
 
 use crate::bytes::{lo_hi, u16_at, u32_at};
-use crate::checksum::crc32c;
+use crate::checksum::{OWNED, Owned, crc32c};
 use crate::error::{Error, Place, Result};
 use crate::features::{Incompat, RoCompat};
 use crate::super_block::SuperBlock;
@@ -299,9 +299,6 @@ fn inode_seed(super_block: &SuperBlock, ino: u32, generation: u32) -> u32 {
     crc32c(super_block.checksum_seed(), &owner)
 }
 
-/// The largest inodes that are checked in one go.
-const USUAL: usize = 256;
-
 #[inline]
 fn verify_checksum(super_block: &SuperBlock, ino: u32, slot: &[u8]) -> Result<()> {
     let wide = slot.len() >= GOOD_OLD_INODE_SIZE + 4 && u16_at(slot, 0x80) >= 4;
@@ -309,34 +306,40 @@ fn verify_checksum(super_block: &SuperBlock, ino: u32, slot: &[u8]) -> Result<()
     if wide {
         said |= u32::from(u16_at(slot, 0x82)) << 16;
     }
-    let found = if slot.len() <= USUAL {
-        // Number, generation and inode side by side: one run of the instruction over
-        // aligned words instead of five over odd pieces.
-        let mut all = [0; 8 + USUAL];
-        all[..4].copy_from_slice(&ino.to_le_bytes());
-        all[4..8].copy_from_slice(&slot[0x64..0x68]);
-        let all = &mut all[..8 + slot.len()];
-        all[8..].copy_from_slice(slot);
-        all[8 + 0x7c..8 + 0x7e].fill(0);
-        if wide {
-            all[8 + 0x82..8 + 0x84].fill(0);
+    let found = match slot.as_array::<256>() {
+        Some(slot) => {
+            let mut all = Owned([0; OWNED]);
+            all.0[..4].copy_from_slice(&ino.to_le_bytes());
+            all.0[4..8].copy_from_slice(&slot[0x64..0x68]);
+            all.0[8..].copy_from_slice(slot);
+            all.0[8 + 0x7c..8 + 0x7e].fill(0);
+            if wide {
+                all.0[8 + 0x82..8 + 0x84].fill(0);
+            }
+            all.crc32c(super_block.checksum_seed())
         }
-        crc32c(super_block.checksum_seed(), all)
-    } else {
-        let seed = inode_seed(super_block, ino, u32_at(slot, 0x64));
-        let mut start = [0; GOOD_OLD_INODE_SIZE + 4];
-        start.copy_from_slice(&slot[..GOOD_OLD_INODE_SIZE + 4]);
-        start[0x7c..0x7e].fill(0);
-        if wide {
-            start[0x82..0x84].fill(0);
-        }
-        crc32c(crc32c(seed, &start), &slot[GOOD_OLD_INODE_SIZE + 4..])
+        None => checksum_of_odd_size(super_block, ino, slot, wide),
     };
     let found = if wide { found } else { found & 0xffff };
     if found == said {
         Ok(())
     } else {
         Err(bad_checksum(ino))
+    }
+}
+
+/// The same in pieces, for inodes of another size than nearly all have.
+fn checksum_of_odd_size(super_block: &SuperBlock, ino: u32, slot: &[u8], wide: bool) -> u32 {
+    let seed = inode_seed(super_block, ino, u32_at(slot, 0x64));
+    let (base, rest) = slot.split_at(GOOD_OLD_INODE_SIZE);
+    let crc = crc32c(seed, &base[..0x7c]);
+    let crc = crc32c(crc32c(crc, &[0; 2]), &base[0x7e..]);
+    match rest.split_at_checked(4) {
+        Some((start, rest)) if wide => {
+            let crc = crc32c(crc32c(crc, &start[..2]), &[0; 2]);
+            crc32c(crc, rest)
+        }
+        _ => crc32c(crc, rest),
     }
 }
 

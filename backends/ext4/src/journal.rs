@@ -125,3 +125,6 @@ impl ReadLog for JournalFile<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -219,7 +219,7 @@ fn has_slash_or_nul(bytes: &[u8; 8]) -> bool {
     // True if some byte of `word` is 0: only there does taking 1 away borrow.
     let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGH != 0;
     let word = u64::from_le_bytes(*bytes);
-    has_zero(word) || has_zero(word ^ ONES * b'/' as u64)
+    has_zero(word) || has_zero(word ^ (ONES * b'/' as u64))
 }
 
 /// True if the checksum in the last record is that of `block`, for the directory whose

@@ -231,40 +231,42 @@ mod tests {
             "ÿ".into(),
             "日本語の長い名前です".repeat(3),
         ]);
+        let (mut requests, mut ours) = (String::new(), Vec::new());
         for version in 0..3 {
-            for unsigned in [false, true] {
+            for (unsigned, seeded) in [(false, false), (true, false), (false, true), (true, true)] {
                 for name in &names {
-                    for seeded in [false, true] {
-                        // debugfs has no names for the unsigned ones.
-                        let algorithm = version + if unsigned { 3 } else { 0 };
-                        let seeding = if seeded {
-                            format!("-s {SEED}")
-                        } else {
-                            String::new()
-                        };
-                        let request =
-                            format!("dx_hash -h HASHALG_{algorithm} {seeding} \"{name}\"");
-                        let Some(theirs) = debugfs(&request) else {
-                            eprintln!("skipped: needs debugfs");
-                            return;
-                        };
-                        let seed = if seeded { seed() } else { [0; 4] };
-                        let ours = hash(version, unsigned, seed, name);
-                        assert_eq!(ours, theirs, "{request}");
-                    }
+                    // debugfs has no names for the unsigned ones.
+                    let number = version + if unsigned { 3 } else { 0 };
+                    let (option, seed) = match seeded {
+                        true => (format!("-s {SEED}"), seed()),
+                        false => (String::new(), [0; 4]),
+                    };
+                    requests += &format!("dx_hash -h HASHALG_{number} {option} \"{name}\"\n");
+                    ours.push((hash(version, unsigned, seed, name), number, name));
                 }
             }
         }
+        let Some(theirs) = debugfs(&requests) else {
+            println!("skipped: needs debugfs");
+            return;
+        };
+        assert_eq!(theirs.len(), ours.len());
+        for ((hash, number, name), theirs) in ours.into_iter().zip(theirs) {
+            assert_eq!(hash, theirs, "{number}: {name}");
+        }
     }
 
-    fn debugfs(request: &str) -> Option<u32> {
-        let output = Command::new("debugfs")
-            .args(["-R", request])
-            .output()
-            .ok()?;
+    fn debugfs(requests: &str) -> Option<Vec<u32>> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), requests).unwrap();
+        let mut debugfs = Command::new("debugfs");
+        let output = debugfs.arg("-f").arg(file.path()).output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let hex = text.rsplit_once("is 0x")?.1.split(' ').next()?;
-        u32::from_str_radix(hex, 16).ok()
+        let hash = |line: &str| {
+            let hex = line.rsplit_once("is 0x")?.1.split(' ').next()?;
+            u32::from_str_radix(hex, 16).ok()
+        };
+        Some(text.lines().filter_map(hash).collect())
     }
 
     /// No name hashes to the mark of a directory's end.

@@ -150,7 +150,7 @@ impl Directory<'_> {
     }
 
     /// A leaf that the index leads to.
-    fn read_indexed(&self, logical: u32) -> Result<Leaf> {
+    pub(super) fn read_indexed(&self, logical: u32) -> Result<Leaf> {
         self.read_leaf(logical, self.indexed(logical)?)
     }
 

@@ -198,7 +198,7 @@ impl<'r> Log<'r> {
     #[doc(alias = "ext4_fc_replay_scan")]
     pub(super) fn has_fast_commit(&self, next: u32) -> Result<bool> {
         /// `EXT4_FC_TAG_HEAD`: its length, features, and the transaction's number.
-        const HEAD: u16 = 0xa;
+        const HEAD: u16 = 0x9;
         let Some(first) = self.fast_commits else {
             return Ok(false);
         };

@@ -387,6 +387,3 @@ fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
             crc << 4 ^ TABLE[(crc >> 28) as usize ^ usize::from(nibble)]
         })
 }
-
-#[cfg(test)]
-mod tests;
