@@ -1,11 +1,11 @@
 //! Seed, number of cases, and how a test says that it could not do its work.
 //!
-//! | variable        | meaning                                                      |
-//! |-----------------|--------------------------------------------------------------|
-//! | `RCUWALK_CASES` | walks per test, in place of the test's own number            |
-//! | `RCUWALK_SEED`  | seed, decimal or `0x…`, in place of the fixed one            |
-//! | `RCUWALK_COPIES` | copies of a busy image, likewise                             |
-//! | `RCUWALK_SKIPS` | a file that collects a line per skipped test                 |
+//! | variable         | meaning                                                     |
+//! |------------------|-------------------------------------------------------------|
+//! | `RCUWALK_CASES`  | walks per test, in place of the test's own number           |
+//! | `RCUWALK_SEED`   | seed, decimal or `0x…`, in place of the fixed one           |
+//! | `RCUWALK_COPIES` | copies of a busy image, likewise                            |
+//! | `RCUWALK_SKIPS`  | a file that collects a line per skipped test                |
 
 use std::env;
 use std::ffi::OsStr;

@@ -32,13 +32,30 @@ fn a_truncated_image_gives_errors_and_no_panic() {
         let mut rng = Rng::derived(Settings::from_env(0).seed, 0);
         let whole = walk(&Ext4::options().open_source(image.clone()).unwrap());
         assert!(whole.problems.is_empty(), "{:?}", whole.problems);
-        let borders = [0, 1, 1023, 1024, 1025, 1024 + 264, 2047, 2048, 4096, 16_384, image.len() - 1];
-        let lengths = borders.into_iter().chain((0..60).map(|_| rng.below(image.len())));
+        let borders = [
+            0,
+            1,
+            1023,
+            1024,
+            1025,
+            1024 + 264,
+            2047,
+            2048,
+            4096,
+            16_384,
+            image.len() - 1,
+        ];
+        let lengths = borders
+            .into_iter()
+            .chain((0..60).map(|_| rng.below(image.len())));
         for length in lengths {
             match Ext4::options().open_source(image[..length].to_vec()) {
                 Ok(ext4) => {
                     let part = walk(&ext4);
-                    assert!(part.entries <= whole.entries, "more in {length} bytes than in all");
+                    assert!(
+                        part.entries <= whole.entries,
+                        "more in {length} bytes than in all"
+                    );
                     part.assert_named(length);
                 }
                 Err(err) => {
@@ -53,24 +70,27 @@ fn a_truncated_image_gives_errors_and_no_panic() {
 /// EDGE-1: an image that gets shorter while it is read gives errors, and no panic.
 #[test]
 fn an_image_that_shrinks_while_it_is_read_gives_errors() {
-    with_image("an_image_that_shrinks_while_it_is_read_gives_errors", |image| {
-        for step in [30_000, 100_000, 1_000_000] {
-            let length = AtomicU64::new(image.len() as u64);
-            let shrinking = Shrinking {
-                image: image.clone(),
-                length,
-                step,
-            };
-            match Ext4::options().open_source(shrinking) {
-                Ok(ext4) => {
-                    let part = walk(&ext4);
-                    part.assert_named(step as usize);
-                    assert!(!part.problems.is_empty(), "{step}: nobody noticed");
+    with_image(
+        "an_image_that_shrinks_while_it_is_read_gives_errors",
+        |image| {
+            for step in [30_000, 100_000, 1_000_000] {
+                let length = AtomicU64::new(image.len() as u64);
+                let shrinking = Shrinking {
+                    image: image.clone(),
+                    length,
+                    step,
+                };
+                match Ext4::options().open_source(shrinking) {
+                    Ok(ext4) => {
+                        let part = walk(&ext4);
+                        part.assert_named(step as usize);
+                        assert!(!part.problems.is_empty(), "{step}: nobody noticed");
+                    }
+                    Err(err) => assert!(is_about_the_end(&err.to_string()), "{step}: {err}"),
                 }
-                Err(err) => assert!(is_about_the_end(&err.to_string()), "{step}: {err}"),
             }
-        }
-    });
+        },
+    );
 }
 
 /// Loses some bytes at its end with each read.
@@ -96,25 +116,28 @@ impl Source for Shrinking {
 /// The same with a file that somebody truncates meanwhile.
 #[test]
 fn a_file_that_is_truncated_while_it_is_read_gives_errors() {
-    with_image("a_file_that_is_truncated_while_it_is_read_gives_errors", |image| {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("image");
-        fs::write(&path, &image).unwrap();
-        let ext4 = Ext4::open(&path).unwrap();
-        let part = thread::scope(|scope| {
-            scope.spawn(|| {
-                let file = File::options().write(true).open(&path).unwrap();
-                for left in (0..=20).rev() {
-                    file.set_len(image.len() as u64 * left / 20).unwrap();
-                    thread::yield_now();
-                }
+    with_image(
+        "a_file_that_is_truncated_while_it_is_read_gives_errors",
+        |image| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("image");
+            fs::write(&path, &image).unwrap();
+            let ext4 = Ext4::open(&path).unwrap();
+            let part = thread::scope(|scope| {
+                scope.spawn(|| {
+                    let file = File::options().write(true).open(&path).unwrap();
+                    for left in (0..=20).rev() {
+                        file.set_len(image.len() as u64 * left / 20).unwrap();
+                        thread::yield_now();
+                    }
+                });
+                walk(&ext4)
             });
-            walk(&ext4)
-        });
-        part.assert_named(0);
-        // By now it is empty.
-        walk(&ext4).assert_named(0);
-    });
+            part.assert_named(0);
+            // By now it is empty.
+            walk(&ext4).assert_named(0);
+        },
+    );
 }
 
 /// EDGE-1: what is something else is called what it is.
@@ -125,10 +148,17 @@ fn what_is_no_image_is_called_what_it_is() {
         Ok(ext4) => panic!("{} opened: {:?}", path.display(), ext4.info()),
         Err(err) => err.to_string(),
     };
-    assert!(said(dir.path()).contains("a directory"), "{}", said(dir.path()));
+    assert!(
+        said(dir.path()).contains("a directory"),
+        "{}",
+        said(dir.path())
+    );
 
     let missing = said(&dir.path().join("missing"));
-    assert!(missing.contains("missing") && missing.contains("o such file"), "{missing}");
+    assert!(
+        missing.contains("missing") && missing.contains("o such file"),
+        "{missing}"
+    );
 
     let file = |name: &str, contents: &[u8]| {
         let path = dir.path().join(name);
@@ -178,7 +208,10 @@ fn a_device_without_permission_is_named() {
             nobody.join().unwrap()
         });
         let said = refused.unwrap_err().to_string();
-        assert!(said.contains(device) && said.contains("ermission denied"), "{said}");
+        assert!(
+            said.contains(device) && said.contains("ermission denied"),
+            "{said}"
+        );
     });
 }
 
@@ -191,7 +224,9 @@ fn with_image(test: &str, work: impl FnOnce(Vec<u8>) + Send) {
 
 /// True if the image's length is the reason given.
 fn is_about_the_end(said: &str) -> bool {
-    ["truncated", "ends at", "end of", "too short", "empty"].iter().any(|word| said.contains(word))
+    ["truncated", "ends at", "end of", "too short", "empty"]
+        .iter()
+        .any(|word| said.contains(word))
 }
 
 /// Everything that can be reached, and what was said of the rest.
@@ -247,12 +282,7 @@ fn walk(ext4: &Ext4) -> Walked {
     walked
 }
 
-fn read(
-    ext4: &Ext4,
-    vfs: &Vfs,
-    path: &[u8],
-    directories: &mut Vec<Vec<u8>>,
-) -> Result<(), String> {
+fn read(ext4: &Ext4, vfs: &Vfs, path: &[u8], directories: &mut Vec<Vec<u8>>) -> Result<(), String> {
     let ctx = vfs.context(Credentials::root());
     let said = |err: rcuwalk::Error| err.to_string();
     let attr = vfs.stat(&ctx, path, LookupFlags::empty()).map_err(said)?;

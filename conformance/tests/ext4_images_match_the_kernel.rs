@@ -16,11 +16,20 @@ use rcuwalk_ext4::Ext4;
 /// EDGE-1: ext2, ext3 and ext4, of each block size the kernel mounts, read as it does.
 #[test]
 fn each_generation_reads_as_the_kernel_does() {
-    let seen = all("each_generation_reads_as_the_kernel_does", recipe::GENERATIONS);
+    let seen = all(
+        "each_generation_reads_as_the_kernel_does",
+        recipe::GENERATIONS,
+    );
     if let Some(seen) = seen {
-        assert!(seen.iter().any(|seen| seen.indexed > 2), "no indexed directory");
+        assert!(
+            seen.iter().any(|seen| seen.indexed > 2),
+            "no indexed directory"
+        );
         assert!(seen.iter().all(|seen| seen.xattrs > 50), "few xattrs");
-        assert!(seen.iter().any(|seen| seen.huge > 0), "no file beyond 4 GiB");
+        assert!(
+            seen.iter().any(|seen| seen.huge > 0),
+            "no file beyond 4 GiB"
+        );
     }
 }
 
@@ -33,10 +42,16 @@ fn each_layout_reads_as_the_kernel_does() {
 /// EDGE-1: whatever inodes look like, how blocks are found, what is checksummed how.
 #[test]
 fn each_shape_of_inode_reads_as_the_kernel_does() {
-    let seen = all("each_shape_of_inode_reads_as_the_kernel_does", recipe::INODES);
+    let seen = all(
+        "each_shape_of_inode_reads_as_the_kernel_does",
+        recipe::INODES,
+    );
     if let Some(seen) = seen {
         assert!(seen.iter().any(|seen| seen.inline > 20), "nothing inline");
-        assert!(seen.iter().any(|seen| seen.longest_xattr == 1 << 16), "no ea_inode");
+        assert!(
+            seen.iter().any(|seen| seen.longest_xattr == 1 << 16),
+            "no ea_inode"
+        );
     }
 }
 
@@ -62,8 +77,16 @@ fn a_large_directory_reads_as_the_kernel_does() {
     let test = "a_large_directory_reads_as_the_kernel_does";
     in_workshop(test, |workshop| {
         let image = recipe::LARGE_DIRECTORY.make(workshop, seed()).unwrap();
-        let index = run("debugfs", ["-R", "htree_dump /long", image.to_str().unwrap()]).unwrap();
-        assert!(index.contains("Indirect levels: 2"), "not deep: {:.500}", index);
+        let index = run(
+            "debugfs",
+            ["-R", "htree_dump /long", image.to_str().unwrap()],
+        )
+        .unwrap();
+        assert!(
+            index.contains("Indirect levels: 2"),
+            "not deep: {:.500}",
+            index
+        );
         beside_mounted(workshop, &image).unwrap();
     });
 }
@@ -113,7 +136,11 @@ fn large_contents_read_as_the_kernel_does() {
         contents: Contents::MUCH,
         ..*recipe
     };
-    let recipes: Vec<Recipe> = recipe::GENERATIONS.iter().chain(recipe::INODES).map(much).collect();
+    let recipes: Vec<Recipe> = recipe::GENERATIONS
+        .iter()
+        .chain(recipe::INODES)
+        .map(much)
+        .collect();
     all("large_contents_read_as_the_kernel_does", &recipes);
 }
 
@@ -139,7 +166,9 @@ fn each(recipes: &[Recipe], mut read: impl FnMut(&Recipe) -> Result<Seen, String
                 assert!(seen.entries > 500, "{}: too little to compare", recipe.name);
                 all.push(seen);
             }
-            Err(why) => wrong += &format!("=== {} (mke2fs {}): {why}\n", recipe.name, recipe.mke2fs),
+            Err(why) => {
+                wrong += &format!("=== {} (mke2fs {}): {why}\n", recipe.name, recipe.mke2fs)
+            }
         }
     }
     assert!(wrong.is_empty(), "seed {:#x}\n{wrong}", seed());

@@ -32,6 +32,17 @@ pub struct Mode {
     pub mke2fs: &'static str,
     /// Options of the mount under which changes are made.
     pub options: &'static [&'static str],
+    /// What is changed.
+    pub changes: Changes,
+}
+
+/// What writers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// Everything.
+    All,
+    /// What a fast commit can say, and fsync(2) after it, which makes one.
+    Simple,
 }
 
 const fn mode(name: &'static str, mke2fs: &'static str, options: &'static [&'static str]) -> Mode {
@@ -39,17 +50,35 @@ const fn mode(name: &'static str, mke2fs: &'static str, options: &'static [&'sta
         name,
         mke2fs,
         options,
+        changes: Changes::All,
     }
 }
 
-/// Each format of journal blocks, and each way to write them.
+/// Journals of today.
 pub const MODES: &[Mode] = &[
     mode("checksums of version 3", "-t ext4", &["data=ordered"]),
     mode("data in the journal", "-t ext4", &["data=journal"]),
     mode("1 KiB blocks", "-t ext4 -b 1024", &["data=journal"]),
-    mode("commits not waited for", "-t ext4", &["journal_async_commit", "data=writeback"]),
+    mode(
+        "commits not waited for",
+        "-t ext4",
+        &["journal_async_commit", "data=writeback"],
+    ),
     mode("^64bit", "-t ext4 -O ^64bit", &["data=ordered"]),
-    mode("64bit, no checksums", "-t ext4 -O 64bit,^metadata_csum", &["data=ordered"]),
+    mode(
+        "inline_data, ea_inode, orphan_file",
+        "-t ext4 -O inline_data,ea_inode,orphan_file",
+        &["data=ordered"],
+    ),
+];
+
+/// Journals with older checksums, or none.
+pub const OLD_MODES: &[Mode] = &[
+    mode(
+        "64bit, no checksums",
+        "-t ext4 -O 64bit,^metadata_csum",
+        &["data=ordered"],
+    ),
     mode("ext3", "-t ext3", &["data=journal"]),
     mode(
         "checksums of version 1",
@@ -61,15 +90,13 @@ pub const MODES: &[Mode] = &[
         "-t ext4 -O ^metadata_csum",
         &["journal_async_commit", "data=writeback"],
     ),
-    mode(
-        "inline_data, ea_inode, orphan_file",
-        "-t ext4 -O inline_data,ea_inode,orphan_file",
-        &["data=ordered"],
-    ),
 ];
 
 /// Whose replay takes more than blocks.
-pub const FAST_COMMIT: Mode = mode("fast_commit", "-t ext4 -O fast_commit", &["data=ordered"]);
+pub const FAST_COMMIT: Mode = Mode {
+    changes: Changes::Simple,
+    ..mode("fast_commit", "-t ext4 -O fast_commit", &["data=ordered"])
+};
 
 /// How a copy is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,12 +128,19 @@ pub fn catch(
         .and_then(|file| file.set_len(48 << 20))
         .map_err(|err| format!("{}: {err}", image.display()))?;
     let arguments: Vec<&str> = mode.mke2fs.split(' ').collect();
-    let block_size: &[&str] = if arguments.contains(&"-b") { &[] } else { &["-b", "4096"] };
-    mke2fs(&image, &[block_size, &["-J", "size=4"], &arguments].concat())?;
+    let block_size: &[&str] = if arguments.contains(&"-b") {
+        &[]
+    } else {
+        &["-b", "4096"]
+    };
+    mke2fs(
+        &image,
+        &[block_size, &["-J", "size=4"], &arguments].concat(),
+    )?;
     let mounted = workshop.mount(&image, mode.options)?;
 
     let mut copies = Vec::new();
-    while_busy(&mounted, seed, || {
+    while_busy(&mounted, (mode.changes, seed), || {
         for index in 0..count {
             thread::sleep(Duration::from_millis(120));
             let copy = workshop.path(&format!("copy-{index}"));
@@ -141,7 +175,7 @@ pub fn copy_file(from: &Path, to: &Path) -> Result<(), String> {
 /// Runs `meanwhile` while several writers change what is in `mounted`.
 fn while_busy(
     mounted: &Mounted,
-    seed: u64,
+    (changes, seed): (Changes, u64),
     meanwhile: impl FnOnce() -> Result<(), String>,
 ) -> Result<(), String> {
     const WRITERS: u64 = 3;
@@ -162,7 +196,7 @@ fn while_busy(
             scope.spawn(move || {
                 let mut writer = writer::Writer::new(top, number, rng);
                 while !stopped.load(Relaxed) {
-                    writer.step();
+                    writer.step(changes);
                 }
             });
         }
@@ -177,7 +211,10 @@ fn while_busy(
 /// # Errors
 /// What cmp(1) says, unless it is that they differ.
 pub fn are_equal(one: &Path, other: &Path) -> io::Result<bool> {
-    let status = std::process::Command::new("cmp").arg("-s").args([one, other]).status()?;
+    let status = std::process::Command::new("cmp")
+        .arg("-s")
+        .args([one, other])
+        .status()?;
     match status.code() {
         Some(0) => Ok(true),
         Some(1) => Ok(false),

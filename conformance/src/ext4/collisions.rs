@@ -41,7 +41,11 @@ const START: State = (0x12a3_fe2d, 0x37ab_e8f9);
 
 fn step((young, old): State, byte: u8) -> State {
     let next = old.wrapping_add(young ^ u32::from(byte).wrapping_mul(7_152_373));
-    let next = if next & 0x8000_0000 == 0 { next } else { next.wrapping_sub(0x7fff_ffff) };
+    let next = if next & 0x8000_0000 == 0 {
+        next
+    } else {
+        next.wrapping_sub(0x7fff_ffff)
+    };
     (next, young)
 }
 

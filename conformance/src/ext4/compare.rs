@@ -69,8 +69,14 @@ pub fn compare(ext4: &Ext4, top: &Path, beside: Beside) -> Result<Seen, Differen
         inodes: HashSet::new(),
     };
     walk.run();
-    let Walk { differences, seen, .. } = walk;
-    if differences.count == 0 { Ok(seen) } else { Err(differences) }
+    let Walk {
+        differences, seen, ..
+    } = walk;
+    if differences.count == 0 {
+        Ok(seen)
+    } else {
+        Err(differences)
+    }
 }
 
 /// How much has been compared: a comparison of nothing must not pass for one.
@@ -92,6 +98,8 @@ pub struct Seen {
     pub bytes: u64,
     /// Files that reach beyond 4 GiB.
     pub huge: usize,
+    /// What neither could read.
+    pub unreadable: usize,
 }
 
 /// What the two readers do not agree about.
@@ -100,6 +108,8 @@ pub struct Differences {
     text: String,
     count: usize,
     kinds: BTreeMap<String, usize>,
+    /// Where ours, and it alone, gave an error.
+    failures: usize,
 }
 
 impl Differences {
@@ -112,14 +122,28 @@ impl Differences {
         *of_this_kind += 1;
         if *of_this_kind <= SHOWN {
             let path = path.escape_ascii();
-            let _ = writeln!(self.text, "/{path}: {what}: kernel {kernel:.300?}, ours {ours:.300?}");
+            let _ = writeln!(
+                self.text,
+                "/{path}: {what}: kernel {kernel:.300?}, ours {ours:.300?}"
+            );
         }
+    }
+}
+
+impl Differences {
+    /// True if they are all of one kind: the kernel answered, ours gave an error.
+    pub fn are_failures(&self) -> bool {
+        self.count == self.failures
     }
 }
 
 impl fmt::Display for Differences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} differences {:?}\n{}", self.count, self.kinds, self.text)
+        write!(
+            f,
+            "{} differences {:?}\n{}",
+            self.count, self.kinds, self.text
+        )
     }
 }
 
@@ -189,9 +213,28 @@ impl Walk<'_> {
         }
     }
 
+    /// Both answers; of two errors, the words may differ.
+    fn both<K: Debug, O: Debug>(
+        &mut self,
+        path: &[u8],
+        what: &str,
+        kernel: Result<K, impl Debug>,
+        ours: Result<O, impl fmt::Display>,
+    ) -> Option<(K, O)> {
+        match (kernel, ours) {
+            (Ok(kernel), Ok(ours)) => return Some((kernel, ours)),
+            (Ok(_), Err(err)) => self.failed(path, what, &err),
+            (Err(err), Ok(ours)) => self.differences.note(path, what, &err, &ours),
+            (Err(_), Err(_)) => self.seen.unreadable += 1,
+        }
+        None
+    }
+
     /// Something ours could not answer and the kernel could.
     fn failed(&mut self, path: &[u8], what: &str, err: &dyn fmt::Display) {
-        self.differences.note(path, what, &"an answer", &err.to_string());
+        self.differences.failures += 1;
+        self.differences
+            .note(path, what, &"an answer", &err.to_string());
     }
 
     /// True for what only the image has, because mke2fs makes it.

@@ -54,7 +54,10 @@ const fn recipe(name: &'static str, mke2fs: &'static str) -> Recipe {
 pub const GENERATIONS: &[Recipe] = &[
     recipe("ext2, 1 KiB blocks", "-t ext2 -b 1024"),
     recipe("ext2, 4 KiB blocks", "-t ext2 -b 4096"),
-    recipe("ext2 without types in directories", "-t ext2 -b 1024 -O ^filetype"),
+    recipe(
+        "ext2 without types in directories",
+        "-t ext2 -b 1024 -O ^filetype",
+    ),
     recipe("ext2 without indexed directories", "-t ext2 -O ^dir_index"),
     recipe("ext2, revision 0", "-t ext2 -r 0 -b 1024"),
     recipe("ext3", "-t ext3 -b 4096"),
@@ -80,14 +83,23 @@ pub const LAYOUTS: &[Recipe] = &[
         "-t ext4 -b 1024 -g 512 -O meta_bg,^resize_inode,^64bit",
     ),
     recipe("sparse_super2", "-t ext4 -b 1024 -O sparse_super2"),
-    recipe("^sparse_super", "-t ext4 -b 1024 -O ^sparse_super,^resize_inode"),
+    recipe(
+        "^sparse_super",
+        "-t ext4 -b 1024 -O ^sparse_super,^resize_inode",
+    ),
     Recipe {
         size: 512 * MB,
         ..recipe("bigalloc", "-t ext4 -O bigalloc -C 65536")
     },
-    recipe("bigalloc, 1 KiB blocks", "-t ext4 -b 1024 -O bigalloc -C 8192"),
+    recipe(
+        "bigalloc, 1 KiB blocks",
+        "-t ext4 -b 1024 -O bigalloc -C 8192",
+    ),
     recipe("many inodes", "-t ext4 -i 1024"),
-    recipe("few inodes for their size", "-t ext4 -b 1024 -N 15000 -g 8192"),
+    recipe(
+        "few inodes for their size",
+        "-t ext4 -b 1024 -N 15000 -g 8192",
+    ),
     Recipe {
         size: 24 * MB,
         after: &[Resize(80 * MB)],
@@ -96,7 +108,10 @@ pub const LAYOUTS: &[Recipe] = &[
     Recipe {
         size: 24 * MB,
         after: &[Resize(300 * MB)],
-        ..recipe("grown into meta_bg", "-t ext4 -b 1024 -g 1024 -O ^resize_inode,64bit")
+        ..recipe(
+            "grown into meta_bg",
+            "-t ext4 -b 1024 -g 1024 -O ^resize_inode,64bit",
+        )
     },
     Recipe {
         size: 160 * MB,
@@ -112,17 +127,29 @@ pub const INODES: &[Recipe] = &[
     recipe("^huge_file, ^dir_nlink", "-t ext4 -O ^huge_file,^dir_nlink"),
     recipe("inodes of 128 bytes", "-t ext4 -I 128"),
     recipe("inodes of 512 bytes", "-t ext4 -I 512"),
-    recipe("inodes of 1024 bytes, ^extra_isize", "-t ext4 -I 1024 -O ^extra_isize"),
+    recipe(
+        "inodes of 1024 bytes, ^extra_isize",
+        "-t ext4 -I 1024 -O ^extra_isize",
+    ),
     recipe("inline_data", "-t ext4 -O inline_data"),
-    recipe("inline_data, 1 KiB blocks", "-t ext4 -b 1024 -I 256 -O inline_data"),
-    recipe("inline_data in 1024 bytes", "-t ext4 -I 1024 -O inline_data"),
+    recipe(
+        "inline_data, 1 KiB blocks",
+        "-t ext4 -b 1024 -I 256 -O inline_data",
+    ),
+    recipe(
+        "inline_data in 1024 bytes",
+        "-t ext4 -I 1024 -O inline_data",
+    ),
     recipe(
         "inline_data, ^metadata_csum",
         "-t ext4 -I 512 -O inline_data,^metadata_csum",
     ),
     recipe("no checksums", "-t ext4 -O ^metadata_csum,^uninit_bg"),
     recipe("uninit_bg", "-t ext4 -O ^metadata_csum,uninit_bg"),
-    recipe("uninit_bg, ^64bit", "-t ext4 -O ^metadata_csum,uninit_bg,^64bit"),
+    recipe(
+        "uninit_bg, ^64bit",
+        "-t ext4 -O ^metadata_csum,uninit_bg,^64bit",
+    ),
     recipe(
         "metadata_csum from the uuid",
         "-t ext4 -O metadata_csum,^metadata_csum_seed",
@@ -139,7 +166,10 @@ pub const INODES: &[Recipe] = &[
         ..recipe("metadata_csum taken off", "-t ext4 -O metadata_csum")
     },
     recipe("ea_inode", "-t ext4 -O ea_inode"),
-    recipe("ea_inode, no checksums", "-t ext4 -b 1024 -O ea_inode,^metadata_csum"),
+    recipe(
+        "ea_inode, no checksums",
+        "-t ext4 -b 1024 -O ea_inode,^metadata_csum",
+    ),
 ];
 
 /// Features that say little about what is on the disk, and must not be in the way.
@@ -168,18 +198,27 @@ pub const MARKS: &[Recipe] = &[
 /// How names are hashed: each algorithm, with characters that are negative on the
 /// machine that made the image and ones that are not.
 pub const HASHES: &[Recipe] = &[
-    hashed("legacy", &[Tune("-E hash_alg=legacy"), Debugfs("ssv flags 1")]),
+    hashed(
+        "legacy",
+        &[Tune("-E hash_alg=legacy"), Debugfs("ssv flags 1")],
+    ),
     hashed(
         "legacy, unsigned",
         &[Tune("-E hash_alg=legacy"), Debugfs("ssv flags 2")],
     ),
-    hashed("half_md4", &[Tune("-E hash_alg=half_md4"), Debugfs("ssv flags 1")]),
+    hashed(
+        "half_md4",
+        &[Tune("-E hash_alg=half_md4"), Debugfs("ssv flags 1")],
+    ),
     hashed(
         "half_md4, unsigned",
         &[Tune("-E hash_alg=half_md4"), Debugfs("ssv flags 2")],
     ),
     hashed("tea", &[Tune("-E hash_alg=tea"), Debugfs("ssv flags 1")]),
-    hashed("tea, unsigned", &[Tune("-E hash_alg=tea"), Debugfs("ssv flags 2")]),
+    hashed(
+        "tea, unsigned",
+        &[Tune("-E hash_alg=tea"), Debugfs("ssv flags 2")],
+    ),
 ];
 
 const fn hashed(name: &'static str, before: &'static [Step]) -> Recipe {
@@ -209,7 +248,10 @@ pub const UNMOUNTABLE: &[Recipe] = &[
             holes: false,
             ..Contents::COPIED
         },
-        ..copied("64 KiB blocks, inline_data", "-t ext4 -N 9000 -b 65536 -O inline_data")
+        ..copied(
+            "64 KiB blocks, inline_data",
+            "-t ext4 -N 9000 -b 65536 -O inline_data",
+        )
     },
     copied("ext2, 16 KiB blocks", "-t ext2 -N 9000 -b 16384"),
     copied("casefold", "-t ext4 -N 9000 -O casefold -E encoding=utf8"),
@@ -262,9 +304,17 @@ impl Recipe {
         // Always the same, as far as mke2fs can be told.
         let fixed = ["-U", UUID, "-E", HASH_SEED];
         let own: Vec<&str> = self.mke2fs.split(' ').collect();
-        let fixed: &[&str] = if own.contains(&"-E") { &fixed[..2] } else { &fixed };
+        let fixed: &[&str] = if own.contains(&"-E") {
+            &fixed[..2]
+        } else {
+            &fixed
+        };
         // What large file systems get by themselves, and these would not.
-        let block_size: &[&str] = if own.contains(&"-b") { &[] } else { &["-b", "4096"] };
+        let block_size: &[&str] = if own.contains(&"-b") {
+            &[]
+        } else {
+            &["-b", "4096"]
+        };
         mke2fs(&image, &[fixed, block_size, &own, more].concat())?;
         self.steps(self.before, &image)?;
         Ok(image)

@@ -154,7 +154,10 @@ impl<'a> Frozen<'a> {
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        let _ = run("fsfreeze", [OsStr::new("--unfreeze"), self.0.at.as_os_str()]);
+        let _ = run(
+            "fsfreeze",
+            [OsStr::new("--unfreeze"), self.0.at.as_os_str()],
+        );
     }
 }
 
@@ -177,7 +180,9 @@ pub fn run<A: AsRef<OsStr>>(
 ) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments);
-    let output = command.output().map_err(|err| format!("{program}: {err}"))?;
+    let output = command
+        .output()
+        .map_err(|err| format!("{program}: {err}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

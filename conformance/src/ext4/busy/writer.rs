@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{FallocateFlags, XattrFlags, fallocate, lsetxattr};
 
+use super::Changes;
 use crate::rng::Rng;
 
 /// One of several writers; they meet in one directory.
@@ -37,11 +38,25 @@ impl Writer {
 
     /// Makes one change. Names that are taken, gone or in use meanwhile, and a full file
     /// system, are part of it.
-    pub(super) fn step(&mut self) {
-        let _ = self.try_step();
+    pub(super) fn step(&mut self, changes: Changes) {
+        let _ = match changes {
+            Changes::All => self.change_anything(),
+            Changes::Simple => self.change_and_sync(),
+        };
     }
 
-    fn try_step(&mut self) -> io::Result<()> {
+    fn change_and_sync(&mut self) -> io::Result<()> {
+        let path = self.any();
+        match self.rng.below(10) {
+            0..=1 => fs::remove_file(&path),
+            _ => {
+                self.write(&path)?;
+                File::open(&path)?.sync_all()
+            }
+        }
+    }
+
+    fn change_anything(&mut self) -> io::Result<()> {
         let path = self.any();
         match self.rng.below(20) {
             0..=3 => self.write(&path),
@@ -127,7 +142,9 @@ impl Writer {
     fn punch(&mut self, path: &PathBuf) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(path)?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let how = *self.rng.pick(&[hole, FallocateFlags::empty(), FallocateFlags::KEEP_SIZE]);
+        let how = *self
+            .rng
+            .pick(&[hole, FallocateFlags::empty(), FallocateFlags::KEEP_SIZE]);
         let offset = self.rng.below(30_000) as u64;
         Ok(fallocate(&file, how, offset, 8192)?)
     }

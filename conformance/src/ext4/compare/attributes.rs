@@ -8,21 +8,11 @@ use super::{Beside, Walk, absolute, number, theirs};
 impl Walk<'_> {
     /// Compares and returns ours; `None` if there is none.
     pub(super) fn attributes(&mut self, path: &[u8]) -> Option<Attr> {
-        let kernel = match theirs::statx(&theirs::below(self.top, path)) {
-            Ok(kernel) => kernel,
-            Err(err) => {
-                self.differences.note(path, "statx", &err, &"not asked");
-                return None;
-            }
-        };
-        let ours = self.vfs.stat(&self.ctx, absolute(path), LookupFlags::empty());
-        let ours = match ours {
-            Ok(ours) => ours,
-            Err(err) => {
-                self.failed(path, "stat", &err);
-                return None;
-            }
-        };
+        let kernel = theirs::statx(&theirs::below(self.top, path));
+        let ours = self
+            .vfs
+            .stat(&self.ctx, absolute(path), LookupFlags::empty());
+        let (kernel, ours) = self.both(path, "stat", kernel, ours)?;
         self.same_attributes(path, &kernel, &ours);
         self.by_number(path, &ours);
         Some(ours)
@@ -59,9 +49,18 @@ impl Walk<'_> {
             self.same(path, "mtime", &mtime, &ours.mtime);
             self.same(path, "ctime", &ctime, &ours.ctime);
         }
-        self.same(path, "atime", &theirs::moment(kernel.stx_atime), &ours.atime);
+        self.same(
+            path,
+            "atime",
+            &theirs::moment(kernel.stx_atime),
+            &ours.atime,
+        );
         let known = StatxFlags::from_bits_retain(kernel.stx_mask).contains(StatxFlags::BTIME);
-        let btime = if known { theirs::moment(kernel.stx_btime) } else { Timestamp::default() };
+        let btime = if known {
+            theirs::moment(kernel.stx_btime)
+        } else {
+            Timestamp::default()
+        };
         self.same(path, "btime", &btime, &ours.btime);
     }
 
@@ -71,8 +70,16 @@ impl Walk<'_> {
             Err(err) => return self.failed(path, "inode by number", &err),
         };
         // The number of the file system is the VFS's.
-        let by_path = Attr { dev: info.attr.dev, ..*attr };
-        self.same(path, "attributes by path and by number", &by_path, &info.attr);
+        let by_path = Attr {
+            dev: info.attr.dev,
+            ..*attr
+        };
+        self.same(
+            path,
+            "attributes by path and by number",
+            &by_path,
+            &info.attr,
+        );
 
         // Others cannot be opened without consequences.
         let opens = matches!(attr.kind, FileType::Regular | FileType::Directory);
@@ -80,13 +87,15 @@ impl Walk<'_> {
             return;
         }
         let host = theirs::below(self.top, path);
-        let file = match theirs::open(&host, OFlags::empty()) {
-            Ok(file) => file,
-            Err(err) => return self.differences.note(path, "open", &err, &"not asked"),
+        // Why not is compared with what ours says to reading it.
+        let Ok(file) = theirs::open(&host, OFlags::empty()) else {
+            return;
         };
         match theirs::generation(&file) {
             Ok(generation) => self.same(path, "generation", &generation, &info.generation),
-            Err(err) => self.differences.note(path, "generation", &err, &info.generation),
+            Err(err) => self
+                .differences
+                .note(path, "generation", &err, &info.generation),
         }
         match theirs::flags(&file) {
             Ok(flags) => {

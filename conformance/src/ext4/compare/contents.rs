@@ -1,7 +1,7 @@
 //! Contents: of small files all, of sparse ones what is around data, borders and end.
 
 use std::fs::File as HostFile;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 
 use rcuwalk::{Attr, File, LookupFlags};
@@ -16,28 +16,35 @@ const STRIDE: usize = 30_011;
 
 impl Walk<'_> {
     pub(super) fn target(&mut self, path: &[u8], attr: &Attr) {
-        let kernel = match std::fs::read_link(theirs::below(self.top, path)) {
-            Ok(kernel) => kernel.as_os_str().as_bytes().to_vec(),
-            Err(err) => return self.differences.note(path, "target", &err, &"not asked"),
-        };
-        match self.vfs.read_link(&self.ctx, absolute(path)) {
-            Ok(ours) => self.same(path, "target", &kernel, &ours.into_vec()),
-            Err(err) => self.failed(path, "target", &err),
+        let host = theirs::below(self.top, path);
+        let kernel = || std::fs::read_link(&host).map(|to| to.into_os_string().into_vec());
+        let ours = self.vfs.read_link(&self.ctx, absolute(path));
+        if let Some((kernel, ours)) = self.both(path, "target", kernel(), ours) {
+            self.same(path, "target", &kernel, &ours.into_vec());
         }
-        match self.ext4.read_link(number(attr)) {
-            Ok(ours) => self.same(path, "target by number", &kernel, &ours),
-            Err(err) => self.failed(path, "target by number", &err),
+        let by_number = self.ext4.read_link(number(attr));
+        if let Some((kernel, ours)) = self.both(path, "target by number", kernel(), by_number) {
+            self.same(path, "target by number", &kernel, &ours);
         }
     }
 
     pub(super) fn contents(&mut self, path: &[u8], attr: &Attr) {
-        let host = match theirs::open(&theirs::below(self.top, path), OFlags::empty()) {
-            Ok(host) => host,
-            Err(err) => return self.differences.note(path, "open", &err, &"not asked"),
-        };
-        let ours = match self.vfs.open(&self.ctx, absolute(path), LookupFlags::empty()) {
-            Ok(ours) => ours,
-            Err(err) => return self.failed(path, "open", &err),
+        let host = theirs::open(&theirs::below(self.top, path), OFlags::empty());
+        let ours = self
+            .vfs
+            .open(&self.ctx, absolute(path), LookupFlags::empty());
+        let ours = ours
+            .map_err(|err| err.to_string())
+            .and_then(|ours| match &host {
+                // The kernel looks at more when a file is opened.
+                Err(_) => ours
+                    .read_at(&mut [0; 1], 0)
+                    .map(|_| ours)
+                    .map_err(|err| err.to_string()),
+                Ok(_) => Ok(ours),
+            });
+        let Some((host, ours)) = self.both(path, "open", host, ours) else {
+            return;
         };
         self.seen.huge += usize::from(attr.size > 1 << 32);
         let two = Two {
@@ -46,11 +53,14 @@ impl Walk<'_> {
             ino: number(attr),
         };
         for (offset, length) in self.ranges(&two.host, attr.size) {
-            if let Err(what) = two.compare(self, offset, length) {
-                let what = format!("contents at {offset}, {length} bytes, {what}");
-                return self.differences.note(path, &what, &"an answer", &"another");
+            let at = format!("contents at {offset}, {length} bytes");
+            match two.compare(self, offset, length) {
+                Ok(()) => self.seen.bytes += length as u64,
+                Err(Unequal::Failed(err)) => return self.failed(path, &at, &err),
+                Err(Unequal::Other(kernel, ours)) => {
+                    return self.differences.note(path, &at, &kernel, &ours);
+                }
             }
-            self.seen.bytes += length as u64;
         }
     }
 
@@ -107,7 +117,7 @@ struct Two {
 }
 
 impl Two {
-    fn compare(&self, walk: &Walk<'_>, offset: u64, length: usize) -> Result<(), String> {
+    fn compare(&self, walk: &Walk<'_>, offset: u64, length: usize) -> Result<(), Unequal> {
         let kernel = all(length, offset, |buf, at| {
             self.host.read_at(buf, at).map_err(|err| err.to_string())
         });
@@ -116,7 +126,9 @@ impl Two {
         });
         equal("through the VFS", &kernel, &ours)?;
         let by_number = all(length, offset, |buf, at| {
-            walk.ext4.read(self.ino, buf, at).map_err(|err| err.to_string())
+            walk.ext4
+                .read(self.ino, buf, at)
+                .map_err(|err| err.to_string())
         });
         equal("by number", &kernel, &by_number)
     }
@@ -143,7 +155,15 @@ fn all(
     Ok(bytes)
 }
 
-fn equal(how: &str, kernel: &Bytes, ours: &Bytes) -> Result<(), String> {
+/// How two reads differ.
+enum Unequal {
+    /// Ours failed, and the kernel's did not.
+    Failed(String),
+    /// What the kernel says, and what ours says.
+    Other(String, String),
+}
+
+fn equal(how: &str, kernel: &Bytes, ours: &Bytes) -> Result<(), Unequal> {
     match (kernel, ours) {
         (Ok(kernel), Ok(ours)) if kernel == ours => Ok(()),
         // What is wrong with an offset need not be said in the same words.
@@ -151,15 +171,16 @@ fn equal(how: &str, kernel: &Bytes, ours: &Bytes) -> Result<(), String> {
         (Ok(kernel), Ok(ours)) => {
             let pairs = kernel.iter().zip(ours);
             let at = pairs.take_while(|(kernel, ours)| kernel == ours).count();
-            Err(format!(
-                "{how}: differ after {at}: kernel {:?} of {}, ours {:?} of {}",
-                kernel.get(at..at + 8),
-                kernel.len(),
-                ours.get(at..at + 8),
-                ours.len()
-            ))
+            let said = |bytes: &[u8]| {
+                let some = bytes.iter().skip(at).take(8).collect::<Vec<_>>();
+                format!("{how}: {some:?} after {at} of {}", bytes.len())
+            };
+            Err(Unequal::Other(said(kernel), said(ours)))
         }
-        (Ok(kernel), Err(err)) => Err(format!("{how}: kernel {} bytes, ours {err}", kernel.len())),
-        (Err(err), Ok(ours)) => Err(format!("{how}: kernel {err}, ours {} bytes", ours.len())),
+        (Ok(_), Err(err)) => Err(Unequal::Failed(format!("{how}: {err}"))),
+        (Err(err), Ok(ours)) => {
+            let ours = format!("{how}: {} bytes", ours.len());
+            Err(Unequal::Other(err.clone(), ours))
+        }
     }
 }

@@ -14,7 +14,11 @@ use rustix::ioctl::{Getter, Opcode, opcode};
 /// The host's path of `path`, which is counted from `top`.
 pub fn below(top: &Path, path: &[u8]) -> PathBuf {
     // Joining nothing would add a slash, and the root is no file.
-    if path.is_empty() { top.into() } else { top.join(OsStr::from_bytes(path)) }
+    if path.is_empty() {
+        top.into()
+    } else {
+        top.join(OsStr::from_bytes(path))
+    }
 }
 
 /// What is there, without following it.
@@ -45,7 +49,7 @@ pub(super) fn type_bits(kind: Option<FileType>) -> u32 {
     kind.map_or(0, FileType::mode_bits)
 }
 
-/// The entries but `.` and `..`.
+/// The entries but `.` and `..`, sorted.
 pub(super) fn listing(path: &Path) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for entry in Dir::new(open(path, OFlags::DIRECTORY)?)? {
@@ -56,6 +60,7 @@ pub(super) fn listing(path: &Path) -> io::Result<Vec<Entry>> {
             entries.push((name.to_vec(), entry.ino(), type_bits(kind)));
         }
     }
+    entries.sort();
     Ok(entries)
 }
 

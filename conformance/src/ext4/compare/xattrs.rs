@@ -7,14 +7,13 @@ use super::{Walk, number, theirs};
 impl Walk<'_> {
     pub(super) fn xattrs(&mut self, path: &[u8], attr: &Attr) {
         let kernel = match theirs::xattrs(&theirs::below(self.top, path)) {
-            Ok(xattrs) => xattrs,
             // None of them on this file system.
-            Err(rustix::io::Errno::OPNOTSUPP) => Vec::new(),
-            Err(err) => return self.differences.note(path, "xattrs", &err, &"not asked"),
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(Vec::new()),
+            kernel => kernel,
         };
-        let ours = match self.ext4.xattrs(number(attr)) {
-            Ok(ours) => ours,
-            Err(err) => return self.failed(path, "xattrs", &err),
+        let ours = self.ext4.xattrs(number(attr));
+        let Some((kernel, ours)) = self.both(path, "xattrs", kernel, ours) else {
+            return;
         };
         let mut ours: Vec<(Vec<u8>, Vec<u8>)> = ours
             .into_iter()
@@ -22,11 +21,19 @@ impl Walk<'_> {
             .collect();
         ours.sort();
         let names = |xattrs: &[(Vec<u8>, Vec<u8>)]| -> Vec<String> {
-            xattrs.iter().map(|(name, _)| name.escape_ascii().to_string()).collect()
+            xattrs
+                .iter()
+                .map(|(name, _)| name.escape_ascii().to_string())
+                .collect()
         };
         self.same(path, "names of xattrs", &names(&kernel), &names(&ours));
         for ((name, kernel), (_, ours)) in kernel.iter().zip(&ours) {
-            self.same(path, &format!("xattr {}", name.escape_ascii()), kernel, ours);
+            self.same(
+                path,
+                &format!("xattr {}", name.escape_ascii()),
+                kernel,
+                ours,
+            );
         }
         self.seen.xattrs += kernel.len();
         let longest = kernel.iter().map(|(_, value)| value.len()).max();

@@ -18,7 +18,15 @@ pub(super) fn names(place: &Place<'_>) -> io::Result<()> {
     for byte in (1..=255).filter(|&byte| byte != b'/' && byte != b'.') {
         File::create(place.path(OsStr::from_bytes(&[b'b', byte, byte])))?;
     }
-    for name in ["...", "..x", " ", "\u{e9}t\u{e9}", "e\u{301}te\u{301}", "UPPER", "upper"] {
+    for name in [
+        "...",
+        "..x",
+        " ",
+        "\u{e9}t\u{e9}",
+        "e\u{301}te\u{301}",
+        "UPPER",
+        "upper",
+    ] {
         File::create(place.path(name))?;
     }
     Ok(())

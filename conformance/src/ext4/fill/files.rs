@@ -17,7 +17,14 @@ pub(super) fn sizes(place: &Place<'_>) -> io::Result<()> {
         0, 1, 59, 60, 61, 95, 96, 97, 130, 131, 132, 133, 160, 161, 300, 700, 900, 1000, 1023,
         4095, 4096, 4097, 65_536, 65_537, 300_001,
     ];
-    let near_block = [block - 1, block, block + 1, 12 * block, 12 * block + 1, 13 * block - 1];
+    let near_block = [
+        block - 1,
+        block,
+        block + 1,
+        12 * block,
+        12 * block + 1,
+        13 * block - 1,
+    ];
     for size in sizes.into_iter().chain(near_block) {
         fs::write(place.path(format!("{size}")), noise(&mut rng, size))?;
     }
@@ -53,7 +60,10 @@ pub(super) fn sparse(place: &Place<'_>) -> io::Result<()> {
     ];
     let far = File::create(place.path("far"))?;
     let far_places = borders.map(|blocks| blocks * block);
-    for offset in far_places.into_iter().chain([4 << 30, (4 << 30) + 123, 9 << 30]) {
+    for offset in far_places
+        .into_iter()
+        .chain([4 << 30, (4 << 30) + 123, 9 << 30])
+    {
         let at = offset.saturating_sub(7);
         write_if_it_may_be(&far, &noise(&mut rng, 20), at)?;
     }
@@ -97,7 +107,12 @@ pub(super) fn extents(place: &Place<'_>) -> io::Result<()> {
     let shifted = File::create(place.path("shifted"))?;
     shifted.write_all_at(&noise(&mut rng, 64 * block as usize), 0)?;
     allocate(&shifted, FallocateFlags::ZERO_RANGE, 16 * block, 16 * block)?;
-    allocate(&shifted, FallocateFlags::COLLAPSE_RANGE, 8 * block, 4 * block)
+    allocate(
+        &shifted,
+        FallocateFlags::COLLAPSE_RANGE,
+        8 * block,
+        4 * block,
+    )
 }
 
 /// fallocate(2) where the file system has it: ext4 with extents.

@@ -18,7 +18,9 @@ pub(super) fn links(place: &Place<'_>) -> io::Result<()> {
         1023, 1024, 2047, 4094, 4095,
     ];
     for length in lengths {
-        let target: Vec<u8> = (0..length).map(|at| b"target/of/a/link/"[at % 17]).collect();
+        let target: Vec<u8> = (0..length)
+            .map(|at| b"target/of/a/link/"[at % 17])
+            .collect();
         let link = place.path(format!("to-{length}"));
         let made = rustix::fs::symlink(OsStr::from_bytes(&target), &link);
         // Longer than a block.
@@ -53,8 +55,16 @@ pub(super) fn nodes(place: &Place<'_>) -> io::Result<()> {
     ];
     for (major, minor) in numbers {
         let dev = libc::makedev(major, minor);
-        make(&format!("char-{major}-{minor}"), FileType::CharacterDevice, dev)?;
-        make(&format!("block-{major}-{minor}"), FileType::BlockDevice, dev)?;
+        make(
+            &format!("char-{major}-{minor}"),
+            FileType::CharacterDevice,
+            dev,
+        )?;
+        make(
+            &format!("block-{major}-{minor}"),
+            FileType::BlockDevice,
+            dev,
+        )?;
     }
     Ok(())
 }
@@ -67,13 +77,25 @@ pub(super) fn attributes(place: &Place<'_>) -> io::Result<()> {
 }
 
 fn owners_and_modes(place: &Place<'_>) -> io::Result<()> {
-    for id in [1, 1000, 65_534, 65_535, 65_536, 100_000, 4_000_000_000, u32::MAX - 1] {
+    for id in [
+        1,
+        1000,
+        65_534,
+        65_535,
+        65_536,
+        100_000,
+        4_000_000_000,
+        u32::MAX - 1,
+    ] {
         let path = place.path(format!("owner-{id}"));
         File::create(&path)?;
         lchown(&path, Some(id), Some(id ^ 1))?;
     }
     for mode in [0, 0o1, 0o644, 0o1777, 0o2755, 0o4755, 0o6711, 0o7777] {
-        let (file, dir) = (place.path(format!("mode-{mode:o}")), format!("dir-{mode:o}"));
+        let (file, dir) = (
+            place.path(format!("mode-{mode:o}")),
+            format!("dir-{mode:o}"),
+        );
         File::create(&file)?;
         fs::set_permissions(&file, Permissions::from_mode(mode))?;
         fs::create_dir(place.path(&dir))?;

@@ -28,7 +28,11 @@ pub(super) fn xattrs(place: &Place<'_>) -> io::Result<()> {
 
     let sizes = [1, 3, 4, 40, 60, 80, 100, 200, 500, 900, 1500, 3000, 3900];
     for size in sizes {
-        set(&file(&format!("value-{size}"))?, "user.v", &noise(&mut rng, size))?;
+        set(
+            &file(&format!("value-{size}"))?,
+            "user.v",
+            &noise(&mut rng, size),
+        )?;
     }
     if place.contents.big_xattrs {
         big(place, &mut rng)?;
@@ -41,7 +45,11 @@ pub(super) fn xattrs(place: &Place<'_>) -> io::Result<()> {
         set(&path, "user.one", &[b'o'; 200])?;
         set(&path, "user.two", &[b't'; 300])?;
     }
-    set(&file("long-name")?, &format!("user.{}", "n".repeat(250)), b"v")?;
+    set(
+        &file("long-name")?,
+        &format!("user.{}", "n".repeat(250)),
+        b"v",
+    )?;
 
     let dir = place.path("dir");
     fs::create_dir(&dir)?;
@@ -84,7 +92,11 @@ fn many(path: &Path, rng: &mut Rng) -> io::Result<()> {
     for index in 0..25 {
         let value = noise(rng, index * 3);
         set(path, &format!("user.{index}"), &value)?;
-        set(path, &format!("trusted.{}", "m".repeat(index + 1)), &value[..index])?;
+        set(
+            path,
+            &format!("trusted.{}", "m".repeat(index + 1)),
+            &value[..index],
+        )?;
     }
     Ok(())
 }
@@ -105,7 +117,11 @@ fn removed(path: &Path, rng: &mut Rng) -> io::Result<()> {
 /// File capabilities, revision 2: CAP_NET_RAW permitted and effective.
 fn capability(path: &Path) -> io::Result<()> {
     let words: [u32; 5] = [0x0200_0001, 1 << 13, 0, 0, 0];
-    set(path, "security.capability", &words.map(u32::to_le_bytes).concat())
+    set(
+        path,
+        "security.capability",
+        &words.map(u32::to_le_bytes).concat(),
+    )
 }
 
 fn acls(place: &Place<'_>) -> io::Result<()> {
@@ -115,7 +131,11 @@ fn acls(place: &Place<'_>) -> io::Result<()> {
     const GROUP: u16 = 8;
     const MASK: u16 = 16;
     const OTHER: u16 = 32;
-    let plain = acl(&[(USER_OBJ, 6, NOBODY), (GROUP_OBJ, 4, NOBODY), (OTHER, 0, NOBODY)]);
+    let plain = acl(&[
+        (USER_OBJ, 6, NOBODY),
+        (GROUP_OBJ, 4, NOBODY),
+        (OTHER, 0, NOBODY),
+    ]);
     let named = acl(&[
         (USER_OBJ, 7, NOBODY),
         (USER, 5, 1000),
