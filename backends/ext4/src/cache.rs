@@ -24,7 +24,10 @@ const WINDOW: usize = 32 << 10;
 pub(crate) struct Cache {
     windows: InodeCache<WindowKey, Window>,
     block_size: usize,
-    blocks_per_window: u64,
+    /// Blocks of the file system: there may be nothing behind them.
+    blocks_count: u64,
+    /// Blocks in a window, as a power of two.
+    log_blocks: u32,
 }
 
 /// The number of a window, counted from the start of the image.
@@ -43,7 +46,7 @@ pub(crate) struct Window {
     /// A bit for each block that could not be read.
     missing: u64,
     /// A bit for each block whose checksum somebody has looked at, by [`Verified`].
-    verified: [AtomicU64; 2],
+    verified: [AtomicU64; 3],
 }
 
 /// A window that stays cached while this is held.
@@ -55,8 +58,10 @@ pub(crate) type WindowRef = InodeRefOf<WindowKey, Window>;
 pub(crate) enum Verified {
     /// For whoever calls [`Block::is_verified`].
     Directory = 0,
-    /// A node of an extent tree, or a block of attributes.
-    Tree = 1,
+    /// A node of an extent tree.
+    Extents = 1,
+    /// A block of extended attributes.
+    Attributes = 2,
 }
 
 /// One block of metadata. It stays cached while this is held.
@@ -70,8 +75,8 @@ pub(crate) struct Block {
 }
 
 impl Cache {
-    /// An empty one for blocks of this size that takes `bytes` for what nobody uses.
-    pub(crate) fn new(block_size: usize, bytes: usize) -> Cache {
+    /// An empty one for so many blocks of this size, a power of two, that takes `bytes` for what nobody uses.
+    pub(crate) fn new(block_size: usize, blocks_count: u64, bytes: usize) -> Cache {
         let window = block_size.max(WINDOW);
         // A cache that cannot hold what one operation needs would read everything twice.
         let bytes = bytes.max(16 * window);
@@ -82,7 +87,8 @@ impl Cache {
                 .weight(|window| window.get().map_or(0, |window| window.bytes.len()))
                 .build(),
             block_size,
-            blocks_per_window: (window / block_size) as u64,
+            blocks_count,
+            log_blocks: (window / block_size).ilog2(),
         }
     }
 
@@ -94,12 +100,12 @@ impl Cache {
         overlay: &Overlay,
         block: u64,
     ) -> Result<(WindowRef, u64)> {
-        let number = block / self.blocks_per_window;
-        let place = block % self.blocks_per_window;
+        let number = block >> self.log_blocks;
+        let place = block & (self.blocks_per_window() - 1);
         let window = match self.windows.iget(WindowKey(number)) {
             Ok(IgetOf::Cached(window)) => window,
             Ok(IgetOf::New(new)) => {
-                let first = number * self.blocks_per_window;
+                let first = number << self.log_blocks;
                 let window = new.init(self.read_window(source, overlay, first));
                 if window.missing != 0 {
                     // Perhaps it can be read next time.
@@ -135,28 +141,22 @@ impl Cache {
     /// Blocks in a window.
     #[inline]
     pub(crate) fn blocks_per_window(&self) -> u64 {
-        self.blocks_per_window
-    }
-
-    /// Bytes cached now.
-    pub(crate) fn bytes(&self) -> usize {
-        self.windows.size().1
+        1 << self.log_blocks
     }
 
     #[cold]
     fn read_window(&self, source: &dyn Source, overlay: &Overlay, first: u64) -> Window {
-        let mut bytes =
-            vec![0; self.block_size * self.blocks_per_window as usize].into_boxed_slice();
-        let mut missing = 0;
-        let whole = first
+        let mut bytes = vec![0; self.block_size << self.log_blocks].into_boxed_slice();
+        let got = first
             .checked_mul(self.block_size as u64)
             .and_then(|offset| read_full(source, &mut bytes, offset).ok())
-            == Some(bytes.len());
-        for (place, bytes) in bytes.chunks_exact_mut(self.block_size).enumerate() {
-            let block = first + place as u64;
+            .unwrap_or(0);
+        let mut missing = 0;
+        let blocks = bytes.chunks_exact_mut(self.block_size);
+        for (place, (bytes, block)) in blocks.zip(first..self.blocks_count).enumerate() {
             if let Some(newer) = overlay.get(block) {
                 copy_block(bytes, newer);
-            } else if !whole && !read_block(source, bytes, block) {
+            } else if (place + 1) * self.block_size > got && !read_block(source, bytes, block) {
                 // The neighbours of a bad sector, or of the image's end, are as good as
                 // ever.
                 missing |= 1 << place;
@@ -218,7 +218,8 @@ impl Deref for Block {
     }
 }
 
-/// Reads until `buf` is full or the source ends, and returns how much that was.
+/// Reads until `buf` is full or the source ends, and returns how much that was. What was
+/// read before an error counts: whoever goes on from there meets the error.
 pub(crate) fn read_full(
     source: &dyn Source,
     buf: &mut [u8],
@@ -234,7 +235,8 @@ pub(crate) fn read_full(
             // A source that claims more than it was asked for is not believed.
             Ok(got) => done += got.min(rest.len()),
             Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(err) => return Err(err),
+            Err(err) if done == 0 => return Err(err),
+            Err(_) => break,
         }
     }
     Ok(done)
@@ -242,16 +244,22 @@ pub(crate) fn read_full(
 
 /// Reads all of `buf`, or says why not.
 pub(crate) fn read_exact(source: &dyn Source, buf: &mut [u8], offset: u64) -> Result<()> {
-    let wanted = buf.len() as u64;
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        done += read_some(source, rest, offset.saturating_add(done as u64))?;
+    }
+    Ok(())
+}
+
+/// Reads as much of `buf` as there is, at least a byte, or says why not.
+pub(crate) fn read_some(source: &dyn Source, buf: &mut [u8], offset: u64) -> Result<usize> {
     match read_full(source, buf, offset) {
-        Ok(got) if got as u64 == wanted => Ok(()),
-        Ok(got) => Err(Error::Truncated {
+        Ok(0) if !buf.is_empty() => Err(Error::Truncated {
             offset,
-            wanted,
-            end: offset
-                .saturating_add(got as u64)
-                .min(source.len().unwrap_or(u64::MAX)),
+            wanted: buf.len() as u64,
+            end: source.len().unwrap_or(offset).min(offset),
         }),
+        Ok(got) => Ok(got),
         Err(source) => Err(Error::Io { offset, source }),
     }
 }

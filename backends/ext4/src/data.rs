@@ -3,7 +3,7 @@
 //! Contents go straight from the image into the reader's buffer. What the journal has
 //! newer (with `data=journal`, contents too) is put over that.
 
-use crate::cache::{copy_block, read_exact};
+use crate::cache::{copy_block, read_some};
 use crate::error::Result;
 use crate::inode::{InodeFlags, RawInode};
 use crate::map::Mapping;
@@ -52,22 +52,24 @@ fn read_run(volume: &Volume, inode: &RawInode, buf: &mut [u8], offset: u64) -> R
     let length = usize::try_from(run).map_or(buf.len(), |run| run.min(buf.len()));
     let buf = &mut buf[..length];
     match physical {
-        Some(block) if !unwritten => read_blocks(volume, buf, block, within)?,
-        _ => buf.fill(0),
+        Some(block) if !unwritten => read_blocks(volume, buf, block, within),
+        _ => {
+            buf.fill(0);
+            Ok(length)
+        }
     }
-    Ok(length)
 }
 
 /// Reads from `within` the first of consecutive blocks, as they are with the journal.
-fn read_blocks(volume: &Volume, buf: &mut [u8], first: u64, within: u64) -> Result<()> {
+fn read_blocks(volume: &Volume, buf: &mut [u8], first: u64, within: u64) -> Result<usize> {
     let block_size = u64::from(volume.super_block().block_size());
     // The map has checked that it is in the file system, which is below 2^64 bytes.
     let place = first.saturating_mul(block_size).saturating_add(within);
-    read_exact(volume.source(), buf, place)?;
+    let read = read_some(volume.source(), buf, place)?;
     if !volume.overlay().is_empty() {
-        put_newer_over(volume, buf, first, within as usize);
+        put_newer_over(volume, &mut buf[..read], first, within as usize);
     }
-    Ok(())
+    Ok(read)
 }
 
 #[cold]

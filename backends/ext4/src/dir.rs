@@ -199,16 +199,15 @@ impl<'v> Directory<'v> {
         self.volume.super_block().features()
     }
 
-    /// No directory is larger than the file system, which bounds the work that a size
-    /// made up by somebody can cause.
+    /// No directory has more blocks than the image, which bounds the work that a size made
+    /// up by somebody, and a map that leads to the same few blocks, can cause.
     fn count_blocks(&self) -> Result<u32> {
-        let super_block = self.volume.super_block();
+        let block_size = u64::from(self.volume.super_block().block_size());
         let size = self.inode.size;
-        let blocks = size / u64::from(super_block.block_size());
-        match u32::try_from(blocks) {
+        match u32::try_from(size / block_size) {
             Ok(blocks)
-                if u64::from(blocks) <= super_block.blocks_count()
-                    && size % u64::from(super_block.block_size()) == 0 =>
+                if u64::from(blocks) <= self.volume.present_blocks()
+                    && size.is_multiple_of(block_size) =>
             {
                 Ok(blocks)
             }
@@ -286,11 +285,6 @@ impl Leaf {
             kind: entry.kind,
         });
         Ok(self.found.is_some())
-    }
-
-    /// Where it is, for messages.
-    pub(crate) fn place(&self) -> Place {
-        self.place
     }
 
     fn bytes(&self) -> &[u8] {

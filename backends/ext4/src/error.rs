@@ -162,3 +162,51 @@ impl From<Error> for rcuwalk::Error {
 
 /// What [`Error::WrongType`] wanted where it wanted a directory.
 pub(crate) const DIRECTORY: &str = "a directory";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errno(err: Error) -> i32 {
+        rcuwalk::Error::from(err).errno()
+    }
+
+    /// EDGE-1: damage has the numbers that the kernel's ext4 gives it.
+    #[test]
+    fn damage_has_the_kernels_numbers() {
+        let place = Place::Inode(12);
+        let bad = Error::Corrupt {
+            place,
+            field: "i_mode",
+            why: String::new(),
+        };
+        assert_eq!(errno(bad), libc::EUCLEAN);
+        let what = "inode";
+        assert_eq!(errno(Error::Checksum { place, what }), libc::EBADMSG);
+        assert_eq!(errno(Error::NotFound), libc::ENOENT);
+        assert_eq!(errno(Error::WrongType { wanted: DIRECTORY }), libc::ENOTDIR);
+        let cut = Error::Truncated {
+            offset: 4096,
+            wanted: 100,
+            end: 4000,
+        };
+        assert_eq!(
+            cut.to_string(),
+            "truncated: 100 bytes wanted at 4096, and the image ends at 4000"
+        );
+        assert_eq!(errno(cut), libc::EIO);
+    }
+
+    /// An error of the host's keeps its number, and does not turn into one about a name.
+    #[test]
+    fn the_hosts_numbers_stay_what_they_are() {
+        for number in [libc::ENOENT, libc::EIO, libc::ENXIO] {
+            let err = rcuwalk::Error::from(Error::Io {
+                offset: 0,
+                source: io::Error::from_raw_os_error(number),
+            });
+            assert!(matches!(err, rcuwalk::Error::Io(_)), "{err:?}");
+            assert_eq!(err.errno(), number);
+        }
+    }
+}

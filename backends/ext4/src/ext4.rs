@@ -54,6 +54,8 @@ pub struct Info {
     pub features: Vec<String>,
     /// Blocks that read as the journal has them.
     pub journal_blocks: usize,
+    /// How many transactions of the journal they are from.
+    pub journal_transactions: u32,
 }
 
 /// An inode by its number.
@@ -100,6 +102,7 @@ impl Ext4 {
             super_block_group: super_block.group(),
             features: super_block.features().names(),
             journal_blocks: self.volume.overlay().len(),
+            journal_transactions: self.volume.overlay().transactions(),
         }
     }
 
@@ -203,5 +206,95 @@ impl fmt::Debug for Ext4 {
         f.debug_struct("Ext4")
             .field("super_block", self.volume.super_block())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use crate::testing::Image;
+
+    fn refusal(path: &Path) -> String {
+        Ext4::open(path).unwrap_err().to_string()
+    }
+
+    /// What is no image is refused at once, and named.
+    #[test]
+    fn what_is_no_image_is_named() {
+        let temp = tempfile::tempdir().unwrap();
+        let none = |found: &str| format!("no ext2, ext3 or ext4 file system: {found}");
+        assert_eq!(refusal(temp.path()), none("a directory"));
+        assert_eq!(refusal("/dev/null".as_ref()), none("a character device"));
+        let socket = temp.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        assert_eq!(refusal(&socket), none("a socket"));
+        let missing = temp.path().join("missing");
+        let expected = format!(
+            "{}: No such file or directory (os error 2)",
+            missing.display()
+        );
+        assert_eq!(refusal(&missing), expected);
+    }
+
+    /// What it says of itself is what mke2fs was told.
+    #[test]
+    fn it_says_of_itself_what_mke2fs_was_told() {
+        let options = [
+            "-L",
+            "some name",
+            "-b",
+            "2048",
+            "-N",
+            "1024",
+            "-O",
+            "^has_journal,large_dir",
+        ];
+        let uuid = ["-U", "00112233-4455-6677-8899-aabbccddeeff"];
+        let Some(image) = Image::make("8M", &[&options[..], &uuid].concat(), |_| ()) else {
+            return;
+        };
+        let info = Ext4::open(image.path()).unwrap().info();
+        assert_eq!(info.label, b"some name");
+        assert_eq!(info.uuid[..3], [0x00, 0x11, 0x22]);
+        assert_eq!((info.block_size, info.blocks_count), (2048, 4096));
+        assert_eq!(info.inodes_count, 1024);
+        // Ten that are reserved, and lost+found.
+        assert_eq!(info.free_inodes, 1024 - 11);
+        assert_eq!(info.super_block_group, 0);
+        assert!(info.features.contains(&"large_dir".to_owned()), "{info:?}");
+        assert!(
+            !info.features.contains(&"has_journal".to_owned()),
+            "{info:?}"
+        );
+    }
+
+    /// Inodes are read as what they are, and as nothing else.
+    #[test]
+    fn operations_want_the_type_that_they_are_for() {
+        let Some(image) = Image::make("4M", &[], |tree| {
+            std::fs::write(tree.join("f"), b"contents").unwrap();
+        }) else {
+            return;
+        };
+        let ext4 = Ext4::open(image.path()).unwrap();
+        let (file, mut buf) = (image.ino("/f"), [0; 8]);
+        assert_eq!(ext4.read(file, &mut buf, 0).unwrap(), 8);
+        assert_eq!(&buf, b"contents");
+        assert_eq!(ext4.read(file, &mut buf, 8).unwrap(), 0);
+        assert_eq!(ext4.inode(file).unwrap().attr.kind, FileType::Regular);
+        let not = |err: Error| err.to_string();
+        assert_eq!(
+            not(ext4.read_link(file).unwrap_err()),
+            "not a symbolic link"
+        );
+        assert_eq!(
+            not(ext4.read(2, &mut buf, 0).unwrap_err()),
+            "not a regular file"
+        );
+        for ino in [0, 1_000_000, file + 1] {
+            assert!(matches!(ext4.inode(ino), Err(Error::NotFound)), "{ino}");
+        }
     }
 }

@@ -130,16 +130,11 @@ impl Features {
 
     /// The names of all, in the order dumpe2fs lists them.
     pub(crate) fn names(self) -> Vec<String> {
-        let kinds: [(u32, fn(u32) -> String); 3] = [
-            (self.compat.bits(), compat_name),
-            (self.incompat.bits(), incompat_name),
-            (self.ro_compat.bits(), ro_compat_name),
-        ];
         let bits = |set: u32| (0..32).filter(move |bit| set & 1 << bit != 0);
-        kinds
-            .into_iter()
-            .flat_map(|(set, name)| bits(set).map(name))
-            .collect()
+        let compat = bits(self.compat.bits()).map(compat_name);
+        let incompat = bits(self.incompat.bits()).map(incompat_name);
+        let ro_compat = bits(self.ro_compat.bits()).map(ro_compat_name);
+        compat.chain(incompat).chain(ro_compat).collect()
     }
 }
 

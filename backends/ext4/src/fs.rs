@@ -220,3 +220,6 @@ fn leads_nowhere(dir: &RawInode, ino: u32, what: &str) -> Error {
         why: format!("an entry for inode {ino}, which is {what}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,9 @@ use crate::volume::Volume;
 /// In place of a table that is not known.
 const BAD: u64 = u64::MAX;
 const CHECKSUM: usize = 0x1e;
+/// No more tables than this are kept: enough for 512 TiB of the usual groups, and an image
+/// that claims to have more small ones does not get us to fill the memory.
+const MOST: u64 = 1 << 22;
 
 /// The inode tables' first blocks, by group.
 #[derive(Default)]
@@ -22,6 +25,7 @@ pub(crate) struct Groups {
 
 /// What a descriptor says.
 #[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "a scan of the tables asks what it can skip")]
 pub(crate) struct Group {
     /// The first block of its part of the inode table.
     pub(crate) inode_table: u64,
@@ -30,10 +34,10 @@ pub(crate) struct Group {
     /// Inodes at the end of its table that have never been used, where that is counted.
     pub(crate) unused_inodes: u32,
     pub(crate) free_inodes: u32,
-    pub(crate) used_directories: u32,
     flags: u16,
 }
 
+#[allow(dead_code, reason = "as above")]
 impl Group {
     /// True if none of its inodes has ever been used: bitmap and table may be anything.
     pub(crate) fn is_inode_uninit(&self) -> bool {
@@ -49,7 +53,7 @@ impl Groups {
         // that cannot be there are not worth memory.
         let end = volume.source().len().unwrap_or(0);
         let fit = end / super_block.descriptor_size() as u64;
-        let count = u64::from(super_block.groups_count()).min(fit) as u32;
+        let count = u64::from(super_block.groups_count()).min(fit).min(MOST) as u32;
         let tables = (0..count).map(|number| match Groups::descriptor(volume, number) {
             Ok(group) => group.inode_table,
             Err(_) => BAD,
@@ -113,7 +117,6 @@ fn parse(bytes: &[u8]) -> Group {
         inode_bitmap: lo_hi(u32_at(bytes, 0x04), u32_at(bytes, 0x24)),
         inode_table: lo_hi(u32_at(bytes, 0x08), u32_at(bytes, 0x28)),
         free_inodes: both(0x0e, 0x2e),
-        used_directories: both(0x10, 0x30),
         flags: u16_at(bytes, 0x12),
         unused_inodes: both(0x1c, 0x32),
     }

@@ -263,7 +263,7 @@ impl Extra {
             });
         }
         let said = u16_at(rest, 0);
-        if said % 4 != 0 || usize::from(said) > rest.len() {
+        if !said.is_multiple_of(4) || usize::from(said) > rest.len() {
             return Err(corrupt(ino, "i_extra_isize", format!("{said} bytes")));
         }
         // Nobody has used the room yet: then the fields are as good as there, and there

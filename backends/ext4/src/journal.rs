@@ -90,8 +90,8 @@ impl<'v> JournalFile<'v> {
         if self.inode.links == 0 {
             return corrupt("i_links_count", "no links");
         }
-        if u64::from(self.blocks) > self.volume.super_block().blocks_count() {
-            return corrupt("i_size", "larger than the file system");
+        if u64::from(self.blocks) > self.volume.present_blocks() {
+            return corrupt("i_size", "more blocks than the image has");
         }
         let mut logical = 0;
         while logical < self.blocks {

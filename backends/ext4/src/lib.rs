@@ -1,6 +1,34 @@
 //! ext2, ext3 and ext4 as a file system for [`rcuwalk`]: read-only, in safe Rust,
 //! from an image file or a block device.
-#![forbid(unsafe_code)]
+//!
+//! ```no_run
+//! let ext4 = rcuwalk_ext4::Ext4::open("disk.img")?;
+//! let root = ext4.inode(2)?;
+//! println!("{} names lead to the root of {:?}", root.attr.nlink, ext4.info().label);
+//! # Ok::<(), rcuwalk_ext4::Error>(())
+//! ```
+//!
+//! | read             | to learn                                                     |
+//! |------------------|--------------------------------------------------------------|
+//! | `ext4.rs`        | what users see, and how an image is opened                   |
+//! | `volume.rs`      | the open image that everything else reads through            |
+//! | `super_block.rs` | where everything is; backups, and what is none of ours       |
+//! | `cache.rs`       | metadata, read in windows and kept within a budget           |
+//! | `groups.rs`      | where the inode tables are                                   |
+//! | `inode.rs`       | an inode, parsed and verified                                |
+//! | `map.rs`         | from a block of a file to a block of the image               |
+//! | `data.rs`        | contents; `link.rs` targets; `xattr.rs` attributes           |
+//! | `dir.rs`         | names in directories: listed, and looked up by hash          |
+//! | `journal.rs`     | what an unclean image has only in its journal                |
+//! | `checksum.rs`    | the checksums, and how much is verified                      |
+//! | `fs.rs`          | the [`FileSystem`](rcuwalk::FileSystem) for the VFS          |
+//!
+//! The rule that holds it together: **nothing that an image says is believed.** Every
+//! offset is looked up with a check, every count has a limit, every way down has an end,
+//! and what is wrong is an [`Error`] that names the place and the field. Nothing is ever
+//! written.
+#![cfg_attr(not(feature = "mmap"), forbid(unsafe_code))]
+#![cfg_attr(feature = "mmap", deny(unsafe_code))]
 
 mod acl;
 mod bytes;
@@ -28,5 +56,7 @@ mod xattr;
 pub use checksum::Checksums;
 pub use error::{Error, Place, Result};
 pub use ext4::{Ext4, Info, InodeInfo, OpenOptions};
+#[cfg(feature = "mmap")]
+pub use source::mmap;
 pub use source::{FileSource, Source};
 pub use xattr::Xattr;

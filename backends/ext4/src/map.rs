@@ -1,11 +1,13 @@
 //! From a block of a file to a block of the image.
 
-use crate::error::Result;
+use crate::error::{Error, Place, Result};
 use crate::inode::{InodeFlags, RawInode};
 use crate::volume::Volume;
 
 mod extents;
 mod indirect;
+#[cfg(test)]
+mod tests;
 
 /// Where a run of a file's blocks is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,9 @@ impl Mapping {
 /// Where block `logical` of the inode is.
 #[inline]
 pub(crate) fn map(volume: &Volume, inode: &RawInode, logical: u64) -> Result<Mapping> {
+    if inode.flags.contains(InodeFlags::INLINE_DATA) {
+        return Err(contents_instead(inode));
+    }
     // No map has room for more, whatever the size says.
     let Ok(logical) = u32::try_from(logical) else {
         return Ok(Mapping::hole(u64::MAX));
@@ -39,5 +44,14 @@ pub(crate) fn map(volume: &Volume, inode: &RawInode, logical: u64) -> Result<Map
         extents::map(volume, inode, logical)
     } else {
         indirect::map(volume, inode, logical)
+    }
+}
+
+#[cold]
+fn contents_instead(inode: &RawInode) -> Error {
+    Error::Corrupt {
+        place: Place::Inode(inode.ino),
+        field: "i_flags",
+        why: "inline data where blocks are wanted".into(),
     }
 }

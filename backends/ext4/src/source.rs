@@ -5,6 +5,9 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+#[cfg(feature = "mmap")]
+pub mod mmap;
+
 /// Positional reads from an image, by many threads at once.
 pub trait Source: Send + Sync + 'static {
     /// Reads at `offset` into `buf`, as pread(2) does: fewer bytes than wanted only
@@ -45,16 +48,21 @@ impl Source for FileSource {
 /// An image in memory.
 impl Source for Vec<u8> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let rest = usize::try_from(offset)
-            .ok()
-            .and_then(|offset| self.get(offset..))
-            .unwrap_or_default();
-        let length = rest.len().min(buf.len());
-        buf[..length].copy_from_slice(&rest[..length]);
-        Ok(length)
+        Ok(copy_at(self, buf, offset))
     }
 
     fn len(&self) -> io::Result<u64> {
         Ok(Vec::len(self) as u64)
     }
+}
+
+/// Copies what `bytes` has at `offset`, and returns how much that was.
+fn copy_at(bytes: &[u8], buf: &mut [u8], offset: u64) -> usize {
+    let rest = usize::try_from(offset)
+        .ok()
+        .and_then(|offset| bytes.get(offset..))
+        .unwrap_or_default();
+    let length = rest.len().min(buf.len());
+    buf[..length].copy_from_slice(&rest[..length]);
+    length
 }

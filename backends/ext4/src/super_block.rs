@@ -14,6 +14,8 @@ use crate::source::Source;
 
 mod backup;
 mod foreign;
+#[cfg(test)]
+mod tests;
 
 /// Its size, wherever it is.
 pub(crate) const SIZE: usize = 1024;
@@ -48,10 +50,8 @@ pub(crate) struct SuperBlock {
     uuid: [u8; 16],
     label: [u8; 16],
     hash_seed: [u32; 4],
-    default_hash: u8,
     flags: u32,
     journal_inode: u32,
-    encoding: (u16, u16),
 }
 
 impl SuperBlock {
@@ -82,7 +82,7 @@ impl SuperBlock {
         match backup::search(source, checksums) {
             Some(found) => Ok(found),
             None => Err(match err {
-                Error::NotExt4 { .. } => Error::NotExt4 {
+                Error::NotExt4 { .. } | Error::Truncated { .. } => Error::NotExt4 {
                     found: foreign::describe(source).into(),
                 },
                 err => err,
@@ -218,10 +218,8 @@ impl SuperBlock {
             uuid,
             label: array(bytes, 0x78),
             hash_seed: [long(0xec), long(0xf0), long(0xf4), long(0xf8)],
-            default_hash: bytes[0xfc],
             flags: long(0x160),
             journal_inode: long(0xe0),
-            encoding: (short(0x27c), short(0x27e)),
         })
     }
 
@@ -278,12 +276,6 @@ impl SuperBlock {
         self.free_blocks_count
     }
 
-    /// The block that the first group begins with.
-    #[inline]
-    pub(crate) fn first_data_block(&self) -> u32 {
-        self.first_data_block
-    }
-
     pub(crate) fn groups_count(&self) -> u32 {
         self.groups_count
     }
@@ -334,11 +326,6 @@ impl SuperBlock {
         self.hash_seed
     }
 
-    /// The hash of directories that do not say theirs.
-    pub(crate) fn default_hash(&self) -> u8 {
-        self.default_hash
-    }
-
     /// Whether the names' bytes count as unsigned in their hashes: it was left to the
     /// machine once, and the image remembers which way that went.
     pub(crate) fn hash_unsigned(&self) -> bool {
@@ -348,11 +335,6 @@ impl SuperBlock {
     /// The inode of the journal, or 0.
     pub(crate) fn journal_inode(&self) -> u32 {
         self.journal_inode
-    }
-
-    /// The encoding of names that are compared without regard to case, and its flags.
-    pub(crate) fn encoding(&self) -> (u16, u16) {
-        self.encoding
     }
 
     /// True if the journal may have what the image has not. A backup does not know: the

@@ -22,6 +22,7 @@ pub(crate) struct Volume {
     cache: Cache,
     checksums: Checksums,
     overlay: Overlay,
+    present_blocks: u64,
 }
 
 /// Remembers where the last inode was found: the next one is usually beside it. Whoever
@@ -48,8 +49,10 @@ impl Volume {
         cache_bytes: usize,
     ) -> Result<Volume> {
         let super_block = SuperBlock::find(&*source, checksums)?;
-        let cache = Cache::new(super_block.block_size() as usize, cache_bytes);
+        let cache = empty_cache(&super_block, cache_bytes);
+        let present_blocks = present_blocks(&*source, &super_block);
         let mut volume = Volume {
+            present_blocks,
             source,
             super_block,
             groups: Groups::default(),
@@ -69,11 +72,11 @@ impl Volume {
 
     /// The same image, as it reads with `overlay`.
     fn with_overlay(self, overlay: Overlay, cache_bytes: usize) -> Result<Volume> {
-        let block_size = self.super_block.block_size();
+        let super_block = self.super_block.newer(&overlay, self.checksums)?;
         let mut volume = Volume {
-            super_block: self.super_block.newer(&overlay, self.checksums)?,
             // Windows that are cached show what was there before.
-            cache: Cache::new(block_size as usize, cache_bytes),
+            cache: empty_cache(&super_block, cache_bytes),
+            super_block,
             groups: Groups::default(),
             overlay,
             ..self
@@ -87,6 +90,14 @@ impl Volume {
         &self.super_block
     }
 
+    /// How many blocks of the file system the image had when it was opened. What is kept
+    /// in blocks of its own and has more of them than this is not what it claims, so it is
+    /// a bound for work where sizes come from the image.
+    #[inline]
+    pub(crate) fn present_blocks(&self) -> u64 {
+        self.present_blocks
+    }
+
     pub(crate) fn source(&self) -> &dyn Source {
         &*self.source
     }
@@ -95,12 +106,9 @@ impl Volume {
         &self.overlay
     }
 
+    #[allow(dead_code, reason = "a scan of the tables begins with them")]
     pub(crate) fn groups(&self) -> &Groups {
         &self.groups
-    }
-
-    pub(crate) fn cache(&self) -> &Cache {
-        &self.cache
     }
 
     /// How much is verified. Ask [`Checksums::wanted`] with a block's number.
@@ -208,6 +216,17 @@ impl Volume {
     ) -> Result<Option<Vec<u8>>> {
         xattr::find(self, inode, index, name)
     }
+}
+
+fn empty_cache(super_block: &SuperBlock, bytes: usize) -> Cache {
+    let block_size = super_block.block_size() as usize;
+    Cache::new(block_size, super_block.blocks_count(), bytes)
+}
+fn present_blocks(source: &dyn Source, super_block: &SuperBlock) -> u64 {
+    let claimed = super_block.blocks_count();
+    source.len().map_or(claimed, |length| {
+        claimed.min(length / u64::from(super_block.block_size()))
+    })
 }
 
 #[cold]

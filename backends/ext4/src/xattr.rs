@@ -127,9 +127,9 @@ fn each(volume: &Volume, inode: &RawInode, visit: Visit<'_>) -> Result<()> {
         bytes: &block,
         entries: HEADER,
     };
-    if !block.is_verified_as(Verified::Tree) {
+    if !block.is_verified_as(Verified::Attributes) {
         region.check_block(volume, inode.file_acl)?;
-        block.set_verified_as(Verified::Tree);
+        block.set_verified_as(Verified::Attributes);
     }
     let _enough = region.walk(visit)?;
     Ok(())
@@ -227,7 +227,7 @@ impl Entry<'_> {
             return self.value_of_inode(volume, inode, region);
         }
         let start = usize::from(self.value_offset);
-        match region.bytes.get(start..start + size) {
+        match region.bytes.get(start..start.saturating_add(size)) {
             Some(value) => Ok(value.to_vec()),
             None if size == 0 => Ok(Vec::new()),
             None => Err(region.bad("e_value_offs", format!("{size} bytes at {start}"))),

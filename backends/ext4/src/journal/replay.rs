@@ -88,17 +88,16 @@ fn find_end(log: &Log<'_>) -> Result<u32> {
                     Some(err) => return Err(err),
                     None => {}
                 }
-                let sums = log.format.checksums == JournalChecksums::V1;
-                if sums && bad_commit.is_some() {
-                    break;
+                if log.format.checksums == JournalChecksums::V1 && bad_commit.is_some() {
+                    // So the one before was not the last, interrupted while written.
+                    return Err(walk.bad_checksum("journal commit block"));
                 }
                 if commit.matches(log.format.checksums, transaction_sum) {
                     transaction_sum = !0;
                 } else if is_older {
                     break;
                 } else if log.format.async_commit {
-                    // It may have been interrupted; whether it was the last one decides
-                    // nothing, as the log ends with the one before it either way.
+                    // It may have been interrupted. The log ends with the one before it.
                     bad_commit = Some(walk.sequence);
                 } else {
                     return Err(walk.bad_checksum("journal commit block"));

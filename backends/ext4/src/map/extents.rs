@@ -40,12 +40,12 @@ pub(super) fn map(volume: &Volume, inode: &RawInode, logical: u32) -> Result<Map
                 if node.depth + 1 != depth {
                     return Err(node.bad("eh_depth", format!("{} below {depth}", node.depth)));
                 }
-                if !block.is_verified_as(Verified::Tree) {
+                if !block.is_verified_as(Verified::Extents) {
                     if volume.verifies(number) {
                         node.verify_checksum(inode.checksum_seed(volume.super_block()))?;
                     }
                     node.check(volume, &covers)?;
-                    block.set_verified_as(Verified::Tree);
+                    block.set_verified_as(Verified::Extents);
                 }
                 depth = node.depth;
                 step = node.step(wanted, covers);
@@ -167,7 +167,7 @@ impl<'a> Node<'a> {
             return Step::Down(child_of(entry), first..next);
         }
         let extent = Extent::parse(entry);
-        let skipped = wanted - first;
+        let skipped = wanted.saturating_sub(first);
         if skipped >= extent.length {
             return Step::Found(Mapping::hole(next.saturating_sub(wanted)));
         }

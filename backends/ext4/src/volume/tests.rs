@@ -1,8 +1,10 @@
 //! Whole images, as mke2fs and debugfs make them.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use rcuwalk::FileType;
 
@@ -10,6 +12,7 @@ use super::Volume;
 use crate::checksum::Checksums;
 use crate::error::Error;
 use crate::inode::InodeFlags;
+use crate::source::Source;
 use crate::testing::{Image, open};
 use crate::{link, xattr};
 
@@ -92,18 +95,22 @@ fn images_of_every_kind_read_as_what_they_were_filled_with() {
             return;
         };
         let volume = open(image.bytes()).unwrap_or_else(|err| panic!("{kind}: {err}"));
-        compare(kind, &image, &volume, "");
+        compare(kind, &image, &volume);
     }
 }
 
-fn compare(kind: &str, image: &Image, volume: &Volume, dir: &str) {
-    for entry in fs::read_dir(image.tree().join(dir)).unwrap() {
-        let entry = entry.unwrap();
-        let path = format!("{dir}/{}", entry.file_name().display());
-        let path = path.trim_start_matches('/');
-        let what = format!("{kind}: /{path}");
-        let expected = entry.metadata().unwrap();
-        let ino = image.ino(&format!("/{path}"));
+fn compare(kind: &str, image: &Image, volume: &Volume) {
+    let mut paths = Vec::new();
+    for dir in ["", "/dir"] {
+        for entry in fs::read_dir(image.tree().join(dir.trim_start_matches('/'))).unwrap() {
+            let name = entry.unwrap().file_name();
+            paths.push(format!("{dir}/{}", name.display()));
+        }
+    }
+    for (path, ino) in paths.iter().zip(image.inos(&paths)) {
+        let what = format!("{kind}: {path}");
+        let original = image.tree().join(path.trim_start_matches('/'));
+        let expected = fs::symlink_metadata(&original).unwrap();
         let inode = volume
             .inode(ino)
             .unwrap_or_else(|err| panic!("{what}: {err}"));
@@ -116,15 +123,15 @@ fn compare(kind: &str, image: &Image, volume: &Volume, dir: &str) {
         );
         assert_eq!(attr.mtime.sec, expected.mtime(), "{what}");
         match attr.kind {
-            FileType::Directory => compare(kind, image, volume, path),
+            FileType::Directory => assert_eq!(path, "/dir", "{what}"),
             FileType::Symlink => {
                 let target = link::read(volume, &inode).unwrap_or_else(|e| panic!("{what}: {e}"));
-                let expected = fs::read_link(entry.path()).unwrap();
+                let expected = fs::read_link(&original).unwrap();
                 assert_eq!(target, expected.as_os_str().as_encoded_bytes(), "{what}");
             }
             _ => {
                 assert_eq!(attr.size, expected.len(), "{what}");
-                compare_contents(&what, volume, ino, &File::open(entry.path()).unwrap());
+                compare_contents(&what, volume, ino, &File::open(&original).unwrap());
             }
         }
     }
@@ -362,7 +369,11 @@ fn a_cut_off_image_reads_as_far_as_it_goes() {
     let inode = volume.inode(ino).unwrap();
     let mut buf = vec![0; 4096];
     assert_eq!(volume.read_data(&inode, &mut buf, 0).unwrap(), 4096);
-    let err = volume.read_data(&inode, &mut buf, 511 * 4096).unwrap_err();
+    // The last block has a hundred bytes left.
+    assert_eq!(volume.read_data(&inode, &mut buf, 511 * 4096).unwrap(), 100);
+    let err = volume
+        .read_data(&inode, &mut buf, 511 * 4096 + 100)
+        .unwrap_err();
     let Error::Truncated { end, .. } = err else {
         panic!("{err}");
     };
@@ -404,7 +415,7 @@ fn damage_ends_in_errors() {
         let mut random = 0x1234_5678_9abc_def1_u64;
         for _ in 0..rounds {
             let mut bytes = sound.clone();
-            for _ in 0..200 {
+            for _ in 0..1 << (random % 9) {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
@@ -444,72 +455,99 @@ fn read_everything(volume: &Volume) {
     }
 }
 
+/// A source that shrinks while it is read gives errors from there on, and what is left of
+/// it can still be read.
 #[test]
-#[ignore = "a benchmark"]
-fn bench_inodes() {
-    let Some(image) = Image::make("400M", &["-N", "800000"], |_| ()) else {
+fn an_image_that_shrinks_is_read_as_far_as_it_still_goes() {
+    struct Shrinking(Arc<Mutex<Vec<u8>>>);
+    impl Source for Shrinking {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.lock().unwrap().read_at(buf, offset)
+        }
+        fn len(&self) -> io::Result<u64> {
+            Source::len(&*self.0.lock().unwrap())
+        }
+    }
+    let Some(image) = Image::make("8M", &["-b", "4096"], |tree| {
+        fs::write(tree.join("f"), vec![7; 2 << 20]).unwrap();
+    }) else {
         return;
     };
-    // Every slot in use: the root's, as all others.
-    let mut bytes = image.bytes();
-    let volume = open(bytes.clone()).unwrap();
-    let sb = volume.super_block().clone();
-    let root = volume.slot(&mut Default::default(), 2).unwrap().to_vec();
-    for ino in 11..=sb.inodes_count() {
-        let group = (ino - 1) / sb.inodes_per_group();
-        let index = (ino - 1) % sb.inodes_per_group();
-        let table = volume.groups().inode_table(&volume, group).unwrap();
-        let at = table as usize * sb.block_size() as usize + index as usize * 256;
-        let mut slot = root.clone();
-        slot[0x7c..0x7e].fill(0);
-        slot[0x82..0x84].fill(0);
-        let mut all = [&ino.to_le_bytes()[..], &slot[0x64..0x68]].concat();
-        all.extend(&slot);
-        let sum = crate::checksum::crc32c(sb.checksum_seed(), &all).to_le_bytes();
-        slot[0x7c..0x7e].copy_from_slice(&sum[..2]);
-        slot[0x82..0x84].copy_from_slice(&sum[2..]);
-        bytes[at..at + 256].copy_from_slice(&slot);
-    }
-    for checksums in [Checksums::Always, Checksums::Sample, Checksums::Never] {
-        let volume = Volume::open(Box::new(bytes.clone()), checksums, 1 << 30).unwrap();
-        for lap in 0..3 {
-            let mut cursor = Default::default();
-            let began = std::time::Instant::now();
-            let mut sum = 0;
-            for ino in 11..=sb.inodes_count() {
-                sum ^= volume.inode_near(&mut cursor, ino).unwrap().size;
-            }
-            let near = began.elapsed().as_nanos() as f64 / sb.inodes_count() as f64;
-            let began = std::time::Instant::now();
-            for ino in 11..=sb.inodes_count() {
-                sum ^= volume
-                    .inode_near(&mut cursor, ino)
-                    .unwrap()
-                    .attr()
-                    .mtime
-                    .nsec as u64;
-            }
-            let attr = began.elapsed().as_nanos() as f64 / sb.inodes_count() as f64;
-            let began = std::time::Instant::now();
-            for ino in 11..=sb.inodes_count() {
-                sum ^= volume.inode(ino).unwrap().size;
-            }
-            let alone = began.elapsed().as_nanos() as f64 / sb.inodes_count() as f64;
-            println!(
-                "{checksums:?} lap {lap}: near {near:.1} ns, with attr {attr:.1}, alone {alone:.1} ({sum})"
-            );
+    let bytes = Arc::new(Mutex::new(image.bytes()));
+    let source = Box::new(Shrinking(bytes.clone()));
+    let volume = Volume::open(source, Checksums::Always, 0).unwrap();
+    let inode = volume.inode(image.ino("/f")).unwrap();
+    let last = volume.map(&inode, 511).unwrap().physical.unwrap();
+    bytes.lock().unwrap().truncate(last as usize * 4096);
+    let mut buf = vec![0; 2 << 20];
+    let read = volume.read_data(&inode, &mut buf, 0).unwrap();
+    assert!(read < buf.len() && buf[..read].iter().all(|byte| *byte == 7));
+    let err = volume.read_data(&inode, &mut buf, 511 * 4096).unwrap_err();
+    assert!(matches!(err, Error::Truncated { .. }), "{err}");
+    // Metadata as well, and in the same window what is left.
+    assert!(matches!(volume.block(last), Err(Error::Truncated { .. })));
+    assert!(volume.block(last - 1).is_ok());
+    bytes.lock().unwrap().clear();
+    read_everything(&volume);
+}
+
+/// A bad byte in a block of a tree, of attributes or of descriptors is an error of those
+/// who need it, and of nobody else.
+#[test]
+fn bad_blocks_are_found_by_their_checksums() {
+    let Some(image) = Image::make("24M", &["-b", "1024", "-g", "4096"], |tree| {
+        fs::write(tree.join("good"), b"x").unwrap();
+        fs::write(tree.join("f"), b"x").unwrap();
+        fs::write(tree.join("large"), vec![1; 900]).unwrap();
+        let pieces = File::create(tree.join("pieces")).unwrap();
+        for index in 0..100_u64 {
+            pieces.write_all_at(&[1; 1024], index * 2048).unwrap();
         }
-    }
-    let data = vec![7_u8; 264];
-    for length in [8, 132, 264] {
-        let began = std::time::Instant::now();
-        let mut crc = 0;
-        for _ in 0..1_000_000 {
-            crc = crate::checksum::crc32c(crc, std::hint::black_box(&data[..length]));
-        }
-        println!(
-            "crc32c of {length}: {:.1} ns ({crc})",
-            began.elapsed().as_nanos() as f64 / 1e6
+    }) else {
+        return;
+    };
+    let large = image.tree().join("large").display().to_string();
+    image.debugfs(&[&format!("ea_set -f {large} /f user.large")]);
+    let [good, f, pieces] = ["/good", "/f", "/pieces"].map(|path| image.ino(path));
+    let sound = open(image.bytes()).unwrap();
+    let inode = |ino| sound.inode(ino).unwrap();
+    let leaf = u32::from_le_bytes(inode(pieces).block[16..20].try_into().unwrap());
+    let descriptors = sound.super_block().descriptor_block(0);
+    let damaged = |block: u64, byte: usize| {
+        let mut bytes = image.bytes();
+        bytes[block as usize * 1024 + byte] ^= 1;
+        let volume = open(bytes).unwrap();
+        assert_eq!(
+            volume
+                .read_data(&volume.inode(good).unwrap(), &mut [0; 1], 0)
+                .unwrap(),
+            1
         );
-    }
+        volume
+    };
+
+    // The last byte before the checksum, where nothing else would be noticed.
+    let volume = damaged(leaf.into(), 1019);
+    let err = volume.map(&inode(pieces), 0).unwrap_err();
+    let expected = "the checksum of this extent block does not match";
+    assert_eq!(
+        err.to_string(),
+        format!("inode {pieces}, block {leaf}: {expected}")
+    );
+
+    let block = inode(f).file_acl;
+    let volume = damaged(block, 1000);
+    let err = xattr::list(&volume, &inode(f)).unwrap_err();
+    let expected = "the checksum of this block of extended attributes does not match";
+    assert_eq!(
+        err.to_string(),
+        format!("inode {f}, block {block}: {expected}")
+    );
+
+    // The third group's, and an inode of that group.
+    let volume = damaged(descriptors, 2 * sound.super_block().descriptor_size() + 4);
+    let ino = 2 * volume.super_block().inodes_per_group() + 1;
+    let err = volume.inode(ino).unwrap_err();
+    let expected = "group 2: the checksum of this group descriptor does not match";
+    assert_eq!(err.to_string(), expected);
 }

@@ -1,0 +1,89 @@
+//! Images through the VFS.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use rcuwalk::{Credentials, FileType, LookupFlags, Vfs};
+
+use crate::ext4::Ext4;
+use crate::testing::Image;
+
+fn image() -> Option<Image> {
+    Image::make("16M", &["-b", "1024"], |tree| {
+        fs::create_dir_all(tree.join("dir/below")).unwrap();
+        fs::write(tree.join("dir/file"), "contents\n".repeat(1000)).unwrap();
+        symlink("dir/file", tree.join("short")).unwrap();
+        symlink("./".repeat(100) + "dir/file", tree.join("long")).unwrap();
+        for number in 0..1300 {
+            fs::write(tree.join(format!("dir/below/{number}")), b"").unwrap();
+        }
+    })
+}
+
+/// EDGE-1: names, links, contents, listings and missing names are the image's.
+#[test]
+fn the_vfs_shows_what_is_in_the_image() {
+    let Some(image) = image() else { return };
+    let fs = Ext4::open(image.path()).unwrap();
+    let (below, file) = (image.ino("/dir/below"), image.ino("/dir/file"));
+    assert_eq!(fs.lookup(below, b"..").unwrap(), Some(image.ino("/dir")));
+    assert_eq!(fs.lookup(below, b".").unwrap(), Some(below));
+    assert_eq!(fs.lookup(below, b"1300").unwrap(), None);
+    assert!(fs.lookup(file, b"x").is_err());
+
+    let vfs = Vfs::new(fs).unwrap();
+    let me = vfs.context(Credentials::root());
+    for path in ["/dir/file", "/short", "/long", "/dir/below/../file"] {
+        let attr = vfs.stat(&me, path, LookupFlags::FOLLOW).unwrap();
+        assert_eq!((attr.ino, attr.size), (u64::from(file), 9000), "{path}");
+        let open = vfs.open(&me, path, LookupFlags::FOLLOW).unwrap();
+        let mut buf = [0; 100];
+        assert_eq!(open.read_at(&mut buf, 8955).unwrap(), 45, "{path}");
+        assert_eq!(&buf[..45], "contents\n".repeat(5).as_bytes(), "{path}");
+        assert_eq!(open.read_at(&mut buf, 9000).unwrap(), 0, "{path}");
+    }
+    let listed: Vec<_> = vfs
+        .read_dir(&me, "/dir/below")
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .collect();
+    assert_eq!(listed.len(), 1300, "DIR-1");
+    for entry in &listed {
+        let name = String::from_utf8_lossy(&entry.name);
+        let attr = vfs.stat(&me, format!("/dir/below/{name}"), LookupFlags::FOLLOW);
+        assert_eq!(attr.unwrap().ino, entry.ino, "{name}");
+        assert_eq!(entry.kind, Some(FileType::Regular), "{name}");
+    }
+    for missing in ["/x", "/dir/below/1300", "/dir/below/x/y"] {
+        let err = vfs.stat(&me, missing, LookupFlags::FOLLOW).unwrap_err();
+        assert_eq!(err.errno(), libc::ENOENT, "{missing}");
+    }
+    let err = vfs
+        .stat(&me, "/dir/file/x", LookupFlags::FOLLOW)
+        .unwrap_err();
+    assert_eq!(err.errno(), libc::ENOTDIR);
+    let err = vfs.mkdir(&me, "/new", 0o755).unwrap_err();
+    assert_eq!(err.errno(), libc::EROFS);
+}
+
+/// EDGE-1: a name whose inode is not in use, or is no file's, is an error and not
+/// missing, as on the kernel.
+#[test]
+fn a_name_that_leads_nowhere_is_no_missing_name() {
+    let Some(image) = image() else { return };
+    let dir = image.ino("/dir");
+    image.debugfs(&[
+        "clri /dir/file",
+        "ln <7> /dir/reserved",
+        &format!("ln <{dir}> /dir/itself"),
+        "ln <4000> /dir/unused",
+    ]);
+    let vfs = Vfs::new(Ext4::open(image.path()).unwrap()).unwrap();
+    let me = vfs.context(Credentials::root());
+    for name in ["file", "reserved", "itself", "unused"] {
+        let path = format!("/dir/{name}");
+        let err = vfs.stat(&me, path, LookupFlags::default()).unwrap_err();
+        assert_eq!(err.errno(), libc::EUCLEAN, "{name}: {err}");
+    }
+    assert_eq!(vfs.read_dir(&me, "/dir").unwrap().count(), 5);
+}
