@@ -224,7 +224,7 @@ fn with_image(test: &str, work: impl FnOnce(Vec<u8>) + Send) {
 
 /// True if the image's length is the reason given.
 fn is_about_the_end(said: &str) -> bool {
-    ["truncated", "ends at", "end of", "too short", "empty"]
+    ["truncated", "ends at", "end of", "too little", "empty"]
         .iter()
         .any(|word| said.contains(word))
 }
