@@ -91,6 +91,24 @@ fn a_large_directory_reads_as_the_kernel_does() {
     });
 }
 
+/// EDGE-1: blocks whose numbers take more than 32 bits.
+#[test]
+fn a_huge_file_system_reads_as_the_kernel_does() {
+    let test = "a_huge_file_system_reads_as_the_kernel_does";
+    in_workshop(test, |workshop| {
+        let image = recipe::HUGE.make(workshop, seed()).unwrap();
+        let image_text = image.to_str().unwrap();
+        let is_far = |index: usize| {
+            let request = format!("blocks /shapes/wide/{index}");
+            let blocks = run("debugfs", ["-R", &request, image_text]).unwrap();
+            let block = blocks.split_whitespace().next().map(str::parse::<u64>);
+            matches!(block, Some(Ok(block)) if block > u64::from(u32::MAX))
+        };
+        assert!((0..80).any(is_far), "no directory beyond 16 TiB");
+        beside_mounted(workshop, &image).unwrap();
+    });
+}
+
 /// EDGE-1: what the kernel does not mount here reads as what mke2fs was given.
 #[test]
 fn what_the_kernel_does_not_mount_reads_as_what_was_copied() {
@@ -129,7 +147,7 @@ fn copied_from(workshop: &Workshop, recipe: &Recipe) -> Result<PathBuf, String> 
 /// EDGE-1: more of everything: two levels of index and three of extents with 4 KiB
 /// blocks, and the same without extents.
 #[test]
-#[ignore = "takes a minute; part of the deep run"]
+#[ignore = "takes minutes; part of the deep run"]
 fn large_contents_read_as_the_kernel_does() {
     let much = |recipe: &Recipe| Recipe {
         size: 1 << 30,

@@ -239,6 +239,13 @@ pub const LARGE_DIRECTORY: Recipe = Recipe {
     ..recipe("large_dir", "-t ext4 -b 1024 -O large_dir")
 };
 
+/// More blocks than 32 bits can count.
+pub const HUGE: Recipe = Recipe {
+    size: 30 << 40,
+    contents: Contents::LITTLE,
+    ..recipe("30 TiB", "-t ext4 -O 64bit,sparse_super2 -N 200000")
+};
+
 /// What the kernel here does not mount: filled by mke2fs from a directory instead.
 pub const UNMOUNTABLE: &[Recipe] = &[
     copied("64 KiB blocks", "-t ext4 -N 9000 -b 65536"),
