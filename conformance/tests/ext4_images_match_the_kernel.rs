@@ -11,7 +11,7 @@ use rcuwalk_conformance::ext4::fill::{self, Contents};
 use rcuwalk_conformance::ext4::recipe::{self, Recipe};
 use rcuwalk_conformance::ext4::workshop::{Workshop, in_workshop, run};
 use rcuwalk_conformance::settings::Settings;
-use rcuwalk_ext4::Ext4;
+use rcuwalk_ext4::{Error, Ext4};
 
 /// EDGE-1: ext2, ext3 and ext4, of each block size the kernel mounts, read as it does.
 #[test]
@@ -69,6 +69,43 @@ fn names_are_found_by_each_hash() {
         assert!(seen.indexed >= 4, "{seen:?}");
         assert!(seen.missing > 100, "{seen:?}");
     }
+}
+
+/// The images of the test above have the hashes that they are for.
+#[test]
+fn images_have_the_hash_that_they_are_named_after() {
+    in_workshop(
+        "images_have_the_hash_that_they_are_named_after",
+        |workshop| {
+            for recipe in recipe::HASHES {
+                let contents = Contents::LITTLE;
+                let image = Recipe {
+                    contents,
+                    ..*recipe
+                }
+                .make(workshop, seed())
+                .unwrap();
+                let said = run("dumpe2fs", ["-h", image.to_str().unwrap()]).unwrap();
+                let (hash, unsigned) = match recipe.name.split_once(", ") {
+                    Some((hash, _)) => (hash, true),
+                    None => (recipe.name, false),
+                };
+                let is = |line: &str| {
+                    said.lines()
+                        .any(|said| said.split_whitespace().eq(line.split_whitespace()))
+                };
+                assert!(
+                    is(&format!("Default directory hash: {hash}")),
+                    "{hash}\n{said}"
+                );
+                let sign = if unsigned { "unsigned" } else { "signed" };
+                assert!(
+                    is(&format!("Filesystem flags: {sign}_directory_hash")),
+                    "{said}"
+                );
+            }
+        },
+    );
 }
 
 /// EDGE-1: a directory whose index has three levels, as large_dir allows.
@@ -133,6 +170,43 @@ fn what_mke2fs_copies_reads_as_the_kernel_does() {
             beside_mounted(workshop, &recipe.make_from(workshop, &from)?)
         });
     });
+}
+
+/// EDGE-1: names that cannot be told without a key or without tables of characters are
+/// refused by name, and nothing else is.
+#[test]
+fn what_cannot_be_told_is_refused() {
+    in_workshop("what_cannot_be_told_is_refused", |workshop| {
+        let refuses = |found: Result<Option<u32>, Error>, feature: &str| {
+            let said = found.unwrap_err().to_string();
+            assert_eq!(said.find("unsupported feature: "), Some(0), "{said}");
+            assert!(said.contains(feature), "{said}");
+        };
+        let image = recipe::ENCRYPTED.make(workshop, seed()).unwrap();
+        let ext4 = Ext4::open(&image).unwrap();
+        let dir = at(&ext4, &["shapes", "holes"]);
+        refuses(ext4.lookup(dir, b"entry-0001"), "encrypt");
+        refuses(ext4.lookup(dir, b"missing"), "encrypt");
+        at(&ext4, &["shapes", "wide", "1"]);
+
+        let from = copied_from(workshop, &recipe::CASEFOLDED).unwrap();
+        let image = recipe::CASEFOLDED.make_from(workshop, &from).unwrap();
+        let ext4 = Ext4::open(&image).unwrap();
+        let dir = at(&ext4, &["shapes", "holes"]);
+        assert!(ext4.lookup(dir, b"entry-0001").unwrap().is_some());
+        refuses(ext4.lookup(dir, b"ENTRY-0001"), "casefold");
+        refuses(ext4.lookup(dir, b"missing"), "casefold");
+        let other = at(&ext4, &["shapes"]);
+        assert_eq!(ext4.lookup(other, b"HOLES").unwrap(), None);
+    });
+}
+
+/// The inode that these names, from the root on, lead to.
+fn at(ext4: &Ext4, path: &[&str]) -> u32 {
+    path.iter().fold(2, |dir, name| {
+        let found = ext4.lookup(dir, name.as_bytes()).unwrap();
+        found.unwrap_or_else(|| panic!("{name} is not there"))
+    })
 }
 
 /// A directory with the contents that `recipe` wants.

@@ -264,6 +264,21 @@ pub const UNMOUNTABLE: &[Recipe] = &[
     copied("casefold", "-t ext4 -N 9000 -O casefold -E encoding=utf8"),
 ];
 
+/// With a directory whose names have been encrypted, as far as its inode tells.
+pub const ENCRYPTED: Recipe = Recipe {
+    after: &[Debugfs("sif shapes/holes flags 0x80800")],
+    ..recipe("an encrypted directory", "-t ext4 -O encrypt")
+};
+
+/// With a directory in which `A` is `a`.
+pub const CASEFOLDED: Recipe = Recipe {
+    after: &[Debugfs("sif shapes/holes flags 0x40080000")],
+    ..copied(
+        "a casefolded directory",
+        "-t ext4 -N 9000 -O casefold -E encoding=utf8",
+    )
+};
+
 /// Filled by mke2fs and mounted: its images are not quite the kernel's.
 pub const COPIED: &[Recipe] = &[
     copied("ext2, copied", "-t ext2 -N 9000"),
