@@ -85,8 +85,11 @@ pub(super) fn flags(file: &File) -> Result<u32, Errno> {
     Ok(rustix::fs::ioctl_getflags(file)?.bits())
 }
 
-/// Names and values, sorted.
-pub(super) fn xattrs(path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+/// A name and a value.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+
+/// All of them, sorted.
+pub(super) fn xattrs(path: &Path) -> Result<Vec<Xattr>, Errno> {
     // XATTR_LIST_MAX, XATTR_SIZE_MAX.
     let mut names = vec![0; 1 << 16];
     let length = rustix::fs::llistxattr(path, &mut names[..])?;

@@ -15,12 +15,12 @@ impl Walk<'_> {
         let Some((kernel, ours)) = self.both(path, "xattrs", kernel, ours) else {
             return;
         };
-        let mut ours: Vec<(Vec<u8>, Vec<u8>)> = ours
+        let mut ours: Vec<theirs::Xattr> = ours
             .into_iter()
             .map(|xattr| (xattr.name, xattr.value))
             .collect();
         ours.sort();
-        let names = |xattrs: &[(Vec<u8>, Vec<u8>)]| -> Vec<String> {
+        let names = |xattrs: &[theirs::Xattr]| -> Vec<String> {
             xattrs
                 .iter()
                 .map(|(name, _)| name.escape_ascii().to_string())

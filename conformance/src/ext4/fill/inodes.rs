@@ -134,7 +134,7 @@ fn times(place: &Place<'_>) -> io::Result<()> {
                 tv_nsec: 999_999_999 - tv_nsec,
             };
             let times = [Timespec { tv_sec, tv_nsec }, other];
-            let swapped = (index % 2) as usize;
+            let swapped = index % 2;
             let times = Timestamps {
                 last_access: times[swapped],
                 last_modification: times[1 - swapped],
