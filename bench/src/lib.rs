@@ -17,6 +17,7 @@
 //! | `iget.rs`    | the inode cache alone, against the node tables of daemons       |
 //! | `scan.rs`    | memory while a scan streams through a small cache               |
 //! | `walktrees.rs` | trees larger than the cache, walked with three locking schemes |
+//! | `image.rs`   | an ext4 image, walked by the kernel and by ours                 |
 //! | `usage.rs`   | processor time and memory of this process                       |
 //!
 //! The rule of this crate: nothing is prepared inside the measured time that a
@@ -24,6 +25,7 @@
 
 pub mod access;
 pub mod iget;
+pub mod image;
 pub mod kernel;
 pub mod machine;
 pub mod measure;

@@ -152,6 +152,17 @@ mod counted {
             self.0.swap(ptr, order)
         }
         #[inline]
+        pub fn compare_exchange(
+            &self,
+            current: *mut T,
+            new: *mut T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<*mut T, *mut T> {
+            note();
+            self.0.compare_exchange(current, new, success, failure)
+        }
+        #[inline]
         pub fn compare_exchange_weak(
             &self,
             current: *mut T,

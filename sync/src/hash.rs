@@ -148,6 +148,15 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         }
     }
 
+    /// Has the processor bring in the head of `hash`, for who will lock its bucket in a
+    /// moment.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        let guard = crate::rcu::read_lock();
+        let view = self.view(&guard);
+        crate::hint::prefetch(&raw const view.heads[grow::index(hash, view.mask)]);
+    }
+
     fn lock_all<'a>(&'a self, one_lock: &'a Mutex<()>) -> MutexGuard<'a, ()> {
         if let Some(held) = one_lock.try_lock(false) {
             return held;

@@ -15,7 +15,7 @@ use crate::context::{Context, VfsPath};
 use crate::dentry::{DentryRef, Flags};
 use crate::error::{Error, Result};
 use crate::filesystem::NewFile;
-use crate::inode::{DEAD_DIR, InodeRef};
+use crate::inode::{DEAD_DIR, InodeRef, Listed};
 use crate::name::Name;
 use crate::permission::{Access, Caps};
 use crate::super_block::SuperBlock;
@@ -371,7 +371,7 @@ struct Locked<'a> {
     ctx: &'a Context,
     path: &'a VfsPath,
     inode: &'a InodeRef,
-    _exclusive: WriteGuard<'a, ()>,
+    _exclusive: WriteGuard<'a, Listed>,
 }
 
 impl<'a> Locked<'a> {

@@ -242,6 +242,16 @@ impl Dentry {
             && self.long_name.load(guard).map(|long| &***long) == name.long_bytes()
     }
 
+    /// True if both are the same name in the same directory. The caller holds a lock
+    /// that keeps this one's name; the other has not been seen by anyone yet.
+    pub(crate) fn is_like(&self, other: &Dentry) -> bool {
+        let guard = rcuwalk_sync::rcu::read_lock();
+        let long = |dentry: &Dentry| dentry.long_name.load(&guard).map(|name| &***name);
+        let words = |dentry: &Dentry| dentry.words.each_ref().map(|word| word.load(Relaxed));
+        let parent = |dentry: &Dentry| dentry.parent.load(&guard).map(std::ptr::from_ref);
+        words(self) == words(other) && parent(self) == parent(other) && long(self) == long(other)
+    }
+
     /// The directory it is in and its name there, of one moment; `None` for a root
     /// and for what has been detached.
     #[doc(alias("take_dentry_name_snapshot", "dget_parent"))]

@@ -44,6 +44,30 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The inode that `name` in `dir` stands for, or `None` if there is no such name.
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>>;
 
+    /// Whether [`lookup_around`](Self::lookup_around) finds many names at the price of
+    /// one.
+    fn looks_around(&self) -> bool {
+        false
+    }
+
+    /// As [`lookup`](Self::lookup), for a caller who will go on to ask for the names of
+    /// this directory one by one: he has listed it. What comes to light with `name`
+    /// (the rest of a block) goes to `around`, in the order it is found, until that
+    /// breaks; `name` itself may be among it. Others that cannot be read are left out.
+    ///
+    /// Called with the directory held exclusively.
+    #[doc(alias("readdirplus", "nfs_readdir_use_readdirplus"))]
+    fn lookup_around(
+        &self,
+        sb: &SuperBlock,
+        dir: &Inode,
+        name: Name<'_>,
+        around: &mut dyn FnMut(Name<'_>, InodeRef) -> ControlFlow<()>,
+    ) -> Result<Option<InodeRef>> {
+        let _ = around;
+        self.lookup(sb, dir, name)
+    }
+
     /// The target of a symbolic link. It is cached with the inode.
     #[doc(alias = "get_link")]
     fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>>;

@@ -32,6 +32,7 @@ mod stats;
 mod worker;
 
 use std::any::Any;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use rcuwalk_sync::lock::{Rank, RwLock};
 use rcuwalk_sync::{Flag, RcuPtr, Ref};
@@ -97,7 +98,29 @@ pub struct VfsInode {
     link: RcuPtr<LinkBody>,
     /// Shared while names in this directory are looked up or listed, exclusive
     /// while they change.
-    pub(crate) rwsem: RwLock<()>,
+    pub(crate) rwsem: RwLock<Listed>,
+}
+
+/// How many names of a directory may be read in unasked, because it has been listed; see
+/// `walk/around.rs`. A hint, in the padding of the lock.
+#[derive(Default)]
+pub(crate) struct Listed(AtomicU16);
+
+impl Listed {
+    /// Names per unit: so that directories of four million names count exactly enough.
+    const UNIT: u32 = 64;
+
+    /// So many names have been handed out by a listing.
+    pub(crate) fn set(&self, names: u32) {
+        let units = names.div_ceil(Self::UNIT);
+        // Relaxed: whoever reads another number reads in more or less names unasked.
+        self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
+    }
+
+    /// That number.
+    pub(crate) fn names(&self) -> u32 {
+        u32::from(self.0.load(Relaxed)) * Self::UNIT
+    }
 }
 
 /// The target of a symbolic link, as the walk reads it under RCU.
@@ -140,7 +163,7 @@ impl From<InodeFill> for VfsInode {
             attr: AttrCell::new(&fill.attr),
             private: fill.private,
             link: RcuPtr::new(fill.link.map(Ref::new)),
-            rwsem: RwLock::new(Rank::DirRwsem, ()),
+            rwsem: RwLock::new(Rank::DirRwsem, Listed::default()),
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct ReadDir {
     /// Where the next batch goes on: the position after the last entry fetched.
     from: u64,
     batch: VecDeque<DirEntry>,
+    /// Entries so far.
+    listed: u32,
     ended: bool,
     failed: Option<Error>,
 }
@@ -45,6 +47,7 @@ impl ReadDir {
             dir,
             from: 0,
             batch: VecDeque::new(),
+            listed: 0,
             ended: false,
             failed: None,
         }
@@ -55,7 +58,7 @@ impl ReadDir {
     fn fetch(&mut self) -> Result<()> {
         let inode = self.dir.inode_ref();
         let sb = &self.dir.mnt().sb;
-        let _shared = inode.rwsem.read();
+        let shared = inode.rwsem.read();
         if inode.shared().has(DEAD_DIR) {
             return Err(Error::NotFound);
         }
@@ -63,7 +66,12 @@ impl ReadDir {
             entries: &mut self.batch,
             from: &mut self.from,
         };
-        sb.fs().read_dir(sb, &inode, *batch.from, &mut batch)
+        let read = sb.fs().read_dir(sb, &inode, *batch.from, &mut batch);
+        if sb.looks_around {
+            self.listed = self.listed.saturating_add(self.batch.len() as u32);
+            shared.set(self.listed);
+        }
+        read
     }
 }
 

@@ -3,7 +3,11 @@
 //! A scan does not go through the caches: it reads each entry once, in an order that
 //! suits the back end, on several threads.
 
+mod queue;
+
 use std::ops::ControlFlow;
+
+pub use queue::Queue;
 
 use crate::attr::Attr;
 
@@ -45,4 +49,13 @@ pub trait Visitor: Send {
     /// Something could not be read, so entries may be missing below `path`. The scan
     /// goes on with the rest unless this returns `Break`.
     fn problem(&mut self, path: &[u8], error: &dyn std::error::Error) -> ControlFlow<()>;
+}
+
+/// How a scan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every entry that could be read was delivered.
+    Complete,
+    /// Early: a visitor returned `Break`, or the scan was told to stop.
+    Early,
 }

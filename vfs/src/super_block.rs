@@ -22,6 +22,8 @@ pub struct SuperBlock {
     id: u32,
     fs: Box<dyn FileSystem>,
     freshness: Freshness,
+    /// See [`FileSystem::looks_around`].
+    pub(crate) looks_around: bool,
     pub(crate) caches: Arc<Caches>,
     /// Held by who locks two directories (a rename between two or over one, a removal
     /// of one): one at a time, so that "is an ancestor of" stays
@@ -35,6 +37,7 @@ impl SuperBlock {
         SuperBlock {
             id: caches.new_super_block_id(),
             freshness: fs.freshness(),
+            looks_around: fs.looks_around(),
             fs,
             caches,
             rename_mutex: Mutex::new(Rank::RenameMutex, ()),
@@ -60,6 +63,13 @@ impl SuperBlock {
     #[doc(alias = "iget_locked")]
     pub fn iget(&self, key: InodeKey) -> Result<Iget<'_>, Stale> {
         self.caches.icache.iget(InodeId { key, sb: self.id })
+    }
+
+    /// Has the processor fetch what [`iget`](Self::iget) looks at first: for a back end
+    /// that knows which keys it will ask for next. It is only a hint.
+    #[inline]
+    pub fn prefetch(&self, key: InodeKey) {
+        self.caches.icache.prefetch(&InodeId { key, sb: self.id });
     }
 
     /// The cached inode for `key`, if there is one. Sleeps while it is read in.

@@ -10,6 +10,7 @@
 //! | `walk/component.rs` | how a path is cut                                     |
 //! | `walk/text.rs`      | what is left to walk, links within links included     |
 //! | `walk/refs.rs`      | the walk with references: read this one first         |
+//! | `walk/around.rs`    | names that are looked up together with one            |
 //! | `walk/rcu.rs`       | the same without, and with rechecks instead           |
 //! | `walk/unlazy.rs`    | from the second to the first, mid-path                |
 //! | `walk/record.rs`    | what a walk tells `Vfs::trace`                        |
@@ -23,6 +24,7 @@
 //!
 //! WALK-3: `..`, symlinks, renames and mounts never lead out of a contained root.
 
+mod around;
 mod component;
 mod rcu;
 mod record;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use rcuwalk::{
     At, Emit, FileHandle, FileSystem, FileType, Freshness, Iget, Inode, InodeFill, InodeKey,
-    InodeRef, Name, RawEntry, SuperBlock,
+    InodeRef, Name, RawEntry, SuperBlock as Sb,
 };
 
 use crate::dir::Directory;
@@ -33,10 +33,14 @@ use crate::error::{DIRECTORY, Error, Place, Result};
 use crate::ext4::Ext4;
 use crate::inode::RawInode;
 use crate::link;
+use crate::super_block::SuperBlock;
 use crate::volume::{InodeCursor, Volume};
 
 /// The inode of the root directory.
 pub(crate) const ROOT: u32 = 2;
+
+/// How many entries ahead the cache is told of an inode.
+const AHEAD: usize = 8;
 
 impl Ext4 {
     /// The inode number that `name` stands for in the directory `dir`; `.` and `..` too.
@@ -61,7 +65,7 @@ impl Ext4 {
     /// The VFS's inode for `ino`, read in if it is not cached.
     pub(crate) fn iget(
         &self,
-        sb: &SuperBlock,
+        sb: &Sb,
         cursor: &mut InodeCursor,
         ino: u32,
     ) -> rcuwalk::Result<InodeRef> {
@@ -81,29 +85,38 @@ impl Ext4 {
     /// As [`iget`](Self::iget), for a name that was found in `dir`.
     pub(crate) fn iget_named(
         &self,
-        sb: &SuperBlock,
+        sb: &Sb,
         cursor: &mut InodeCursor,
         dir: &RawInode,
         ino: u32,
     ) -> rcuwalk::Result<InodeRef> {
-        self.check_named(dir, ino)?;
+        check_named(self.volume.super_block(), dir.ino, ino)?;
         match self.iget(sb, cursor, ino) {
-            Err(rcuwalk::Error::NotFound) => Err(leads_nowhere(dir, ino, "not in use").into()),
+            Err(rcuwalk::Error::NotFound) => Err(named(dir.ino, ino, Error::NotFound).into()),
             found => found,
         }
     }
+}
 
-    /// The check that a name may lead to `ino` at all.
-    #[doc(alias = "ext4_valid_inum")]
-    fn check_named(&self, dir: &RawInode, ino: u32) -> Result<()> {
-        let super_block = self.volume.super_block();
-        if ino == dir.ino {
-            return Err(leads_nowhere(dir, ino, "the directory itself"));
-        }
-        if ino != ROOT && ino < super_block.first_inode() || ino > super_block.inodes_count() {
-            return Err(leads_nowhere(dir, ino, "no file's"));
-        }
-        Ok(())
+/// The check that a name in `dir` may lead to `ino` at all.
+#[doc(alias = "ext4_valid_inum")]
+#[inline]
+pub(crate) fn check_named(super_block: &SuperBlock, dir: u32, ino: u32) -> Result<()> {
+    if ino == dir {
+        return Err(leads_nowhere(dir, ino, "the directory itself"));
+    }
+    if ino != ROOT && ino < super_block.first_inode() || ino > super_block.inodes_count() {
+        return Err(leads_nowhere(dir, ino, "no file's"));
+    }
+    Ok(())
+}
+
+/// What an error means for the name in `dir` that led to `ino`.
+#[cold]
+pub(crate) fn named(dir: u32, ino: u32, err: Error) -> Error {
+    match err {
+        Error::NotFound => leads_nowhere(dir, ino, "not in use"),
+        err => err,
     }
 }
 
@@ -112,7 +125,7 @@ impl FileSystem for Ext4 {
         "ext4"
     }
 
-    fn root(&self, sb: &SuperBlock) -> rcuwalk::Result<InodeRef> {
+    fn root(&self, sb: &Sb) -> rcuwalk::Result<InodeRef> {
         match self.iget(sb, &mut InodeCursor::default(), ROOT) {
             Err(rcuwalk::Error::NotFound) => Err(Error::Corrupt {
                 place: Place::Inode(ROOT),
@@ -124,12 +137,7 @@ impl FileSystem for Ext4 {
         }
     }
 
-    fn lookup(
-        &self,
-        sb: &SuperBlock,
-        dir: &Inode,
-        name: Name<'_>,
-    ) -> rcuwalk::Result<Option<InodeRef>> {
+    fn lookup(&self, sb: &Sb, dir: &Inode, name: Name<'_>) -> rcuwalk::Result<Option<InodeRef>> {
         let dir = private(dir)?;
         match Directory::open(&self.volume, dir)?.lookup(name.as_bytes())? {
             None => Ok(None),
@@ -139,14 +147,55 @@ impl FileSystem for Ext4 {
         }
     }
 
-    fn read_link(&self, _sb: &SuperBlock, inode: &Inode) -> rcuwalk::Result<Box<[u8]>> {
+    fn looks_around(&self) -> bool {
+        true
+    }
+
+    fn lookup_around(
+        &self,
+        sb: &Sb,
+        dir: &Inode,
+        name: Name<'_>,
+        around: &mut dyn FnMut(Name<'_>, InodeRef) -> ControlFlow<()>,
+    ) -> rcuwalk::Result<Option<InodeRef>> {
+        let dir = private(dir)?;
+        let directory = Directory::open(&self.volume, dir)?;
+        let Some(leaf) = directory.leaf_of(name.as_bytes())? else {
+            return Ok(None);
+        };
+        let mut cursor = InodeCursor::default();
+        // The name itself first: the limit of what may be read in is not for it.
+        let found = leaf
+            .found()
+            .map(|found| self.iget_named(sb, &mut cursor, dir, found.ino))
+            .transpose()?;
+        let entries = || leaf.entries().map_while(Result::ok);
+        let mut ahead = entries().skip(AHEAD);
+        for entry in entries().filter(|entry| !entry.is_dot()) {
+            if let Some(later) = ahead.next() {
+                sb.prefetch(InodeKey::new(u64::from(later.ino)));
+            }
+            let Ok(name) = Name::new(entry.name) else {
+                continue;
+            };
+            let Ok(inode) = self.iget_named(sb, &mut cursor, dir, entry.ino) else {
+                continue;
+            };
+            if around(name, inode).is_break() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn read_link(&self, _sb: &Sb, inode: &Inode) -> rcuwalk::Result<Box<[u8]>> {
         let inode = self.read_again(inode)?;
         Ok(link::read(&self.volume, &inode)?.into())
     }
 
     fn read_dir(
         &self,
-        _sb: &SuperBlock,
+        _sb: &Sb,
         dir: &Inode,
         from: u64,
         emit: &mut dyn Emit,
@@ -166,7 +215,7 @@ impl FileSystem for Ext4 {
         Ok(())
     }
 
-    fn open(&self, _sb: &SuperBlock, at: &At<'_>) -> rcuwalk::Result<Box<dyn FileHandle>> {
+    fn open(&self, _sb: &Sb, at: &At<'_>) -> rcuwalk::Result<Box<dyn FileHandle>> {
         let inode = self.read_again(at.inode)?;
         inode.check_readable()?;
         Ok(Box::new(Open {
@@ -213,9 +262,9 @@ fn private(dir: &Inode) -> Result<&RawInode> {
 }
 
 #[cold]
-fn leads_nowhere(dir: &RawInode, ino: u32, what: &str) -> Error {
+fn leads_nowhere(dir: u32, ino: u32, what: &str) -> Error {
     Error::Corrupt {
-        place: Place::Inode(dir.ino),
+        place: Place::Inode(dir),
         field: "inode",
         why: format!("an entry for inode {ino}, which is {what}"),
     }

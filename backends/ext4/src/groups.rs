@@ -63,6 +63,11 @@ impl Groups {
         }
     }
 
+    /// How many groups there can be in the image.
+    pub(crate) fn count(&self) -> u32 {
+        self.tables.len() as u32
+    }
+
     /// The first block of the inode table of group `number`.
     ///
     /// # Errors

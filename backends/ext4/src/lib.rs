@@ -46,6 +46,7 @@ mod journal;
 mod link;
 mod map;
 mod overlay;
+mod scan;
 mod source;
 mod super_block;
 #[cfg(test)]
@@ -56,6 +57,7 @@ mod xattr;
 pub use checksum::Checksums;
 pub use error::{Error, Place, Result};
 pub use ext4::{Ext4, Info, InodeInfo, OpenOptions};
+pub use scan::{ImageScan, Order};
 #[cfg(feature = "mmap")]
 pub use source::mmap;
 pub use source::{FileSource, Source};

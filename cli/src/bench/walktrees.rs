@@ -1,6 +1,9 @@
 //! `rcuwalk bench walktrees`: trees larger than the cache, with three ways of locking.
 
+use std::path::PathBuf;
+
 use clap::value_parser;
+use rcuwalk_bench::image::ImageWalk;
 use rcuwalk_bench::walktrees::{Shape, WalkTrees};
 
 use super::{How, progress_bar};
@@ -13,10 +16,27 @@ use crate::signals::Stop;
 /// tree of its own; nothing it asks for is cached, but for the directories on the way.
 /// `stock` locks one lock to look and again to insert, `patch` to insert only, `ours`
 /// one per bucket. With --threads N, so many threads share the trees.
+///
+/// With --image, what is walked is an ext4 image, made with mkfs.ext4 and filled through
+/// the kernel: by the kernel on a loop mount, by rcuwalk through its VFS, and by rcuwalk's
+/// scan. That needs root, and has the kernel drop the caches of the whole machine.
 #[derive(clap::Args, Default)]
 pub(super) struct Args {
     #[command(flatten)]
     synthetic: Synthetic,
+    /// Walk an ext4 image: the kernel, our VFS, and our scan
+    #[arg(long)]
+    image: bool,
+    /// Reuse the image FILE, or make it and leave it there
+    #[arg(long, value_name = "FILE", requires = "image")]
+    keep: Option<PathBuf>,
+    /// How many MiB the VFS's caches may take, with --image
+    #[arg(long, value_name = "MIB", requires = "image", default_value_t = 4096,
+          value_parser = value_parser!(u64).range(1..=1 << 24))]
+    cache: u64,
+    /// Do not measure without cached blocks, with --image
+    #[arg(long, requires = "image")]
+    no_cold: bool,
 }
 
 /// What the computed trees look like.
@@ -25,7 +45,7 @@ struct Synthetic {
     /// How many trees [default: 20, or as many as --threads if that is more]
     #[arg(long, value_name = "T", value_parser = value_parser!(u64).range(1..))]
     trees: Option<u64>,
-    /// How many directories in each tree [default: 50]
+    /// How many directories in each tree [default: 50; in an image: 100]
     #[arg(long, value_name = "D", value_parser = value_parser!(u64).range(1..))]
     dirs: Option<u64>,
     /// How many files in each directory [default: 1000]
@@ -34,8 +54,7 @@ struct Synthetic {
 }
 
 impl Synthetic {
-    fn shape(&self, threads: Option<u64>) -> Shape {
-        let usual = WalkTrees::SHAPE;
+    fn shape(&self, threads: Option<u64>, usual: Shape) -> Shape {
         let trees = usual.trees.max(threads.unwrap_or(0));
         Shape {
             trees: self.trees.unwrap_or(trees),
@@ -47,7 +66,10 @@ impl Synthetic {
 
 pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure> {
     let threads = how.threads.map(u64::from);
-    let mut walktrees = WalkTrees::of(args.synthetic.shape(threads));
+    if args.image {
+        return run_image(args, how, stop, threads);
+    }
+    let mut walktrees = WalkTrees::of(args.synthetic.shape(threads, WalkTrees::SHAPE));
     walktrees.threads = threads.unwrap_or(walktrees.threads);
     walktrees.inodes = how.inodes.unwrap_or(walktrees.inodes);
     walktrees.rounds = how.rounds_or(WalkTrees::ROUNDS);
@@ -59,6 +81,30 @@ pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure
     });
     bar.finish_and_clear();
     // A signal that came while the last round ended still means: no table.
+    stop.check()?;
+    let report = report.map_err(|err| Failure::error(format_args!("walktrees: {err}")))?;
+    how.form(&report)
+}
+
+fn run_image(args: &Args, how: &How, stop: &Stop, threads: Option<u64>) -> Result<String, Failure> {
+    let mut walk = ImageWalk::of(args.synthetic.shape(threads, ImageWalk::SHAPE));
+    walk.threads = threads.unwrap_or(walk.threads);
+    walk.cache_bytes = (args.cache as usize) << 20;
+    walk.keep = args.keep.clone();
+    walk.rounds = how.rounds_or(ImageWalk::ROUNDS);
+    walk.cold = !args.no_cold;
+    if how.inodes.is_some() {
+        return Err(Failure::error(
+            "walktrees --image: there are no --inodes; --cache says how many MiB are cached",
+        ));
+    }
+
+    let bar = progress_bar("walktrees --image");
+    let report = walk.run(stop.flag(), &mut |at| {
+        bar.set_length(at.total);
+        bar.set_position(at.done);
+    });
+    bar.finish_and_clear();
     stop.check()?;
     let report = report.map_err(|err| Failure::error(format_args!("walktrees: {err}")))?;
     how.form(&report)

@@ -196,6 +196,14 @@ pub(super) unsafe fn unlock_with<T>(
     }
 }
 
+/// Fetches the lines in which an object may have its link and its hash.
+fn prefetch_object<T>(object: *const Shared<T>) {
+    crate::hint::prefetch(object);
+    if size_of::<Shared<T>>() > 64 {
+        crate::hint::prefetch(object.wrapping_byte_add(64));
+    }
+}
+
 /// The head without the marks of the lock.
 pub(super) fn unmarked<T>(head: *mut Shared<T>) -> *mut Shared<T> {
     head.map_addr(|address| address & !MARKS)
@@ -352,6 +360,14 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         if start >= end {
             return;
         }
+        // Moving an object reads its hash, and most are in no cache: all are on their way
+        // while the first of them is waited for.
+        for index in start..end {
+            let first = from.head(index).load(Relaxed);
+            if first.addr() & (END | MOVED) == 0 {
+                prefetch_object(unmarked(first));
+            }
+        }
         for index in start..end {
             self.move_chain(&from, &to, index);
         }
@@ -363,6 +379,18 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     }
 
     fn move_chain(&self, from: &Buckets<T>, to: &Buckets<T>, index: usize) {
+        let empty = end_marker::<T>(index);
+        let moved = empty.map_addr(|address| address | MOVED);
+        // Most chains are empty. With nothing to carry over and nobody who holds the head,
+        // marking it is all there is to do.
+        // Release: as at the end.
+        if from
+            .head(index)
+            .compare_exchange(empty, moved, Release, Relaxed)
+            .is_ok()
+        {
+            return;
+        }
         // After the bucket that the mover is about to lock, or under the one lock for all,
         // it is the second of its rank.
         let _from_held = Held::new(self.rank, true);
@@ -395,7 +423,6 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             at = next;
         }
         // Release: whoever sees the mark sees the chain in its new place.
-        let marker = end_marker::<T>(index).map_addr(|address| address | MOVED);
-        from.set_first(index, marker, Release);
+        from.set_first(index, moved, Release);
     }
 }

@@ -126,6 +126,30 @@ impl Dcache {
         dentry
     }
 
+    /// A dentry to be [added](Self::add_unasked) soon; its bucket is being fetched.
+    pub(crate) fn d_alloc(
+        &self,
+        parent: &DentryRef,
+        name: &NameHash<'_>,
+        inode: InodeRef,
+        validity: Validity,
+    ) -> DentryRef {
+        self.table.prefetch(name.in_dir(parent.address()));
+        Dentry::new(parent.sb(), parent.clone(), name, Some(inode), validity)
+    }
+
+    /// Adds a dentry that nobody has asked for, unless the name is cached. The caller
+    /// holds the directory exclusively.
+    pub(crate) fn add_unasked(&self, dentry: DentryRef) {
+        let mut bucket = self.table.lock(dentry.hash.load(Relaxed));
+        // A dead one that is still there is enough to let it be.
+        if bucket.find(|old| old.is_like(&dentry)).is_none() {
+            bucket.insert(dentry.clone());
+            drop(bucket);
+            self.add_to_lru(dentry);
+        }
+    }
+
     /// Takes a name out of the cache. Who holds the dentry keeps it; nobody finds
     /// it again.
     #[doc(alias = "d_delete")]

@@ -257,6 +257,9 @@ impl<'a> RefWalk<'a> {
         let caches = &self.request.ns.caches;
         let sb = &self.at.mnt().sb;
         let dir = self.at.inode_ref();
+        if let Some(dentry) = self.lookup_around(&dir, name)? {
+            return Ok(dentry);
+        }
         // Shared: lookups and listings go on side by side, changes wait for them.
         let _shared = dir.rwsem.read();
         loop {

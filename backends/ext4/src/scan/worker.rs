@@ -1,0 +1,229 @@
+//! One thread of a scan: a directory's names, joined with their inodes.
+
+use std::ops::ControlFlow;
+
+use rcuwalk::{Attr, FileType};
+
+use super::table::Table;
+use super::*;
+use crate::dir::Directory;
+use crate::dir::block::Entry;
+use crate::error::{Error, Place, Result};
+use crate::fs::{check_named, named};
+use crate::link;
+use crate::volume::InodeCursor;
+
+/// The longest path of a directory whose entries are delivered: sixteen times what the
+/// kernel takes in one piece. Without a limit an image of directories within
+/// directories could make paths longer than itself.
+const MAX_PATH: usize = 16 * rcuwalk::PATH_MAX;
+
+/// A directory to be listed.
+pub(super) struct Task {
+    ino: u32,
+    path: Box<[u8]>,
+}
+
+/// One thread and its visitor.
+pub(super) struct Worker<'s, V> {
+    shared: &'s Shared<'s>,
+    inodes: Inodes<'s>,
+    visitor: V,
+    /// Directories that nobody else has been given.
+    mine: Vec<Task>,
+}
+
+impl<'s, V: Visitor> Worker<'s, V> {
+    pub(super) fn new(shared: &'s Shared<'s>, inodes: Inodes<'s>, visitor: V) -> Self {
+        Worker {
+            shared,
+            inodes,
+            visitor,
+            mine: Vec::new(),
+        }
+    }
+
+    /// Delivers the root, and puts it where the threads will find it.
+    pub(super) fn begin(&mut self) {
+        let told = match self.inodes.get(ROOT) {
+            Ok((attr, generation)) => {
+                self.shared.visited.first(ROOT);
+                self.mine.push(Task {
+                    ino: ROOT,
+                    path: Box::default(),
+                });
+                self.visitor.entry(&ScanEntry {
+                    dir: b"",
+                    name: b"",
+                    attr: &attr,
+                    generation: Some(generation),
+                    target: None,
+                    handle: None,
+                })
+            }
+            Err(err) => self.visitor.problem(b"", &err),
+        };
+        if told.is_break() {
+            self.shared.queue.end();
+        }
+    }
+
+    /// Works until there is nothing left for anybody.
+    pub(super) fn work(mut self) -> V {
+        let shared = self.shared;
+        while let Some(task) = shared.queue.next(&mut self.mine, shared.stop) {
+            if self.directory(&task).is_break() {
+                shared.queue.end();
+            }
+        }
+        self.visitor
+    }
+
+    fn directory(&mut self, task: &Task) -> ControlFlow<()> {
+        let volume = self.shared.volume;
+        let inode = match volume.inode(task.ino) {
+            Ok(inode) => inode,
+            Err(err) => return self.visitor.problem(&task.path, &err),
+        };
+        let directory = match Directory::open(volume, &inode) {
+            Ok(directory) => directory,
+            Err(err) => return self.visitor.problem(&task.path, &err),
+        };
+        for leaf in directory.leaves(0) {
+            if self.shared.queue.is_ended() || self.shared.stop.load(Relaxed) {
+                return ControlFlow::Break(());
+            }
+            let leaf = match leaf {
+                Ok(leaf) => leaf,
+                // The others may be whole.
+                Err(err) => {
+                    self.visitor.problem(&task.path, &err)?;
+                    continue;
+                }
+            };
+            for entry in leaf.entries() {
+                match entry {
+                    Ok(entry) if entry.is_dot() => {}
+                    Ok(entry) => self.entry(task, &entry)?,
+                    Err(err) => self.visitor.problem(&task.path, &err)?,
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    #[inline]
+    fn entry(&mut self, task: &Task, entry: &Entry<'_>) -> ControlFlow<()> {
+        let super_block = self.shared.volume.super_block();
+        let found = check_named(super_block, task.ino, entry.ino)
+            .and_then(|()| self.inodes.get(entry.ino))
+            .map_err(|err| named(task.ino, entry.ino, err));
+        let (attr, generation) = match found {
+            Ok(found) => found,
+            Err(err) => return self.problem_at(task, entry, &err),
+        };
+        let mut target = None;
+        if attr.kind == FileType::Symlink && self.shared.targets {
+            match self.read_target(entry.ino) {
+                Ok(bytes) => target = Some(bytes),
+                Err(err) => self.problem_at(task, entry, &err)?,
+            }
+        }
+        self.visitor.entry(&ScanEntry {
+            dir: &task.path,
+            name: entry.name,
+            attr: &attr,
+            generation: Some(generation),
+            target: target.as_deref(),
+            handle: None,
+        })?;
+        match attr.kind {
+            FileType::Directory => self.go_down(task, entry),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn go_down(&mut self, task: &Task, entry: &Entry<'_>) -> ControlFlow<()> {
+        if !self.shared.visited.first(entry.ino) {
+            let err = bad_entry(
+                task,
+                "inode",
+                format!("a second name for directory {}", entry.ino),
+            );
+            return self.problem_at(task, entry, &err);
+        }
+        let path = path_of(task, entry);
+        if path.len() > MAX_PATH {
+            let err = bad_entry(
+                task,
+                "name",
+                format!("a path of more than {MAX_PATH} bytes"),
+            );
+            return self.visitor.problem(&path, &err);
+        }
+        self.mine.push(Task {
+            ino: entry.ino,
+            path: path.into(),
+        });
+        ControlFlow::Continue(())
+    }
+
+    fn read_target(&mut self, ino: u32) -> Result<Vec<u8>> {
+        let volume = self.shared.volume;
+        let inode = volume.inode_near(&mut self.inodes.cursor, ino)?;
+        link::read(volume, &inode)
+    }
+
+    #[cold]
+    fn problem_at(&mut self, task: &Task, entry: &Entry<'_>, err: &Error) -> ControlFlow<()> {
+        self.visitor.problem(&path_of(task, entry), err)
+    }
+}
+
+fn path_of(task: &Task, entry: &Entry<'_>) -> Vec<u8> {
+    let mut path = Vec::with_capacity(task.path.len() + 1 + entry.name.len());
+    path.extend_from_slice(&task.path);
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(entry.name);
+    path
+}
+
+/// Where a scan has its inodes from.
+pub(super) struct Inodes<'s> {
+    volume: &'s Volume,
+    table: Option<&'s Table>,
+    cursor: InodeCursor,
+}
+
+impl<'s> Inodes<'s> {
+    pub(super) fn new(volume: &'s Volume, table: Option<&'s Table>) -> Self {
+        Inodes {
+            volume,
+            table,
+            cursor: InodeCursor::default(),
+        }
+    }
+
+    /// Attributes and generation.
+    #[inline]
+    fn get(&mut self, ino: u32) -> Result<(Attr, u32)> {
+        if let Some(known) = self.table.and_then(|table| table.get(ino)) {
+            return Ok(known);
+        }
+        // What the table does not have is not in use, or could not be read: who asks for it
+        // is told which.
+        let inode = self.volume.inode_near(&mut self.cursor, ino)?;
+        Ok((inode.attr(), inode.generation))
+    }
+}
+
+#[cold]
+fn bad_entry(task: &Task, field: &'static str, why: String) -> Error {
+    Error::Corrupt {
+        place: Place::Inode(task.ino),
+        field,
+        why,
+    }
+}

@@ -1,0 +1,359 @@
+//! `rcuwalk bench walktrees --image`: a backup's walk over an ext4 image.
+//!
+//! The image is made by mkfs.ext4 and filled through the kernel, then walked in turn by
+//! the kernel, on a read-only loop mount; by ours through the VFS, every name and inode
+//! instantiated, one `stat` each; and by ours as a scan. Nobody has an inode cached when
+//! a walk begins. Blocks are cached, for all; then everybody once more without that.
+//!
+//! [`ImageWalk::run`] is the whole benchmark. **No figure is printed unless all saw the
+//! same**: a checksum over path, inode, type, permissions, owner, group, size, time and
+//! links of every entry ([`seen`]).
+//!
+//! | read              | to learn                                                     |
+//! |-------------------|--------------------------------------------------------------|
+//! | this file         | the run, its settings and its errors                         |
+//! | `image/make.rs`   | making the image                                             |
+//! | `image/mount.rs`  | mounts that go with the thread that made them                |
+//! | `image/kernel.rs` | the kernel's walk                                            |
+//! | `image/ours.rs`   | ours: through the VFS, and as a scan                         |
+//! | `image/turn.rs`   | one contender's turn, measured                               |
+//! | `image/seen.rs`   | what was seen                                                |
+//! | `image/report.rs` | the numbers, as table and as JSON                            |
+
+mod kernel;
+mod make;
+pub mod mount;
+mod ours;
+mod report;
+pub mod seen;
+mod turn;
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+pub use crate::progress::Progress;
+pub use report::{Report, Row};
+
+use crate::kernel::scratch_dir;
+use crate::progress::Steps;
+use crate::walktrees::Shape;
+use mount::LoopMount;
+use seen::Seen;
+use turn::{Blocks, CONTENDERS, Contender, Turn};
+
+/// The benchmark: which trees, and who walks them with what.
+#[derive(Clone, Debug)]
+pub struct ImageWalk {
+    /// The trees that the image is filled with.
+    pub shape: Shape,
+    /// Threads of the kernel's walk and of ours through the VFS.
+    pub threads: u64,
+    /// Threads of a scan.
+    pub scan_threads: u64,
+    /// How many bytes the VFS's caches may take.
+    pub cache_bytes: usize,
+    /// The image: made if it is not there, and left there. Without one, it is made in a
+    /// temporary directory.
+    pub keep: Option<PathBuf>,
+    /// How many rounds count.
+    pub rounds: usize,
+    /// Whether everything is measured without cached blocks, too.
+    pub cold: bool,
+}
+
+impl ImageWalk {
+    /// Enough for a median; each takes as long as the kernel's walk and a bit.
+    pub const ROUNDS: usize = 3;
+
+    /// As many threads as the patch was measured with; two million files.
+    pub const SHAPE: Shape = Shape {
+        trees: 20,
+        dirs: 100,
+        files: 1000,
+    };
+
+    /// What names and inodes of ten million files take.
+    pub const CACHE_BYTES: usize = 4 << 30;
+
+    /// A thread per tree, and for a scan one per core.
+    pub fn of(shape: Shape) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            shape,
+            threads: shape.trees,
+            scan_threads: cores as u64,
+            cache_bytes: Self::CACHE_BYTES,
+            keep: None,
+            rounds: Self::ROUNDS,
+            cold: true,
+        }
+    }
+
+    /// Runs the benchmark. Needs root, for the mounts, and mkfs.ext4. The kernel drops
+    /// the caches of the whole machine many times meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`ImageError::Different`] if two did not see the same, [`ImageError::Stopped`] once
+    /// `stop` is raised, and whatever keeps the image from being made, mounted or read.
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Report, ImageError> {
+        let Shape { trees, dirs, files } = self.shape;
+        if [trees, dirs, files, self.threads, self.scan_threads].contains(&0) || self.rounds == 0 {
+            return Err(ImageError::Nothing);
+        }
+        // The mounts belong to a thread of their own, and go with it.
+        thread::scope(|scope| {
+            let work = move || {
+                mount::own_mounts().map_err(ImageError::Mounts)?;
+                self.run_with_mounts(stop, progress)
+            };
+            let thread = thread::Builder::new().spawn_scoped(scope, work);
+            let thread = thread.map_err(ImageError::Thread)?;
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+        .map_err(|err| match stop.load(Relaxed) {
+            true => ImageError::Stopped,
+            false => err,
+        })
+    }
+
+    fn run_with_mounts(
+        &self,
+        stop: &AtomicBool,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Report, ImageError> {
+        let cold = if self.cold { CONTENDERS.len() } else { 0 };
+        // Making the image and walking it for the first time are a step each.
+        let mut steps = Steps::new(2 + self.rounds * CONTENDERS.len() + cold, progress);
+        let scratch;
+        let image = match &self.keep {
+            Some(keep) => keep.clone(),
+            None => {
+                scratch = scratch_dir().map_err(ImageError::Scratch)?;
+                scratch.path().join("trees.img")
+            }
+        };
+        let made = self.make_unless_there(&image, stop)?;
+        steps.one_done();
+
+        let mount = LoopMount::new(&image, "ro,noatime")
+            .map_err(|source| ImageError::image("mount", &image, source))?;
+        // Reads all blocks, and says what everybody has to see.
+        let expected = kernel::walk(mount.path(), self.threads, stop)
+            .map_err(|source| ImageError::image("walk", &image, source))?;
+        self.check_entries(&image, expected)?;
+        ours::scan(&image, Contender::SCAN, self, stop)
+            .map_err(|source| ImageError::image("scan", &image, source))?;
+        steps.one_done();
+
+        let place = Place {
+            image: &image,
+            mount: &mount,
+            expected,
+            stop,
+        };
+        let mut turns = [const { Vec::new() }; CONTENDERS.len()];
+        for round in 0..self.rounds {
+            for place_in_round in 0..CONTENDERS.len() {
+                // Each round starts with another one.
+                let next = (round + place_in_round) % CONTENDERS.len();
+                turns[next].push(self.turn(CONTENDERS[next], Blocks::Cached, &place)?);
+                steps.one_done();
+            }
+        }
+        let mut cold_turns = [const { Vec::new() }; CONTENDERS.len()];
+        for (contender, turns) in CONTENDERS.iter().zip(&mut cold_turns).take(cold) {
+            turns.push(self.turn(*contender, Blocks::Cold, &place)?);
+            steps.one_done();
+        }
+        Ok(Report::new(
+            self,
+            &image,
+            made,
+            expected,
+            &turns,
+            &cold_turns,
+        ))
+    }
+
+    /// How long making it took, if it had to be made.
+    fn make_unless_there(
+        &self,
+        image: &Path,
+        stop: &AtomicBool,
+    ) -> Result<Option<f64>, ImageError> {
+        if image.exists() {
+            return Ok(None);
+        }
+        let start = std::time::Instant::now();
+        // Under another name until it is whole: what was begun is not to be taken for an
+        // image next time.
+        let mut begun = image.as_os_str().to_owned();
+        begun.push(".part");
+        let begun = PathBuf::from(begun);
+        let made = make::make(&begun, self.shape, stop)
+            .and_then(|()| std::fs::rename(&begun, image))
+            .map_err(|source| ImageError::image("make", image, source));
+        if made.is_err() {
+            let _ = std::fs::remove_file(&begun);
+        }
+        made.map(|()| Some(start.elapsed().as_secs_f64()))
+    }
+
+    /// A kept image may be of other trees.
+    fn check_entries(&self, image: &Path, seen: Seen) -> Result<(), ImageError> {
+        // And `lost+found`.
+        let wanted = self.shape.inodes().map(|inodes| inodes + 1);
+        match wanted {
+            Some(wanted) if wanted != seen.entries => Err(ImageError::OtherTrees {
+                image: image.to_owned(),
+                entries: seen.entries,
+                wanted,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn turn(
+        &self,
+        contender: Contender,
+        blocks: Blocks,
+        place: &Place<'_>,
+    ) -> Result<Turn, ImageError> {
+        let turn = Turn::run(self, contender, blocks, place)
+            .map_err(|source| ImageError::image(contender.name, place.image, source))?;
+        match turn.seen == place.expected {
+            true => Ok(turn),
+            false if place.stop.load(Relaxed) => Err(ImageError::Stopped),
+            false => Err(ImageError::Different {
+                contender: contender.name,
+                seen: turn.seen,
+                expected: place.expected,
+            }),
+        }
+    }
+}
+
+/// Where everybody walks.
+struct Place<'a> {
+    image: &'a Path,
+    mount: &'a LoopMount,
+    expected: Seen,
+    stop: &'a AtomicBool,
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The stop flag was raised.
+    Stopped,
+    /// No trees, directories, files, threads or rounds.
+    Nothing,
+    /// There can be no mounts of our own.
+    Mounts(io::Error),
+    /// No temporary directory can be made.
+    Scratch(io::Error),
+    /// A thread cannot be started.
+    Thread(io::Error),
+    /// Something about the image did not work.
+    Image {
+        /// What was tried, or who tried.
+        what: &'static str,
+        /// Which image.
+        image: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The image that was to be reused holds something else.
+    OtherTrees {
+        /// Which image.
+        image: PathBuf,
+        /// What is in it.
+        entries: u64,
+        /// What should be.
+        wanted: u64,
+    },
+    /// A walk did not see what the first one saw.
+    Different {
+        /// Whose walk.
+        contender: &'static str,
+        /// What it saw.
+        seen: Seen,
+        /// What the first one saw.
+        expected: Seen,
+    },
+}
+
+impl ImageError {
+    fn image(what: &'static str, image: &Path, source: io::Error) -> Self {
+        Self::Image {
+            what,
+            image: image.to_owned(),
+            source,
+        }
+    }
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => crate::measure::Stopped.fmt(f),
+            Self::Nothing => write!(
+                f,
+                "trees, directories, files, threads and rounds: at least one of each"
+            ),
+            Self::Mounts(err) => write!(f, "--image needs root, for its mounts: {err}"),
+            Self::Scratch(err) => write!(
+                f,
+                "no temporary directory: {err}; set TMPDIR to one with room for an image"
+            ),
+            Self::Thread(err) => write!(f, "cannot start a thread: {err}"),
+            Self::Image {
+                what,
+                image,
+                source,
+            } => write!(f, "{what} {}: {source}", image.display()),
+            Self::OtherTrees {
+                image,
+                entries,
+                wanted,
+            } => write!(
+                f,
+                "{} has {entries} entries, and such trees have {wanted}: say which trees it \
+                 was made of, or remove it",
+                image.display()
+            ),
+            Self::Different {
+                contender,
+                seen,
+                expected,
+            } if seen.entries == expected.entries => write!(
+                f,
+                "{contender} was told other attributes than the kernel; no figures"
+            ),
+            Self::Different {
+                contender,
+                seen,
+                expected,
+            } => write!(
+                f,
+                "{contender} saw {} entries, the kernel {}; no figures",
+                seen.entries, expected.entries
+            ),
+        }
+    }
+}
+
+// No `source`: the message already says it all.
+impl Error for ImageError {}

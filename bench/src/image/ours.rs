@@ -1,0 +1,162 @@
+//! Ours: through the VFS, and as a scan. Both open the image anew: nothing is cached.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use rcuwalk::scan::{ScanEntry, Visitor};
+use rcuwalk::{Budget, Context, Credentials, FileType, LookupFlags, Vfs};
+use rcuwalk_ext4::{Checksums, Ext4, Order};
+
+use super::ImageWalk;
+use super::seen::{DirHash, Facts, Seen};
+use super::turn::{Contender, Who};
+
+fn open(image: &Path, contender: Contender) -> io::Result<Ext4> {
+    let checksums = match contender.checksums {
+        true => Checksums::Always,
+        false => Checksums::Never,
+    };
+    let image = Ext4::options().checksums(checksums).open(image);
+    image.map_err(io::Error::other)
+}
+
+/// Lists every directory and stats every entry, as `find -ls` does. `walked` is called
+/// when that is done, while all is still cached.
+pub(super) fn through_vfs(
+    image: &Path,
+    contender: Contender,
+    bench: &ImageWalk,
+    stop: &AtomicBool,
+    walked: impl FnOnce(),
+) -> io::Result<Seen> {
+    let budget = Budget {
+        // Bytes alone decide when there is too much.
+        dentries: usize::MAX >> 8,
+        inodes: usize::MAX >> 8,
+        bytes: bench.cache_bytes,
+        ..Budget::default()
+    };
+    let fs = open(image, contender)?;
+    let vfs = Vfs::with_budget(fs, budget).map_err(io::Error::other)?;
+    let seen = walk(&vfs, bench.threads, stop).map_err(io::Error::other)?;
+    walked();
+    Ok(seen)
+}
+
+/// Directories of the root are shared out among `threads`.
+fn walk(vfs: &Vfs, threads: u64, stop: &AtomicBool) -> rcuwalk::Result<Seen> {
+    let mut seen = Seen::default();
+    let mut below = Vec::new();
+    let root = Dir {
+        here: vfs.context(Credentials::root()),
+        hash: DirHash::ROOT,
+    };
+    root.list(vfs, &mut seen, &mut below)?;
+
+    let queue = Mutex::new(below);
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let work = || {
+        let mut seen = Seen::default();
+        let mut stack = Vec::new();
+        while let Some(tree) = next() {
+            stack.push(tree);
+            while let Some(dir) = stack.pop()
+                && !stop.load(Relaxed)
+            {
+                dir.list(vfs, &mut seen, &mut stack)?;
+            }
+        }
+        Ok(seen)
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_fold(seen, |all, thread| {
+            let seen: rcuwalk::Result<Seen> = thread.join().expect("no panic");
+            Ok(all.and(seen?))
+        })
+    })
+}
+
+/// A directory, entered.
+struct Dir {
+    here: Context,
+    hash: DirHash,
+}
+
+impl Dir {
+    fn list(&self, vfs: &Vfs, seen: &mut Seen, below: &mut Vec<Dir>) -> rcuwalk::Result<()> {
+        for entry in vfs.read_dir(&self.here, ".")? {
+            let name = entry?.name;
+            let attr = vfs.stat(&self.here, &*name, LookupFlags::default())?;
+            seen.add(self.hash, &name, &Facts::from(&attr));
+            if attr.kind == FileType::Directory {
+                let dir = vfs.lookup(&self.here, &*name, LookupFlags::default())?;
+                below.push(Dir {
+                    here: self.here.clone().with_cwd(dir),
+                    hash: self.hash.child(&name),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Scans the image; a problem is an error.
+pub(super) fn scan(
+    image: &Path,
+    contender: Contender,
+    bench: &ImageWalk,
+    stop: &AtomicBool,
+) -> io::Result<Seen> {
+    let image = open(image, contender)?;
+    let order = match contender.who {
+        Who::ScanByInode => Order::Inode,
+        _ => Order::Tree,
+    };
+    let visitors = (0..bench.scan_threads).map(|_| Adding::default()).collect();
+    let (visitors, _) = image.scan().order(order).run(stop, visitors);
+    visitors
+        .into_iter()
+        .try_fold(Seen::default(), |all, one| match one.problem {
+            None => Ok(all.and(one.seen)),
+            Some(problem) => Err(io::Error::other(problem)),
+        })
+}
+
+/// Adds up what one thread of a scan sees.
+#[derive(Default)]
+struct Adding {
+    seen: Seen,
+    /// The directory of the last entry, and its hash.
+    dir: Vec<u8>,
+    hash: Option<DirHash>,
+    problem: Option<String>,
+}
+
+impl Visitor for Adding {
+    fn entry(&mut self, entry: &ScanEntry<'_>) -> ControlFlow<()> {
+        if entry.name.is_empty() {
+            // The root, which walks do not list.
+            return ControlFlow::Continue(());
+        }
+        let hash = match self.hash {
+            Some(hash) if self.dir == entry.dir => hash,
+            _ => {
+                self.dir.clear();
+                self.dir.extend_from_slice(entry.dir);
+                *self.hash.insert(DirHash::of(entry.dir))
+            }
+        };
+        self.seen.add(hash, entry.name, &Facts::from(entry.attr));
+        ControlFlow::Continue(())
+    }
+
+    fn problem(&mut self, path: &[u8], error: &dyn std::error::Error) -> ControlFlow<()> {
+        self.problem = Some(format!("{}: {error}", path.escape_ascii()));
+        ControlFlow::Break(())
+    }
+}

@@ -1,0 +1,244 @@
+//! The numbers, as a table for people and as JSON for programs.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::ImageWalk;
+use super::seen::Seen;
+use super::turn::{Blocks, CONTENDERS, Contender, Turn, Who};
+use crate::machine::Machine;
+use crate::measure::Summary;
+use crate::text::grouped;
+use crate::walktrees::Shape;
+
+/// What was measured. Serialised, it is the JSON document of the benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `walktrees`.
+    pub bench: &'static str,
+    /// Names below the root; each walk saw all of them.
+    pub entries: u64,
+    /// Every walk saw the same; there is no report otherwise.
+    pub verified: bool,
+    /// One per contender; first those with blocks cached and checksums verified.
+    pub rows: Vec<Row>,
+    /// Trees.
+    pub trees: u64,
+    /// Directories in each.
+    pub dirs: u64,
+    /// Files in each of those.
+    pub files: u64,
+    /// Bytes of the image, holes included.
+    pub image_bytes: u64,
+    /// How long making it took; none if it was there.
+    pub made_s: Option<f64>,
+    /// Bytes that the VFS's caches may take.
+    pub cache_bytes: usize,
+    /// Rounds that the medians are of; without cached blocks there is one.
+    pub rounds: usize,
+    /// Over path, inode, type, permissions, owner, group, size, time and links of every
+    /// entry, in hexadecimal.
+    pub checksum: String,
+    /// Cores that other programs and the kernel's threads kept busy meanwhile, on average.
+    pub other_programs: f64,
+    /// What it was measured on.
+    pub machine: Machine,
+}
+
+/// One contender: medians of the rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// `kernel`, `vfs` or `scan`.
+    pub contender: &'static str,
+    /// `tree` or `inode`: the order that inodes are read in.
+    pub order: &'static str,
+    /// Whether the image's checksums were verified.
+    pub checksums: bool,
+    /// `cached` or `cold`.
+    pub blocks: &'static str,
+    /// How many threads at once.
+    pub threads: u64,
+    /// From the start of the first thread to the end of the last one.
+    pub seconds: f64,
+    /// How far the rounds lie apart, as a part of the median.
+    pub spread: f64,
+    /// Of all threads together.
+    pub entries_per_s: f64,
+    /// Processor time of the process outside of the kernel.
+    pub user_s: f64,
+    /// And in it; its own threads are not counted here.
+    pub sys_s: f64,
+    /// How many times faster than the kernel: the median of the rounds' ratios.
+    pub ratio_to_kernel: f64,
+    /// The most memory of the process in any round, in MiB.
+    pub peak_rss_mb: f64,
+    /// What the kernel's caches of names and inodes grew by, in MiB.
+    pub kernel_cache_mb: f64,
+}
+
+type Turns = [Vec<Turn>; CONTENDERS.len()];
+
+impl Report {
+    pub(super) fn new(
+        bench: &ImageWalk,
+        image: &Path,
+        made_s: Option<f64>,
+        seen: Seen,
+        cached: &Turns,
+        cold: &Turns,
+    ) -> Self {
+        let Shape { trees, dirs, files } = bench.shape;
+        let mut rows = rows(bench, cached, Blocks::Cached);
+        rows.extend(self::rows(bench, cold, Blocks::Cold));
+        Self {
+            bench: "walktrees",
+            entries: seen.entries,
+            verified: true,
+            rows,
+            trees,
+            dirs,
+            files,
+            image_bytes: image.metadata().map_or(0, |image| image.len()),
+            made_s: made_s.map(digits),
+            cache_bytes: bench.cache_bytes,
+            rounds: bench.rounds,
+            checksum: format!("{:016x}", seen.checksum),
+            other_programs: other_programs(cached.iter().flatten()),
+            machine: Machine::this(),
+        }
+    }
+}
+
+fn other_programs<'a>(turns: impl Iterator<Item = &'a Turn>) -> f64 {
+    let sum = |(total, others), turn: &Turn| (total + turn.total, others + turn.others);
+    let (total, others) = turns.fold((Duration::ZERO, Duration::ZERO), sum);
+    (others.as_secs_f64() / total.as_secs_f64() * 100.0).round() / 100.0
+}
+
+fn rows(bench: &ImageWalk, turns: &Turns, blocks: Blocks) -> Vec<Row> {
+    let total = |turns: &Vec<Turn>| {
+        let seconds = turns.iter().map(|turn| turn.total.as_secs_f64());
+        Summary::new("", seconds.collect())
+    };
+    let measured = CONTENDERS.iter().zip(turns);
+    let measured = measured.filter(|(_, turns)| !turns.is_empty());
+    let rows = measured.map(|(contender, of)| row(bench, contender, of, &total(&turns[0]), blocks));
+    rows.collect()
+}
+
+fn row(
+    bench: &ImageWalk,
+    contender: &Contender,
+    turns: &[Turn],
+    kernel: &Summary,
+    blocks: Blocks,
+) -> Row {
+    let median = |of: &dyn Fn(&Turn) -> f64| {
+        Summary::new(contender.name, turns.iter().map(of).collect()).median()
+    };
+    let most = |of: &dyn Fn(&Turn) -> u64| {
+        let most = turns.iter().map(of).max().unwrap_or(0);
+        (most as f64 / f64::from(1 << 20)).round()
+    };
+    let total = Summary::new(
+        contender.name,
+        turns.iter().map(|turn| turn.total.as_secs_f64()).collect(),
+    );
+    Row {
+        contender: contender.name,
+        order: match contender.who {
+            Who::ScanByInode => "inode",
+            _ => "tree",
+        },
+        checksums: contender.checksums,
+        blocks: match blocks {
+            Blocks::Cached => "cached",
+            Blocks::Cold => "cold",
+        },
+        threads: match contender.who {
+            Who::Kernel | Who::Vfs => bench.threads,
+            Who::ScanByTree | Who::ScanByInode => bench.scan_threads,
+        },
+        seconds: digits(total.median()),
+        spread: digits(total.spread()),
+        entries_per_s: (turns[0].seen.entries as f64 / total.median()).round(),
+        user_s: digits(median(&|turn| turn.cpu.user.as_secs_f64())),
+        sys_s: digits(median(&|turn| turn.cpu.sys.as_secs_f64())),
+        ratio_to_kernel: digits(kernel.ratio_to(&total)),
+        peak_rss_mb: most(&|turn| turn.peak_memory),
+        kernel_cache_mb: most(&|turn| turn.kernel_memory),
+    }
+}
+
+/// To the microsecond: more digits would only look precise.
+fn digits(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "walktrees: an ext4 image of {} trees of {} directories of {} files: {} entries\n\
+             everybody saw the same: checksum {} over path, inode, type, mode, owner, size, \
+             time, links\n{}\n",
+            grouped(self.trees),
+            grouped(self.dirs),
+            grouped(self.files),
+            grouped(self.entries),
+            self.checksum,
+            self.machine
+        )?;
+        writeln!(
+            f,
+            "{:<7} {:<6} {:<6} {:<9} {:>7} {:>9} {:>7} {:>11} {:>8} {:>8} {:>9} {:>9}",
+            "who",
+            "order",
+            "blocks",
+            "checksums",
+            "threads",
+            "total",
+            "spread",
+            "entries/s",
+            "user",
+            "system",
+            "kernel =",
+            "memory"
+        )?;
+        for row in &self.rows {
+            writeln!(
+                f,
+                "{:<7} {:<6} {:<6} {:<9} {:>7} {:>7.3} s {:>6.0}% {:>11} {:>6.2} s {:>6.2} s \
+                 {:>7.1} x {:>5} MiB",
+                row.contender,
+                row.order,
+                row.blocks,
+                if row.checksums { "verified" } else { "not" },
+                row.threads,
+                row.seconds,
+                row.spread * 100.0,
+                grouped(row.entries_per_s as u64),
+                row.user_s,
+                row.sys_s,
+                row.ratio_to_kernel,
+                // Where names and inodes are.
+                match row.contender {
+                    "kernel" => row.kernel_cache_mb,
+                    _ => row.peak_rss_mb,
+                }
+            )?;
+        }
+        writeln!(
+            f,
+            "\nMedians of {} rounds with cached blocks. No inode is cached when a walk begins; \
+             vfs instantiates\nname and inode of every entry (and keeps them, within {} MiB), \
+             scan neither. Memory: of the\nprocess; for the kernel, what its caches of names \
+             and inodes grew by.",
+            self.rounds,
+            grouped(self.cache_bytes as u64 >> 20)
+        )
+    }
+}

@@ -1,0 +1,111 @@
+//! One contender's turn: what is cached is dropped, then the walk is timed.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::kernel::{self, Forget};
+use super::seen::Seen;
+use super::{ImageWalk, Place, ours};
+use crate::usage::{CpuTime, machine_busy, peak_memory, reset_peak_memory};
+
+/// Who walks, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contender {
+    pub(super) name: &'static str,
+    pub(super) who: Who,
+    /// Whether checksums of the image are verified. The kernel always does.
+    pub(super) checksums: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    Kernel,
+    Vfs,
+    /// In the order of the names, and in that of the inode tables.
+    ScanByTree,
+    ScanByInode,
+}
+
+impl Contender {
+    pub(super) const SCAN: Contender = Contender::new("scan", Who::ScanByTree, true);
+
+    const fn new(name: &'static str, who: Who, checksums: bool) -> Self {
+        Self {
+            name,
+            who,
+            checksums,
+        }
+    }
+}
+
+/// In each round's order; the first one is what the others are compared with.
+pub(super) const CONTENDERS: [Contender; 6] = [
+    Contender::new("kernel", Who::Kernel, true),
+    Contender::new("vfs", Who::Vfs, true),
+    Contender::SCAN,
+    Contender::new("scan", Who::ScanByInode, true),
+    Contender::new("vfs", Who::Vfs, false),
+    Contender::new("scan", Who::ScanByTree, false),
+];
+
+/// Whether the image's blocks are cached when the walk begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocks {
+    Cached,
+    Cold,
+}
+
+/// What was measured in one turn.
+pub(super) struct Turn {
+    pub(super) seen: Seen,
+    pub(super) total: Duration,
+    pub(super) cpu: CpuTime,
+    /// Processor time of all other programs meanwhile, the kernel's threads included.
+    pub(super) others: Duration,
+    /// Of the process, in bytes.
+    pub(super) peak_memory: u64,
+    /// What the kernel's caches grew by, in bytes.
+    pub(super) kernel_memory: u64,
+}
+
+impl Turn {
+    pub(super) fn run(
+        bench: &ImageWalk,
+        contender: Contender,
+        blocks: Blocks,
+        place: &Place<'_>,
+    ) -> io::Result<Turn> {
+        kernel::drop_caches(match blocks {
+            Blocks::Cached => Forget::Inodes,
+            Blocks::Cold => Forget::Everything,
+        })?;
+        reset_peak_memory();
+        let kernel_before = kernel::reclaimable_bytes();
+        let (busy, cpu, start) = (machine_busy(), CpuTime::now(), Instant::now());
+        let mut total = Duration::ZERO;
+        let seen = match contender.who {
+            Who::Kernel => kernel::walk(place.mount.path(), bench.threads, place.stop)?,
+            // What was cached is given back after the clock has stopped.
+            Who::Vfs => ours::through_vfs(place.image, contender, bench, place.stop, || {
+                total = start.elapsed();
+            })?,
+            _ => ours::scan(place.image, contender, bench, place.stop)?,
+        };
+        if total.is_zero() {
+            total = start.elapsed();
+        }
+        let cpu = CpuTime::now().since(cpu);
+        let others = machine_busy().saturating_sub(busy + cpu.user + cpu.sys);
+        let turn = Turn {
+            seen,
+            total,
+            cpu,
+            others,
+            peak_memory: peak_memory(),
+            kernel_memory: kernel::reclaimable_bytes().saturating_sub(kernel_before),
+        };
+        // The next one starts with this one's memory given back.
+        rcuwalk_sync::rcu::barrier();
+        Ok(turn)
+    }
+}

@@ -1,0 +1,96 @@
+//! Looking up a name together with its neighbours.
+//!
+//! Who lists a directory goes on, as a rule, to ask for each of its names: `ls -l`, a
+//! backup. To find one, a back end like ext4 reads a block that holds a hundred others,
+//! and their inodes lie next to each other as well. So the first name that is missed
+//! after a listing brings the rest of its block into the cache, and they are hits.
+//!
+//! Nobody has asked for those, so there is a limit: between two listings a directory
+//! gets no more names unasked than the listing returned ([`Listed`](crate::inode::Listed)). Lookups at
+//! random are looked up one by one.
+//!
+//! DENTRY-2 holds: the directory is held exclusively, so none of its names is being
+//! looked up by anyone else.
+
+use std::ops::ControlFlow;
+
+use super::refs::RefWalk;
+use crate::dentry::DentryRef;
+use crate::error::{Error, Result};
+use crate::inode::{DEAD_DIR, InodeRef};
+use crate::name::Name;
+use crate::trace::How;
+
+/// Dentries on their way: enough that a bucket has arrived when its turn comes.
+const ON_THE_WAY: usize = 8;
+
+impl RefWalk<'_> {
+    /// Looks `name` up with its neighbours; `None` if that is not to be done here.
+    pub(super) fn lookup_around(
+        &self,
+        dir: &InodeRef,
+        name: Name<'_>,
+    ) -> Result<Option<DentryRef>> {
+        let sb = &self.at.mnt().sb;
+        if !sb.looks_around || dir.rwsem.read().names() == 0 {
+            return Ok(None);
+        }
+        let caches = &self.request.ns.caches;
+        let dcache = &caches.dcache;
+        let parent = self.at.dentry();
+        let exclusive = dir.rwsem.write();
+        let hash = dcache.name(name);
+        if dcache.d_lookup(parent, &hash).is_some() {
+            // Somebody was first; whether it is to be believed is for the usual way.
+            return Ok(None);
+        }
+        if dir.shared().has(DEAD_DIR) {
+            return Err(Error::NotFound);
+        }
+        caches.counters.get().slow_lookup();
+        self.record.how(How::LookedUp);
+        let validity = sb.validity();
+        let mut unasked = Unasked {
+            left: exclusive.names(),
+            on_the_way: Default::default(),
+            next: 0,
+        };
+        let inode = sb.fs().lookup_around(sb, dir, name, &mut |name, inode| {
+            let dentry = dcache.d_alloc(parent, &dcache.name(name), inode, validity);
+            unasked.add(dentry, |dentry| dcache.add_unasked(dentry))
+        })?;
+        for dentry in unasked.on_the_way.into_iter().flatten() {
+            dcache.add_unasked(dentry);
+        }
+        exclusive.set(unasked.left);
+        let dentry = match dcache.d_lookup(parent, &hash) {
+            Some(dentry) => dentry,
+            None => dcache.d_add(parent, &hash, inode, validity),
+        };
+        drop(exclusive);
+        caches.make_room();
+        Ok(Some(dentry))
+    }
+}
+
+/// Names that nobody has asked for.
+struct Unasked {
+    /// How many more are allowed.
+    left: u32,
+    on_the_way: [Option<DentryRef>; ON_THE_WAY],
+    next: usize,
+}
+
+impl Unasked {
+    fn add(&mut self, dentry: DentryRef, arrived: impl FnOnce(DentryRef)) -> ControlFlow<()> {
+        if let Some(first) = self.on_the_way[self.next].replace(dentry) {
+            arrived(first);
+        }
+        self.next = (self.next + 1) % ON_THE_WAY;
+        self.left = self.left.saturating_sub(1);
+        match self.left {
+            0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}

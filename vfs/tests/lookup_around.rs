@@ -1,0 +1,202 @@
+//! Names that are looked up together with one, after a listing.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rcuwalk::{
+    At, Attr, Budget, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, LookupFlags, Name, RawEntry, Result, SuperBlock, Vfs,
+};
+
+/// One directory of numbered files, in blocks of so many.
+struct Blocks {
+    files: u64,
+    block: u64,
+    calls: Arc<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    alone: AtomicU64,
+    around: AtomicU64,
+}
+
+impl Blocks {
+    fn number(&self, name: Name<'_>) -> Option<u64> {
+        let text = std::str::from_utf8(name.as_bytes()).ok()?;
+        let number = text.strip_prefix("file-with-a-long-name-")?.parse().ok()?;
+        (number < self.files).then_some(number)
+    }
+
+    fn name(number: u64) -> String {
+        format!("file-with-a-long-name-{number}")
+    }
+
+    fn iget(sb: &SuperBlock, number: u64) -> Result<InodeRef> {
+        Ok(match sb.iget(InodeKey::new(number + 10))? {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => {
+                let attr = Attr::new(number + 10, FileType::Regular, 0o644);
+                new.init(InodeFill::new(attr))
+            }
+        })
+    }
+}
+
+impl FileSystem for Blocks {
+    fn name(&self) -> &str {
+        "blocks"
+    }
+
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        Ok(match sb.iget(InodeKey::new(1))? {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => new.init(InodeFill::new(Attr::new(1, FileType::Directory, 0o755))),
+        })
+    }
+
+    fn lookup(&self, sb: &SuperBlock, _: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        self.calls.alone.fetch_add(1, Relaxed);
+        self.number(name).map(|n| Self::iget(sb, n)).transpose()
+    }
+
+    fn looks_around(&self) -> bool {
+        true
+    }
+
+    fn lookup_around(
+        &self,
+        sb: &SuperBlock,
+        _: &Inode,
+        name: Name<'_>,
+        around: &mut dyn FnMut(Name<'_>, InodeRef) -> ControlFlow<()>,
+    ) -> Result<Option<InodeRef>> {
+        self.calls.around.fetch_add(1, Relaxed);
+        let Some(number) = self.number(name) else {
+            return Ok(None);
+        };
+        let first = number - number % self.block;
+        for other in first..self.files.min(first + self.block) {
+            let text = Self::name(other);
+            let inode = Self::iget(sb, other)?;
+            if around(Name::new(text.as_bytes())?, inode).is_break() {
+                break;
+            }
+        }
+        Self::iget(sb, number).map(Some)
+    }
+
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
+        for number in from..self.files {
+            let name = Self::name(number);
+            let entry = RawEntry {
+                name: name.as_bytes(),
+                ino: number + 10,
+                kind: Some(FileType::Regular),
+                next: number + 1,
+            };
+            if emit.entry(entry).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, _: &SuperBlock, _: &At<'_>) -> Result<Box<dyn FileHandle>> {
+        Err(Error::NotSupported)
+    }
+}
+
+fn mounted(files: u64, block: u64, budget: Budget) -> (Vfs, Arc<Calls>) {
+    let calls = Arc::new(Calls::default());
+    let fs = Blocks {
+        files,
+        block,
+        calls: calls.clone(),
+    };
+    (Vfs::with_budget(fs, budget).unwrap(), calls)
+}
+
+fn stat(vfs: &Vfs, number: u64) -> Result<Attr> {
+    let ctx = vfs.context(Credentials::root());
+    vfs.stat(&ctx, Blocks::name(number), LookupFlags::default())
+}
+
+/// DENTRY-2: after a listing the first miss of a block brings in the rest of it, and
+/// all others are hits.
+#[test]
+fn a_listing_makes_one_lookup_do_for_a_block() {
+    let (vfs, calls) = mounted(1000, 100, Budget::default());
+    let ctx = vfs.context(Credentials::root());
+    assert_eq!(vfs.read_dir(&ctx, "/").unwrap().count(), 1000);
+    for number in 0..1000 {
+        assert_eq!(stat(&vfs, number).unwrap().ino, number + 10);
+    }
+    assert_eq!(calls.around.load(Relaxed), 10);
+    assert_eq!(calls.alone.load(Relaxed), 0);
+    assert_eq!(vfs.statistics().dentries.0, 1000, "no name twice");
+    assert!(matches!(stat(&vfs, 1000), Err(Error::NotFound)));
+    assert!(matches!(stat(&vfs, 1000), Err(Error::NotFound)));
+    assert_eq!(vfs.statistics().dentries.0, 1001, "the missing name, too");
+}
+
+/// MEM-1: without a listing nothing is read in unasked, and after one no more than it
+/// returned.
+#[test]
+fn nothing_is_read_in_that_was_not_listed() {
+    let (vfs, calls) = mounted(100_000, 1000, Budget::default());
+    for number in (0..100_000).step_by(1000) {
+        stat(&vfs, number).unwrap();
+    }
+    assert_eq!(vfs.statistics().dentries.0, 100);
+    assert_eq!(calls.around.load(Relaxed), 0);
+
+    let ctx = vfs.context(Credentials::root());
+    let listed = vfs.read_dir(&ctx, "/").unwrap().take(500).count();
+    assert_eq!(listed, 500);
+    for number in (1..100_000).step_by(1000) {
+        stat(&vfs, number).unwrap();
+    }
+    // A batch of the listing, in units.
+    let (names, _) = vfs.statistics().dentries;
+    assert!((600..=100 + 100 + 1024 + 64).contains(&names), "{names}");
+}
+
+/// MEM-1: the budget holds while blocks come in, and INODE-1: whoever asks gets the
+/// same inode, whichever way it came.
+#[test]
+fn threads_that_list_and_look_up_agree_within_the_budget() {
+    let budget = Budget {
+        dentries: 500,
+        inodes: 500,
+        ..Budget::default()
+    };
+    let (vfs, _) = mounted(5000, 64, budget);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let vfs = &vfs;
+            scope.spawn(move || {
+                let ctx = vfs.context(Credentials::root());
+                for round in 0..5 {
+                    for entry in vfs.read_dir(&ctx, "/").unwrap() {
+                        let entry = entry.unwrap();
+                        let attr = vfs.stat(&ctx, &*entry.name, LookupFlags::default());
+                        assert_eq!(attr.unwrap().ino, entry.ino);
+                    }
+                    let odd = (thread * 1000 + round * 77) % 5000;
+                    let a = vfs.lookup(&ctx, Blocks::name(odd), LookupFlags::default());
+                    let b = vfs.lookup(&ctx, Blocks::name(odd), LookupFlags::default());
+                    assert!(a.unwrap().is_same_place(&b.unwrap()), "DENTRY-2");
+                }
+            });
+        }
+    });
+    let statistics = vfs.statistics();
+    assert!(statistics.dentries.0 <= 700, "{statistics:?}");
+    assert!(statistics.inodes.0 <= 700, "{statistics:?}");
+}
