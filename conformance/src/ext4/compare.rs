@@ -1,5 +1,5 @@
 //! Two readers of one image, asked the same: the kernel, through a mount, and ours,
-//! once through the caches of a [`Vfs`] and once by inode number.
+//! through the caches of a [`Vfs`], by inode number, and as a scan.
 //!
 //! | read            | what is compared                                            |
 //! |-----------------|-------------------------------------------------------------|
@@ -8,6 +8,7 @@
 //! | `directory.rs`  | listings, lookups, lookups of what is not there             |
 //! | `contents.rs`   | what read(2) and readlink(2) give                           |
 //! | `xattrs.rs`     | names and values of extended attributes                     |
+//! | `scanned.rs`    | that a scan delivers what the walk has found                |
 //!
 //! The kernel's tree is walked; that ours has nothing more shows in the listings.
 
@@ -23,6 +24,7 @@ use crate::rng::Rng;
 mod attributes;
 mod contents;
 mod directory;
+mod scanned;
 mod theirs;
 mod xattrs;
 
@@ -67,8 +69,10 @@ pub fn compare(ext4: &Ext4, top: &Path, beside: Beside) -> Result<Seen, Differen
         differences,
         seen: Seen::default(),
         inodes: HashSet::new(),
+        walked: BTreeMap::new(),
     };
     walk.run();
+    walk.scans();
     let Walk {
         differences, seen, ..
     } = walk;
@@ -165,6 +169,8 @@ struct Walk<'a> {
     seen: Seen,
     /// Those whose contents and xattrs have been compared, under their first name.
     inodes: HashSet<u64>,
+    /// What ours said of each path.
+    walked: BTreeMap<Vec<u8>, scanned::Said>,
 }
 
 /// The inode number of the root, in every ext2 there is.

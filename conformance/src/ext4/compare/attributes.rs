@@ -74,6 +74,12 @@ impl Walk<'_> {
             dev: info.attr.dev,
             ..*attr
         };
+        let target = match attr.kind {
+            FileType::Symlink => self.ext4.read_link(number(attr)).ok(),
+            _ => None,
+        };
+        let said = (info.attr, Some(info.generation), target);
+        self.walked.insert(path.to_vec(), said);
         self.same(
             path,
             "attributes by path and by number",
