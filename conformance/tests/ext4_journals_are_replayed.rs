@@ -34,11 +34,14 @@ fn all(test: &str, modes: &[Mode]) {
     in_workshop(test, |workshop| {
         for mode in modes {
             let outcomes = outcomes(workshop, mode, Catch::Moment);
+            assert!(outcomes.len() >= 5, "{}: few copies", mode.name);
             let blocks = outcomes.iter().map(|outcome| match outcome {
-                Outcome::Same { replayed } => replayed,
+                Outcome::Same { replayed } => *replayed,
+                // The kernel at times journals a block of its orphan file that does not
+                // match its checksum, and would not have it back.
+                Outcome::BothRefuse(_) => 0,
                 other => panic!("{}: {other:?}", mode.name),
             });
-            assert!(outcomes.len() >= 5, "{}: few copies", mode.name);
             assert!(
                 blocks.sum::<usize>() > 0,
                 "{}: nothing to be replayed",
@@ -70,7 +73,8 @@ fn an_image_with_fast_commits_is_refused() {
             match outcome {
                 // Caught just after a whole commit.
                 Outcome::Same { .. } => {}
-                Outcome::OursRefuses(why) => {
+                // The kernel's own replay does not always come to an end either.
+                Outcome::OursRefuses(why) | Outcome::BothRefuse(why) => {
                     assert!(why.contains("unsupported feature: fast_commit"), "{why}");
                     refused += 1;
                 }
@@ -104,6 +108,8 @@ enum Outcome {
     Differs(String),
     /// The kernel would not mount it, for this reason; ours said something else.
     KernelRefuses(String),
+    /// Neither would open it; why ours would not.
+    BothRefuse(String),
     /// Ours would not open it, for this reason.
     OursRefuses(String),
 }
@@ -130,7 +136,8 @@ fn beside_the_kernel(workshop: &Workshop, copy: &Path) -> Result<Outcome, String
     let mounted = workshop.mount(&theirs, &["noatime"]);
     let ours = Ext4::open(copy);
     let outcome = match (ours, &mounted) {
-        (Err(err), _) => Outcome::OursRefuses(err.to_string()),
+        (Err(ours), Err(_)) => Outcome::BothRefuse(ours.to_string()),
+        (Err(err), Ok(_)) => Outcome::OursRefuses(err.to_string()),
         (Ok(_), Err(why)) => Outcome::KernelRefuses(why.clone()),
         (Ok(ext4), Ok(mounted)) => match compare(&ext4, mounted.at(), Beside::Recovered { at }) {
             Ok(seen) => {

@@ -65,9 +65,11 @@ pub const MODES: &[Mode] = &[
         &["journal_async_commit", "data=writeback"],
     ),
     mode("^64bit", "-t ext4 -O ^64bit", &["data=ordered"]),
+    // Not inline_data: with that, Linux 6.18 waits for itself when a commit in ordered
+    // mode has to write contents out of inodes and the journal is full, for ever.
     mode(
-        "inline_data, ea_inode, orphan_file",
-        "-t ext4 -O inline_data,ea_inode,orphan_file",
+        "ea_inode, orphan_file",
+        "-t ext4 -O ea_inode,orphan_file",
         &["data=ordered"],
     ),
 ];
