@@ -2,7 +2,7 @@
 //! border the format has.
 //!
 //! Each part gets a directory of its own. What a file system cannot hold (a file too
-//! big for ext2, an xattr too big without ea_inode) is left out: see [`unless`].
+//! big for ext2, an xattr too big without ea_inode) is left out: see `unless`.
 
 use std::fs;
 use std::io;
