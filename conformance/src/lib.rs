@@ -16,12 +16,14 @@
 //! | `coverage.rs`    | proof that the generators reach what they are for      |
 //! | `shrink.rs`      | from a difference to a small difference                |
 //! | `settings.rs`    | seed, number of cases, what was skipped and why        |
+//! | `ext4.rs`        | images of ext4: made, filled, and read by two readers  |
 //!
 //! EDGE-1: errno and effect as Linux gives them.
 
 pub mod answer;
 pub mod coverage;
 pub mod differ;
+pub mod ext4;
 pub mod kernel;
 pub mod materialise;
 pub mod model;

@@ -1,10 +1,11 @@
 //! Seed, number of cases, and how a test says that it could not do its work.
 //!
-//! | variable        | meaning                                                      |
-//! |-----------------|--------------------------------------------------------------|
-//! | `RCUWALK_CASES` | walks per test, in place of the test's own number            |
-//! | `RCUWALK_SEED`  | seed, decimal or `0x…`, in place of the fixed one            |
-//! | `RCUWALK_SKIPS` | a file that collects a line per skipped test                 |
+//! | variable         | meaning                                                     |
+//! |------------------|-------------------------------------------------------------|
+//! | `RCUWALK_CASES`  | walks per test, in place of the test's own number           |
+//! | `RCUWALK_SEED`   | seed, decimal or `0x…`, in place of the fixed one           |
+//! | `RCUWALK_COPIES` | copies of a busy image, likewise                            |
+//! | `RCUWALK_SKIPS`  | a file that collects a line per skipped test                |
 
 use std::env;
 use std::ffi::OsStr;
@@ -31,15 +32,25 @@ impl Settings {
     /// If a variable is set to something that is no number: running other cases
     /// than the ones asked for would be worse.
     pub fn from_env(cases: usize) -> Settings {
-        let number = |name| {
-            let text = env::var(name).ok()?;
-            Some(parse(&text).unwrap_or_else(|| panic!("{name}={text} is no number")))
-        };
         Settings {
             seed: number("RCUWALK_SEED").unwrap_or(DEFAULT_SEED),
             cases: number("RCUWALK_CASES").map_or(cases, |n| n as usize),
         }
     }
+}
+
+/// How many copies to take of each busy image; `copies` where the environment has no
+/// wish.
+///
+/// # Panics
+/// As [`Settings::from_env`].
+pub fn copies(copies: usize) -> usize {
+    number("RCUWALK_COPIES").map_or(copies, |n| n as usize)
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(parse(&text).unwrap_or_else(|| panic!("{name}={text} is no number")))
 }
 
 fn parse(text: &str) -> Option<u64> {

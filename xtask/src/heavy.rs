@@ -145,8 +145,11 @@ pub(crate) fn miri(root: &Path) -> Result<Done> {
 fn conformance(root: &Path, skips: &Skips) -> Result<Done> {
     Cmd::cargo(root)
         .env("RCUWALK_CASES", set_or("RCUWALK_CASES", "20000"))
+        .env("RCUWALK_COPIES", set_or("RCUWALK_COPIES", "40"))
         .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--package", "rcuwalk-conformance"])
+        // And those that are too large to run each time.
+        .args(["--", "--include-ignored"])
         .run()
 }
 

@@ -4,7 +4,7 @@
 //! newer (with `data=journal`, contents too) is put over that.
 
 use crate::cache::{copy_block, read_some};
-use crate::error::{Error, Place, Result};
+use crate::error::Result;
 use crate::inode::{InodeFlags, RawInode};
 use crate::map::Mapping;
 use crate::volume::Volume;
@@ -93,24 +93,18 @@ fn read_inline(volume: &Volume, inode: &RawInode, buf: &mut [u8], offset: u64) -
         ..=60 => Vec::new(),
         _ => inline_rest(volume, inode)?,
     };
-    let held = inode.block.iter().chain(&more).copied();
-    // A file that has grown by truncate(2) reads as zeros where nothing is stored.
-    let stored = held.chain(std::iter::repeat(0));
-    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-    for (to, from) in buf.iter_mut().zip(stored.skip(offset)) {
-        *to = from;
-    }
+    let held: Vec<u8> = inode.block.iter().chain(&more).copied().collect();
+    // A file that has grown by truncate(2), or that mke2fs has copied and that is one
+    // hole, reads as zeros where nothing is stored: its size may be any.
+    let from = usize::try_from(offset).unwrap_or(usize::MAX);
+    let stored = held.get(from..).unwrap_or_default();
+    let stored = &stored[..stored.len().min(buf.len())];
+    let (head, rest) = buf.split_at_mut(stored.len());
+    head.copy_from_slice(stored);
+    rest.fill(0);
     Ok(buf.len())
 }
 
 fn inline_rest(volume: &Volume, inode: &RawInode) -> Result<Vec<u8>> {
-    // It is all in the inode, so an inode is the limit; also for the loop above.
-    if inode.size > volume.super_block().inode_size() as u64 {
-        return Err(Error::Corrupt {
-            place: Place::Inode(inode.ino),
-            field: "i_size",
-            why: format!("{} bytes of inline data", inode.size),
-        });
-    }
     Ok(xattr::find(volume, inode, xattr::SYSTEM, b"data")?.unwrap_or_default())
 }

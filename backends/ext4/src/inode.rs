@@ -185,12 +185,20 @@ impl RawInode {
             gid: self.gid,
             rdev: self.device(),
             size: self.size,
-            blocks: self.blocks,
+            blocks: self.sectors(),
             atime: self.atime.decode(),
             mtime: self.mtime.decode(),
             ctime: self.ctime.decode(),
             btime: self.crtime.decode(),
         }
+    }
+
+    /// What it takes on the disk, as stat(2) tells it: contents in the inode count, lest
+    /// somebody take the file for a hole.
+    fn sectors(&self) -> u64 {
+        let inline = self.kind == FileType::Regular && self.flags.contains(InodeFlags::INLINE_DATA);
+        let inline = if inline { self.size.div_ceil(512) } else { 0 };
+        self.blocks.saturating_add(inline)
     }
 
     /// What checksums of blocks that belong to it begin with, so that a block of another

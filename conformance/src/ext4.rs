@@ -1,0 +1,27 @@
+//! Does our ext4 read what the kernel's reads? Images made in every way mke2fs has,
+//! filled through the kernel, then read by both and compared.
+//!
+//! ```text
+//!   recipe --mke2fs--> image --mount, fill--> image --mount -o ro--> the kernel's view
+//!                                                   `-- Ext4::open -> ours, compared
+//! ```
+//!
+//! | read            | to learn                                                    |
+//! |-----------------|-------------------------------------------------------------|
+//! | `recipe.rs`     | which images there are, and how each is made                |
+//! | `workshop.rs`   | where they are made: mounts that nobody else sees           |
+//! | `fill.rs`       | what is put into them; `fill/*`: one kind of thing each     |
+//! | `collisions.rs` | names that one hash puts into one place                     |
+//! | `compare.rs`    | the comparison; `compare/*`: one aspect each                |
+//! | `busy.rs`       | an image caught in the middle of changes                    |
+//!
+//! Everything generated follows from a seed, so that an image can be made again.
+//!
+//! EDGE-1: what is read is what Linux reads.
+
+pub mod busy;
+pub mod collisions;
+pub mod compare;
+pub mod fill;
+pub mod recipe;
+pub mod workshop;
