@@ -25,13 +25,14 @@ pub(super) enum Forget {
     Everything,
 }
 
-/// Has the kernel forget, all of the machine.
-pub(super) fn drop_caches(what: Forget) -> io::Result<()> {
+/// Has the kernel forget, all of the machine; of the file system that `image` is on
+/// everything, as what has not been written cannot be forgotten.
+pub(super) fn drop_caches(what: Forget, image: &Path) -> io::Result<()> {
     let what = match what {
         Forget::Inodes => "2",
         Forget::Everything => "3",
     };
-    rustix::fs::sync();
+    rustix::fs::syncfs(fs::File::open(image)?)?;
     fs::write("/proc/sys/vm/drop_caches", what)
 }
 

@@ -75,10 +75,13 @@ impl Turn {
         blocks: Blocks,
         place: &Place<'_>,
     ) -> io::Result<Turn> {
-        kernel::drop_caches(match blocks {
-            Blocks::Cached => Forget::Inodes,
-            Blocks::Cold => Forget::Everything,
-        })?;
+        kernel::drop_caches(
+            match blocks {
+                Blocks::Cached => Forget::Inodes,
+                Blocks::Cold => Forget::Everything,
+            },
+            place.image,
+        )?;
         reset_peak_memory();
         let kernel_before = kernel::reclaimable_bytes();
         let (busy, cpu, start) = (machine_busy(), CpuTime::now(), Instant::now());
