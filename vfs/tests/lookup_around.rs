@@ -167,6 +167,28 @@ fn nothing_is_read_in_that_was_not_listed() {
     assert!((600..=100 + 100 + 1024 + 64).contains(&names), "{names}");
 }
 
+/// MEM-1: names that come in unasked do not keep more inodes than the budget has, where
+/// it has room for many more names.
+#[test]
+fn names_give_way_to_the_budget_of_inodes() {
+    let budget = Budget {
+        dentries: 100_000,
+        inodes: 500,
+        ..Budget::default()
+    };
+    let (vfs, _) = mounted(20_000, 250, budget);
+    let ctx = vfs.context(Credentials::root());
+    let mut most = 0;
+    for (index, entry) in vfs.read_dir(&ctx, "/").unwrap().enumerate() {
+        let name = entry.unwrap().name;
+        vfs.stat(&ctx, &*name, LookupFlags::default()).unwrap();
+        if index % 100 == 0 {
+            most = most.max(vfs.statistics().inodes.0);
+        }
+    }
+    assert!(most <= 500 + 500 + 64, "{most} inodes");
+}
+
 /// MEM-1: the budget holds while blocks come in, and INODE-1: whoever asks gets the
 /// same inode, whichever way it came.
 #[test]

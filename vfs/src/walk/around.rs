@@ -51,6 +51,7 @@ impl RefWalk<'_> {
         self.record.how(How::LookedUp);
         let validity = sb.validity();
         let mut unasked = Unasked {
+            added: 0,
             left: exclusive.names(),
             on_the_way: Default::default(),
             next: 0,
@@ -68,13 +69,14 @@ impl RefWalk<'_> {
             None => dcache.d_add(parent, &hash, inode, validity),
         };
         drop(exclusive);
-        caches.make_room();
+        caches.make_room(unasked.added + 1);
         Ok(Some(dentry))
     }
 }
 
 /// Names that nobody has asked for.
 struct Unasked {
+    added: usize,
     /// How many more are allowed.
     left: u32,
     on_the_way: [Option<DentryRef>; ON_THE_WAY],
@@ -91,6 +93,7 @@ impl Unasked {
             dcache.prefetch_chain(half_way);
         }
         self.next = (self.next + 1) % ON_THE_WAY;
+        self.added += 1;
         self.left = self.left.saturating_sub(1);
         match self.left {
             0 => ControlFlow::Break(()),
