@@ -17,10 +17,13 @@
 //! | `shrink.rs`      | from a difference to a small difference                |
 //! | `settings.rs`    | seed, number of cases, what was skipped and why        |
 //!
+//! Beside it, with no kernel to ask: `damage.rs`, ext4 images that somebody has damaged.
+//!
 //! EDGE-1: errno and effect as Linux gives them.
 
 pub mod answer;
 pub mod coverage;
+pub mod damage;
 pub mod differ;
 pub mod kernel;
 pub mod materialise;
