@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe};
+use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe, rcu};
 
 use super::cache::{Inner, InodeCache};
 use super::life::{CACHED, DONT_CACHE, NEW};
@@ -240,12 +240,18 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let counters = self.counters.get();
         counters.add(Event::Evicted, gone.len() as u64);
         probe::evict(gone.iter().map(|node| node.key().hash()));
+        let weight = gone.iter().map(|node| self.lru.weight_of(node)).sum();
         match &self.on_evict {
             Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
             None => {
                 counters.add(Event::EvictLock, gone.len() as u64);
                 self.table.bury(gone);
             }
+        }
+        if weight > 0 {
+            // RCU knows how large an inode is, but not what hangs on it: without this, a
+            // thousand pieces of any size could wait to be freed.
+            rcu::defer(weight, || ());
         }
     }
 
