@@ -33,7 +33,9 @@ fn main() -> ExitCode {
     let options = match options() {
         Ok(options) => options,
         Err(why) => {
-            eprintln!("{why}\nusage: ext4_fuzz [--seconds N] [--seed S] [--keep-going] [--replay MUTANT]");
+            eprintln!(
+                "{why}\nusage: ext4_fuzz [--seconds N] [--seed S] [--keep-going] [--replay MUTANT]"
+            );
             return ExitCode::from(2);
         }
     };

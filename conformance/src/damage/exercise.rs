@@ -162,7 +162,10 @@ impl Visitor for Collect {
 fn by_scan(ext4: &Ext4, seen: &mut Seen) -> Result<(), String> {
     let [tree, inode] = [Order::Tree, Order::Inode].map(|order| {
         let visitors = vec![Collect::default(), Collect::default()];
-        let (visitors, ended) = ext4.scan().order(order).run(&AtomicBool::new(false), visitors);
+        let (visitors, ended) = ext4
+            .scan()
+            .order(order)
+            .run(&AtomicBool::new(false), visitors);
         let problems: usize = visitors.iter().map(|visitor| visitor.problems).sum();
         let entries = visitors.into_iter().flat_map(|visitor| visitor.entries);
         let mut entries: Vec<Delivered> = entries.collect();
@@ -176,7 +179,11 @@ fn by_scan(ext4: &Ext4, seen: &mut Seen) -> Result<(), String> {
     seen.problems = tree.1;
     // Which of a directory's two names is the second one is left to chance.
     if tree.1 == 0 && inode.1 == 0 && tree.0 != inode.0 {
-        let differ = tree.0.iter().zip(&inode.0).find(|(tree, inode)| tree != inode);
+        let differ = tree
+            .0
+            .iter()
+            .zip(&inode.0)
+            .find(|(tree, inode)| tree != inode);
         return Err(format!(
             "the orders of a scan differ: {} and {} entries; {differ:?}",
             tree.0.len(),

@@ -75,7 +75,11 @@ impl Filtered for Vec<Field> {
 
 fn repeated(table: Table, start: usize, stride: usize, count: usize) -> Vec<Field> {
     (0..count)
-        .flat_map(|index| table.iter().map(move |row| field(*row, start + index * stride)))
+        .flat_map(|index| {
+            table
+                .iter()
+                .map(move |row| field(*row, start + index * stride))
+        })
         .collect()
 }
 

@@ -32,9 +32,9 @@ pub fn examine(seed: &Seed, mutant: &Mutant) -> Result<Seen, Finding> {
 }
 
 fn check(seed: &Seed, mutant: &Mutant) -> Result<Seen, String> {
+    let _busy = Busy::with(mutant.to_string());
     let image = mutant.image(seed);
     let limits = Limits::promised(image.len());
-    let _busy = Busy::with(mutant.to_string());
     let before = limits::begin_counting();
     let begin = limits::processor_time();
     let checksums = mutant.checksums;
@@ -49,7 +49,10 @@ fn check(seed: &Seed, mutant: &Mutant) -> Result<Seen, String> {
         return Err(format!("took {time:?}"));
     }
     if memory > limits.memory {
-        return Err(format!("took {memory} bytes where {} are allowed", limits.memory));
+        return Err(format!(
+            "took {memory} bytes where {} are allowed",
+            limits.memory
+        ));
     }
     Ok(seen)
 }

@@ -110,7 +110,10 @@ impl Layout {
         finder.groups();
         finder.inodes();
         let mut numbers = finder.numbers;
-        let blocks = finder.spots.iter().map(|spot| (spot.at / finder.block_size) as u64);
+        let blocks = finder
+            .spots
+            .iter()
+            .map(|spot| (spot.at / finder.block_size) as u64);
         numbers.extend(blocks);
         numbers.sort_unstable();
         numbers.dedup();

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -58,18 +58,23 @@ pub fn watch(most: Duration) {
     });
 }
 
+/// One at a time: what is measured is of the whole process.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Odd while something is busy, and more with each.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static BUSY: Mutex<String> = Mutex::new(String::new());
 
 /// Says what the process is busy with, for [`watch`], until it is dropped.
-pub(crate) struct Busy;
+pub(crate) struct Busy {
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Busy {
     pub(crate) fn with(what: String) -> Busy {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         *BUSY.lock().unwrap_or_else(PoisonError::into_inner) = what;
         BEGUN.fetch_add(1, Relaxed);
-        Busy
+        Busy { _alone }
     }
 }
 

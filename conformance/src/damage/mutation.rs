@@ -265,7 +265,11 @@ mod tests {
         let mutant: Mutant = text.parse().unwrap();
         assert_eq!(mutant.mutations.len(), 4);
         assert_eq!(mutant.to_string(), text);
-        for bad in ["", "plain; repaired", "plain; repaired; Never; Inode 13.0 4=1"] {
+        for bad in [
+            "",
+            "plain; repaired",
+            "plain; repaired; Never; Inode 13.0 4=1",
+        ] {
             assert!(bad.parse::<Mutant>().is_err(), "{bad}");
         }
     }

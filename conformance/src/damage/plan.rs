@@ -39,7 +39,8 @@ impl Choices<'_> {
             Choices::Given(bytes) => {
                 let (used, rest) = bytes.split_at(bytes.len().min(width));
                 *bytes = rest;
-                used.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+                used.iter()
+                    .fold(0, |number, byte| number << 8 | u64::from(*byte))
             }
         }
     }

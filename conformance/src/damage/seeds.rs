@@ -66,7 +66,14 @@ const RECIPES: &[Recipe] = &[
     ),
     recipe(
         "inline_data, large inodes, no checksums",
-        &["-b", "1024", "-I", "512", "-O", "^has_journal,inline_data,^metadata_csum"],
+        &[
+            "-b",
+            "1024",
+            "-I",
+            "512",
+            "-O",
+            "^has_journal,inline_data,^metadata_csum",
+        ],
     ),
     recipe(
         "ea_inode, large_dir",
@@ -74,15 +81,36 @@ const RECIPES: &[Recipe] = &[
     ),
     recipe(
         "bigalloc",
-        &["-b", "1024", "-C", "4096", "-O", "^has_journal,bigalloc,^resize_inode"],
+        &[
+            "-b",
+            "1024",
+            "-C",
+            "4096",
+            "-O",
+            "^has_journal,bigalloc,^resize_inode",
+        ],
     ),
     recipe(
         "meta_bg, small groups",
-        &["-b", "1024", "-g", "512", "-O", "^has_journal,meta_bg,^resize_inode,^flex_bg"],
+        &[
+            "-b",
+            "1024",
+            "-g",
+            "512",
+            "-O",
+            "^has_journal,meta_bg,^resize_inode,^flex_bg",
+        ],
     ),
     recipe(
         "sparse_super2",
-        &["-b", "1024", "-g", "1024", "-O", "^has_journal,sparse_super2,^resize_inode"],
+        &[
+            "-b",
+            "1024",
+            "-g",
+            "1024",
+            "-O",
+            "^has_journal,sparse_super2,^resize_inode",
+        ],
     ),
     Recipe {
         more: &[
@@ -98,7 +126,10 @@ const RECIPES: &[Recipe] = &[
     },
     Recipe {
         journal: Some(""),
-        ..recipe("journal", &["-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^64bit"])
+        ..recipe(
+            "journal",
+            &["-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^64bit"],
+        )
     },
     Recipe {
         journal: Some("-c -v 2"),
@@ -177,12 +208,32 @@ fn make(recipe: &Recipe, tools: &Tools, temp: &TempDir) -> Seed {
         let requests = transactions(options, &image, temp.path());
         debugfs(tools, &image, temp.path(), &requests);
     }
-    let bytes = fs::read(&image).expect("it was made");
+    let mut bytes = fs::read(&image).expect("it was made");
+    let mut layout = Layout::of(&bytes);
+    if recipe.journal.is_some() {
+        leave_to_the_journal(&mut layout, &mut bytes);
+    }
     Seed {
         name: recipe.name,
-        layout: Layout::of(&bytes),
+        layout,
         bytes,
     }
+}
+
+/// Wipes what the journal has and nobody needs for finding the journal, so that whoever
+/// does not replay it has nothing: the root directory, and its inode.
+fn leave_to_the_journal(layout: &mut Layout, bytes: &mut [u8]) {
+    let size = layout.block_size;
+    let wiped = [Kind::Inode, Kind::Directory].map(|kind| {
+        let first = layout.spots_of(kind).next();
+        first.expect("every image has a root").at / size
+    });
+    for block in wiped {
+        bytes[block * size..][..size].fill(0);
+    }
+    layout
+        .spots
+        .retain(|spot| !wiped.contains(&(spot.at / size)));
 }
 
 /// What debugfs is to put into an image: of everything something, and not much.
@@ -230,7 +281,8 @@ fn fill(temp: &Path) -> String {
     script
 }
 
-/// Two transactions with blocks of metadata as they are, and one that revokes.
+/// Two transactions with blocks of metadata as they are, and one that revokes. The blocks
+/// of [`leave_to_the_journal`] are among them.
 fn transactions(options: &str, image: &Path, temp: &Path) -> String {
     let bytes = fs::read(image).expect("it was made");
     let layout = Layout::of(&bytes);
@@ -241,7 +293,9 @@ fn transactions(options: &str, image: &Path, temp: &Path) -> String {
         .collect();
     blocks.dedup();
     let write = |name: &str, blocks: &[usize]| {
-        let contents = blocks.iter().flat_map(|block| &bytes[block * size..][..size]);
+        let contents = blocks
+            .iter()
+            .flat_map(|block| &bytes[block * size..][..size]);
         let path = temp.join(name);
         fs::write(&path, contents.copied().collect::<Vec<u8>>()).expect("room");
         let numbers: Vec<_> = blocks.iter().map(usize::to_string).collect();

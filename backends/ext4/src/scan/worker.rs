@@ -145,12 +145,20 @@ impl<'s, V: Visitor> Worker<'s, V> {
 
     fn go_down(&mut self, task: &Task, entry: &Entry<'_>) -> ControlFlow<()> {
         if !self.shared.visited.first(entry.ino) {
-            let err = bad_entry(task, "inode", format!("a second name for directory {}", entry.ino));
+            let err = bad_entry(
+                task,
+                "inode",
+                format!("a second name for directory {}", entry.ino),
+            );
             return self.problem_at(task, entry, &err);
         }
         let path = path_of(task, entry);
         if path.len() > MAX_PATH {
-            let err = bad_entry(task, "name", format!("a path of more than {MAX_PATH} bytes"));
+            let err = bad_entry(
+                task,
+                "name",
+                format!("a path of more than {MAX_PATH} bytes"),
+            );
             return self.visitor.problem(&path, &err);
         }
         self.mine.push(Task {
