@@ -115,7 +115,7 @@ fn mutation(seed: &Seed, kinds: &[Kind], choices: &mut Choices<'_>) -> Option<Mu
                 field: field.name.into(),
                 at: field.at,
                 width: field.width,
-                value: value(old, field.width, layout, choices),
+                value: value(old, field.width, spot, layout, choices),
             })
         }
     }
@@ -152,10 +152,10 @@ fn spot<'l>(layout: &'l Layout, kinds: &[Kind], choices: &mut Choices<'_>) -> Op
 }
 
 /// What a field of so many bytes could say instead of `old`.
-fn value(old: u64, width: u8, layout: &Layout, choices: &mut Choices<'_>) -> u64 {
+fn value(old: u64, width: u8, spot: &Spot, layout: &Layout, choices: &mut Choices<'_>) -> u64 {
     let bits = usize::from(width) * 8;
     let all = u64::MAX >> (64 - bits);
-    let value = match choices.below(10) {
+    let value = match choices.below(12) {
         0 => 0,
         1 => all,
         2 | 3 => old ^ 1 << choices.below(bits),
@@ -163,7 +163,22 @@ fn value(old: u64, width: u8, layout: &Layout, choices: &mut Choices<'_>) -> u64
         5 => old.wrapping_sub(1 + choices.below(16) as u64),
         6 => (1_u64 << choices.below(bits)).wrapping_sub(choices.below(2) as u64),
         7 => choices.number(usize::from(width)),
-        _ => choices.pick(&layout.numbers).unwrap_or(0),
+        8 | 9 => choices.pick(&layout.numbers).unwrap_or(0),
+        // What leads in a circle: the structure's own block, its like, its owner.
+        10 if choices.below(2) == 0 => (spot.at / layout.block_size) as u64,
+        10 => {
+            let like: Vec<&Spot> = layout
+                .spots_of(spot.kind)
+                .filter(|other| other.number == spot.number)
+                .collect();
+            choices
+                .pick(&like)
+                .map_or(0, |other| (other.at / layout.block_size) as u64)
+        }
+        _ => match choices.below(2) {
+            0 => spot.number.into(),
+            _ => spot.nth.into(),
+        },
     };
     value & all
 }
