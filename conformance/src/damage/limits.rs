@@ -43,17 +43,23 @@ pub(crate) fn processor_time() -> Duration {
 /// Has another thread end the process, and say with what it was busy, if an image takes
 /// `most` or longer: then it would take for ever.
 pub fn watch(most: Duration) {
+    /// In steps, so that a machine that stood still for a while counts as one of them.
+    const STEPS: u32 = 10;
     thread::spawn(move || {
-        let mut before = 0;
+        let (mut before, mut same) = (0, 0);
         loop {
-            thread::sleep(most);
+            thread::sleep(most / STEPS);
             let begun = BEGUN.load(Relaxed);
-            if begun == before && begun % 2 == 1 {
+            same = match begun == before && begun % 2 == 1 {
+                true => same + 1,
+                false => 0,
+            };
+            before = begun;
+            if same == STEPS {
                 let busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = writeln!(std::io::stderr(), "no end after {most:?}: {busy}");
                 std::process::abort();
             }
-            before = begun;
         }
     });
 }
