@@ -186,7 +186,13 @@ fn fuzz(root: &Path) -> Result<Done> {
         .args(["--sanitizer", "none"])
         .arg("--target-dir", target_dir(root, "fuzz"))
         // Long inputs from the start: a change of an image takes ten bytes or so.
-        .args(["ext4", "--", "-max_len=512", "-len_control=0", "-timeout=120"])
+        .args([
+            "ext4",
+            "--",
+            "-max_len=512",
+            "-len_control=0",
+            "-timeout=120",
+        ])
         .args([format!("-max_total_time={seconds}")])
         .run()
 }
