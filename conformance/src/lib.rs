@@ -18,10 +18,13 @@
 //! | `settings.rs`    | seed, number of cases, what was skipped and why        |
 //! | `ext4.rs`        | images of ext4: made, filled, and read by two readers  |
 //!
+//! Beside it, with no kernel to ask: `damage.rs`, ext4 images that somebody has damaged.
+//!
 //! EDGE-1: errno and effect as Linux gives them.
 
 pub mod answer;
 pub mod coverage;
+pub mod damage;
 pub mod differ;
 pub mod ext4;
 pub mod kernel;

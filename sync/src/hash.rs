@@ -198,13 +198,11 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     }
 
     /// Takes dead objects off their chains and drops both references to each: the
-    /// chain's, and the one that is passed. Who waits for that wakes. `beside` is how many
-    /// bytes they hold, all together, beside their own: what waits to be freed has a limit.
+    /// chain's, and the one that is passed. Who waits for that wakes.
     ///
     /// For many at a time: the heads are brought into the cache first, and what can be
     /// done to an object in one step is.
-    pub fn bury(&self, dead: Vec<Ref<T>>, beside: usize) {
-        let each = beside / dead.len().max(1);
+    pub fn bury(&self, dead: Vec<Ref<T>>) {
         {
             let guard = crate::rcu::read_lock();
             let view = self.view(&guard);
@@ -228,7 +226,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         // Collected first: the lock of a bucket is not taken while they are retired.
         let buried: Vec<_> = buried.collect();
         // SAFETY: `bury` has said so of each.
-        unsafe { Ref::retire_buried(buried.into_iter(), each) }
+        unsafe { Ref::retire_buried(buried.into_iter()) }
     }
 
     /// How often the locks of this table were taken so far, by all threads.

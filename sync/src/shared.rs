@@ -752,18 +752,14 @@ impl<T> Ref<T> {
         (before & COUNT == 2).then_some(object)
     }
 
-    /// Has objects freed that [`bury`](Self::bury) has said are unreferenced, and
-    /// `beside` bytes with each of them.
+    /// Has objects freed that [`bury`](Self::bury) has said are unreferenced.
     ///
     /// # Safety
     /// It said so, and each is passed once.
-    pub(crate) unsafe fn retire_buried(
-        objects: impl Iterator<Item = NonNull<Shared<T>>>,
-        beside: usize,
-    ) {
+    pub(crate) unsafe fn retire_buried(objects: impl Iterator<Item = NonNull<Shared<T>>>) {
         let objects = objects.map(|object| object.as_ptr().cast());
         // SAFETY: as in `drop_slow`.
-        unsafe { rcu::retire_all(objects, size_of::<Shared<T>>() + beside, free::<T>) }
+        unsafe { rcu::retire_all(objects, size_of::<Shared<T>>(), free::<T>) }
     }
 
     #[cold]

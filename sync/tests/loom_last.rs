@@ -138,7 +138,7 @@ fn who_waits_for_the_dead_wakes() {
             }
         });
         written_back.store(1, Relaxed);
-        table.bury(vec![item], 0);
+        table.bury(vec![item]);
         waiter.join().unwrap()
     });
     assert_eq!(seen, [None, Some((1, true))].into(), "RCU-1");

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use common::FOLLOW;
+use rcuwalk::inode::{IgetOf, InodeCache, Key};
 use rcuwalk::{
     At, Attr, Budget, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
     HeldDescriptor, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, Result,
@@ -353,6 +354,46 @@ fn descriptors_stay_within_the_budget() {
     }
     drop((held, tree));
     rcu::barrier();
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Number(u64);
+
+impl Key for Number {
+    fn hash(&self) -> u64 {
+        self.0
+    }
+}
+
+/// MEM-1: what hangs on an inode counts while it waits for readers, too.
+#[test]
+fn heavy_inodes_that_have_left_do_not_pile_up() {
+    const WEIGHT: usize = 32 << 10;
+    const BYTES: usize = 1 << 20;
+    let _one = ONE_AT_A_TIME.lock();
+    rcu::barrier();
+    let before = taken();
+    let cache = InodeCache::<Number, Vec<u8>>::builder()
+        .inodes(BYTES / WEIGHT)
+        .bytes(BYTES)
+        .weight(|inode| inode.get().map_or(0, Vec::len))
+        .build();
+    let mut most = 0;
+    for ino in 0..3_000 {
+        let Ok(IgetOf::New(new)) = cache.iget(Number(ino)) else {
+            panic!("{ino} is new");
+        };
+        let inode = new.init(vec![1; WEIGHT]);
+        if ino % 2 == 0 {
+            inode.dont_cache();
+        }
+        drop(inode);
+        most = most.max(taken().saturating_sub(before));
+    }
+    drop(cache);
+    rcu::barrier();
+    let room = 2 * BYTES + 64 * WEIGHT + 4 * rcu::Domain::BATCH_BYTES + (1 << 20);
+    assert!(most <= room, "MEM-1: {most} bytes, of {room}");
 }
 
 /// MEM-1: all of it is given back with the tree.

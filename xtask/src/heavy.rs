@@ -30,13 +30,14 @@ const ASAN_CRATES: [(&str, &str); 3] = [
 
 /// All of it at [`Depth::Deep`]. What is missing here is skipped and reported.
 pub(crate) fn deep(root: &Path) -> Result<Done> {
-    let steps: [(&str, Step); 6] = [
+    let steps: [(&str, Step); 7] = [
         ("loom", |root, _| loom(root, Depth::Deep)),
         ("shuttle", |root, _| shuttle(root, Depth::Deep)),
         ("miri", |root, _| miri(root)),
         ("asan", |root, skips| asan(root, Depth::Deep, skips)),
         ("conformance", conformance),
         ("stress", stress),
+        ("fuzz", |root, _| fuzz(root)),
     ];
     let no_skips = skips::are_failures();
     Steps {
@@ -163,6 +164,39 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
         .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--workspace"])
         .args(["--exclude", "rcuwalk-conformance", "--exclude", "xtask"])
+        .run()
+}
+
+/// Damaged ext4 images: chosen by libFuzzer where there is cargo-fuzz, which finds its way
+/// by what it has reached, and by chance where there is not.
+fn fuzz(root: &Path) -> Result<Done> {
+    let seconds = set_or("RCUWALK_FUZZ_SECONDS", "1800");
+    let has_fuzzer = nightly_host(root).is_some()
+        && Cmd::nightly_cargo(root)
+            .args(["fuzz", "--version"])
+            .probe()
+            .is_some();
+    if !has_fuzzer {
+        println!("no cargo-fuzz with nightly here: by chance");
+        return Cmd::cargo(root)
+            .args(["run", "--release", "--package", "rcuwalk-conformance"])
+            .args(["--example", "ext4_fuzz", "--", "--seconds", &seconds])
+            .run();
+    }
+    Cmd::nightly_cargo(root)
+        .args(["fuzz", "run", "--fuzz-dir", "fuzz"])
+        // What is fuzzed is safe code; ASan would only make it slow.
+        .args(["--sanitizer", "none"])
+        .arg("--target-dir", target_dir(root, "fuzz"))
+        // Long inputs from the start: a change of an image takes ten bytes or so.
+        .args([
+            "ext4",
+            "--",
+            "-max_len=512",
+            "-len_control=0",
+            "-timeout=120",
+        ])
+        .args([format!("-max_total_time={seconds}")])
         .run()
 }
 

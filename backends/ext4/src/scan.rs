@@ -121,6 +121,10 @@ impl ImageScan<'_> {
     /// What cannot be read is told as a problem; then entries may be missing below that
     /// path.
     pub fn run<V: Visitor>(&self, stop: &AtomicBool, visitors: Vec<V>) -> (Vec<V>, Ended) {
+        if visitors.is_empty() {
+            // Nobody to tell anything is not the same as nothing to tell.
+            return (visitors, Ended::Early);
+        }
         let shared = Shared {
             volume: self.volume,
             targets: self.targets,

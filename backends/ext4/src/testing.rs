@@ -58,6 +58,11 @@ impl Image {
         }
     }
 
+    /// Has debugfs do what is written in a file.
+    pub(crate) fn debugfs_script(&self, requests: &Path) {
+        self.debugfs_run(&["-w", "-f", &requests.display().to_string()]);
+    }
+
     /// The number that debugfs finds a path under.
     pub(crate) fn ino(&self, path: &str) -> u32 {
         self.inos(&[path.to_owned()])[0]

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe};
+use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe, rcu};
 
 use super::cache::{Inner, InodeCache};
 use super::life::{CACHED, DONT_CACHE, NEW};
@@ -66,7 +66,7 @@ struct Gone<'a, K: Key, P: Send + Sync + 'static> {
 
 impl<K: Key, P: Send + Sync + 'static> Drop for Gone<'_, K, P> {
     fn drop(&mut self) {
-        self.cache.evict(std::mem::take(&mut self.nodes), 0);
+        self.cache.evict(std::mem::take(&mut self.nodes));
     }
 }
 
@@ -188,7 +188,6 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         loop {
             let (mut inodes, mut extra) = self.lru.size();
             let (mut killed, mut stopped) = (false, false);
-            let mut weight = 0;
             let before = left;
             let mut gone = Gone {
                 cache: self,
@@ -214,9 +213,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                     }
                 }
                 inodes = inodes.saturating_sub(1);
-                let weighs = self.lru.weight_of(node);
-                extra = extra.saturating_sub(weighs);
-                weight += weighs;
+                extra = extra.saturating_sub(self.lru.weight_of(node));
                 if !one_at_a_time {
                     return Verdict::TakeIfCountIs(CACHED);
                 }
@@ -227,7 +224,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                 }
             });
             all_gone += gone.nodes.len();
-            self.evict(std::mem::take(&mut gone.nodes), weight);
+            self.evict(std::mem::take(&mut gone.nodes));
             // Or there was nothing any more to look at.
             if stopped || left == 0 || left == before {
                 return all_gone;
@@ -235,29 +232,33 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         }
     }
 
-    /// Sees off inodes that have been killed and are off their list. `weight`: what is
-    /// freed with them.
-    fn evict(&self, gone: Vec<Ref<Node<K, P>>>, weight: usize) {
+    /// Sees off inodes that have been killed and are off their list.
+    fn evict(&self, gone: Vec<Ref<Node<K, P>>>) {
         if gone.is_empty() {
             return;
         }
         let counters = self.counters.get();
         counters.add(Event::Evicted, gone.len() as u64);
         probe::evict(gone.iter().map(|node| node.key().hash()));
+        let weight = gone.iter().map(|node| self.lru.weight_of(node)).sum();
         match &self.on_evict {
             Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
             None => {
                 counters.add(Event::EvictLock, gone.len() as u64);
-                self.table.bury(gone, weight);
+                self.table.bury(gone);
             }
+        }
+        if weight > 0 {
+            // RCU knows how large an inode is, but not what hangs on it: without this, a
+            // thousand pieces of any size could wait to be freed.
+            rcu::defer(weight, || ());
         }
     }
 
     /// The last reference to an inode that is not to be cached, which was killed.
     pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
         drop(self.lru.remove(&node));
-        let weight = self.lru.weight_of(&node);
-        self.evict(vec![node], weight);
+        self.evict(vec![node]);
     }
 
     fn evict_with(&self, hook: &super::cache::OnEvict<K, P>, node: &Ref<Node<K, P>>) {

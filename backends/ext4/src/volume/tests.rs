@@ -385,52 +385,7 @@ fn a_cut_off_image_reads_as_far_as_it_goes() {
     }
 }
 
-/// No damage to an image makes a reader panic, or not come back. Without checksums, so
-/// that what is damaged gets as far as it can.
-#[test]
-fn damage_ends_in_errors() {
-    // More rounds for who wants to know.
-    let rounds = std::env::var("RCUWALK_EXT4_DAMAGE").map_or(12, |rounds| rounds.parse().unwrap());
-    for options in [
-        &["-b", "1024", "-O", "inline_data,ea_inode"][..],
-        &["-t", "ext2", "-b", "1024"],
-        &["-O", "bigalloc"],
-    ] {
-        let Some(image) = Image::make("3M", options, |tree| {
-            let pieces = File::create(tree.join("pieces")).unwrap();
-            for index in 0..600_u64 {
-                pieces.write_all_at(&[1; 1024], index * 2048).unwrap();
-            }
-            fs::write(tree.join("small"), b"small").unwrap();
-            symlink("t".repeat(150), tree.join("link")).unwrap();
-        }) else {
-            return;
-        };
-        image.debugfs(&[
-            "ea_set /small user.name value",
-            "ea_set /pieces user.name value",
-        ]);
-        let sound = image.bytes();
-        let used: Vec<usize> = (0..sound.len()).filter(|at| sound[*at] != 0).collect();
-        let mut random = 0x1234_5678_9abc_def1_u64;
-        for _ in 0..rounds {
-            let mut bytes = sound.clone();
-            for _ in 0..1 << (random % 9) {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                let at = used[random as usize % used.len()] + (random >> 60) as usize;
-                if let Some(byte) = bytes.get_mut(at) {
-                    *byte = (random >> 32) as u8;
-                }
-            }
-            if let Ok(volume) = Volume::open(Box::new(bytes), Checksums::Never, 1 << 20) {
-                read_everything(&volume);
-            }
-        }
-    }
-}
-
+/// As far as it goes, in every way. More of that, and more damage, is in `conformance`.
 fn read_everything(volume: &Volume) {
     let mut buf = vec![0; 1 << 16];
     let mut cursor = Default::default();

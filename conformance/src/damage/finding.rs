@@ -1,0 +1,85 @@
+//! Whether a mutant keeps within the limits, and the least of it that does not.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::exercise::{Seen, exercise};
+use super::limits::{self, Busy, Limits};
+use super::mutation::Mutant;
+use super::seeds::Seed;
+
+/// A mutant that something went wrong with.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The least of its changes that do.
+    pub mutant: Mutant,
+    /// What went wrong.
+    pub why: String,
+}
+
+/// Makes the mutant's image and exercises it.
+///
+/// # Errors
+/// The finding, if it panics, takes too long or too much memory, or contradicts itself.
+pub fn examine(seed: &Seed, mutant: &Mutant) -> Result<Seen, Finding> {
+    let why = match check(seed, mutant) {
+        Ok(seen) => return Ok(seen),
+        Err(why) => why,
+    };
+    let mutant = smallest(seed, mutant);
+    // What is left over says it best, unless it failed by chance.
+    let why = check(seed, &mutant).err().unwrap_or(why);
+    Err(Finding { mutant, why })
+}
+
+fn check(seed: &Seed, mutant: &Mutant) -> Result<Seen, String> {
+    let _busy = Busy::with(mutant.to_string());
+    let image = mutant.image(seed);
+    let limits = Limits::promised(image.len());
+    let before = limits::begin_counting();
+    let begin = limits::processor_time();
+    let checksums = mutant.checksums;
+    let done = catch_unwind(AssertUnwindSafe(|| exercise(image, checksums)));
+    let time = limits::processor_time().saturating_sub(begin);
+    let memory = limits::peak().saturating_sub(before);
+    let seen = match done {
+        Ok(done) => done?,
+        Err(panic) => return Err(format!("panicked: {}", message(&*panic))),
+    };
+    if time > limits.time {
+        return Err(format!("took {time:?}"));
+    }
+    if memory > limits.memory {
+        return Err(format!(
+            "took {memory} bytes where {} are allowed",
+            limits.memory
+        ));
+    }
+    Ok(seen)
+}
+
+/// Leaves out what is not needed for it to fail: in one go what is at the end or the
+/// start, then one by one.
+fn smallest(seed: &Seed, mutant: &Mutant) -> Mutant {
+    let mut least = mutant.clone();
+    let mut size = least.mutations.len() / 2;
+    while size > 0 {
+        let mut start = 0;
+        while start < least.mutations.len() {
+            let mut less = least.clone();
+            let end = (start + size).min(less.mutations.len());
+            less.mutations.drain(start..end);
+            match check(seed, &less) {
+                Err(_) => least = less,
+                Ok(_) => start += size,
+            }
+        }
+        size /= 2;
+    }
+    least
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or(panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+}
