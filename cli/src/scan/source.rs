@@ -102,6 +102,22 @@ impl Source {
         ))
     }
 
+    /// What is wrong with it as a whole, though it can be scanned.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let Source::Image { image, .. } = self else {
+            return None;
+        };
+        let info = image.info();
+        let bytes = |blocks: u64| blocks.saturating_mul(info.block_size.into());
+        (info.present_blocks < info.blocks_count).then(|| {
+            format!(
+                "truncated: the file system has {} bytes, and the image ends at {}",
+                bytes(info.blocks_count),
+                bytes(info.present_blocks)
+            )
+        })
+    }
+
     /// How many threads it is scanned with unless the user says.
     pub(crate) fn usual_threads(&self) -> usize {
         match self {
