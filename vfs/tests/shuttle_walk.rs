@@ -8,6 +8,9 @@
 //! | the same in `look_again`                        | `a_path_never_leads_through_two_moments` |
 //! | the child's count sampled after its name        | `a_path_never_leads_through_two_moments` |
 //! | `is_still_true` does not look at the count      | `half_a_rename_is_not_believed`          |
+//! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
+//! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
+//! | `lookup_around` does not hold it                | `what_comes_unasked_is_not_outdated`     |
 //!
 //! Four survive. That `try_to_unlazy` rechecks: what it would get to otherwise, a REF-walk
 //! gets to that stands still in the same place. That `d_drop` marks what it unhashed: a
@@ -339,6 +342,7 @@ fn a_name_that_comes_unasked_is_there_once() {
         let second = spawn(move || second.ino("/a/c"));
         let third = spawn(move || third.ino("/a/missing"));
         let b = tree.ino("/a/b");
+        assert_eq!(tree.ino("/a/missing"), NONE);
         let (c, missing) = (second.join().unwrap(), third.join().unwrap());
         // `a`, and the three in it.
         (b, c, missing, tree.vfs.statistics().dentries.0)

@@ -89,7 +89,11 @@ impl Source {
         if there.is_file() || there.is_block_device() {
             let image = Ext4::options().checksums(how.checksums.into());
             return Ok(Source::Image {
-                image: image.open(path).map_err(|err| cannot(&err))?,
+                image: image.open(path).map_err(|err| match err {
+                    // It has the path, too.
+                    rcuwalk_ext4::Error::Open { source, .. } => cannot(&source),
+                    err => cannot(&err),
+                })?,
                 order: match how.order {
                     OrderArg::Tree => rcuwalk_ext4::Order::Tree,
                     OrderArg::Inode => rcuwalk_ext4::Order::Inode,
