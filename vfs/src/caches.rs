@@ -14,7 +14,7 @@ use crate::stats::{self, Counters, Statistics};
 /// Objects looked at in each cache to get descriptors back.
 const PRUNE_FOR_DESCRIPTORS: usize = 4096;
 
-/// Objects looked at in each cache where names keep too many inodes.
+/// Objects looked at in each cache, at least, where names keep too many inodes.
 const PRUNE_FOR_INODES: usize = 64;
 
 /// Names, inodes and counters.
@@ -52,13 +52,14 @@ impl Caches {
         self.icache.drop_unused()
     }
 
-    /// Called after a name has been added: unused names give way where they are what
-    /// keeps the inodes above their budget (MEM-1).
+    /// Called after so many names have been added: unused names give way where they are
+    /// what keeps the inodes above their budget (MEM-1).
     #[inline]
-    pub(crate) fn make_room(&self) {
+    pub(crate) fn make_room(&self, added: usize) {
         if self.icache.is_too_full() {
-            self.dcache.prune(PRUNE_FOR_INODES);
-            self.icache.prune_now(PRUNE_FOR_INODES);
+            let most = PRUNE_FOR_INODES.max(2 * added);
+            self.dcache.prune(most);
+            self.icache.prune_now(most);
         }
     }
 

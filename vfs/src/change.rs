@@ -483,7 +483,7 @@ impl<'a> Locked<'a> {
             inode,
             self.sb().validity(),
         );
-        self.vfs.ns().caches.make_room();
+        self.vfs.ns().caches.make_room(1);
     }
 
     /// The name stands for nothing any more. The inode leaves the cache with its

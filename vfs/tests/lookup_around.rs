@@ -204,6 +204,28 @@ fn what_came_before_an_error_counts() {
     assert!((6..=8).contains(&around), "{around} for 6.4 blocks");
 }
 
+/// MEM-1: names that come in unasked do not keep more inodes than the budget has, where
+/// it has room for many more names.
+#[test]
+fn names_give_way_to_the_budget_of_inodes() {
+    let budget = Budget {
+        dentries: 100_000,
+        inodes: 500,
+        ..Budget::default()
+    };
+    let (vfs, _) = mounted(20_000, 250, budget);
+    let ctx = vfs.context(Credentials::root());
+    let mut most = 0;
+    for (index, entry) in vfs.read_dir(&ctx, "/").unwrap().enumerate() {
+        let name = entry.unwrap().name;
+        vfs.stat(&ctx, &*name, LookupFlags::default()).unwrap();
+        if index % 100 == 0 {
+            most = most.max(vfs.statistics().inodes.0);
+        }
+    }
+    assert!(most <= 500 + 500 + 64, "{most} inodes");
+}
+
 /// MEM-1: the budget holds while blocks come in, and INODE-1: whoever asks gets the
 /// same inode, whichever way it came.
 #[test]

@@ -56,6 +56,7 @@ impl RefWalk<'_> {
         self.record.how(How::LookedUp);
         let validity = sb.validity();
         let mut unasked = Unasked {
+            added: 0,
             left,
             on_the_way: Default::default(),
             next: 0,
@@ -69,19 +70,19 @@ impl RefWalk<'_> {
         }
         // Also after an error: what came before it has come.
         exclusive.leave(unasked.left, so_many);
-        let inode = inode?;
-        let dentry = match dcache.d_lookup(parent, &hash) {
+        let dentry = inode.map(|inode| match dcache.d_lookup(parent, &hash) {
             Some(dentry) => dentry,
             None => dcache.d_add(parent, &hash, inode, validity),
-        };
+        });
         drop(exclusive);
-        caches.make_room();
-        Ok(Some(dentry))
+        caches.make_room(unasked.added + 1);
+        dentry.map(Some)
     }
 }
 
 /// Names that nobody has asked for.
 struct Unasked {
+    added: usize,
     /// How many more are allowed.
     left: u32,
     on_the_way: [Option<DentryRef>; ON_THE_WAY],
@@ -98,6 +99,7 @@ impl Unasked {
             dcache.prefetch_chain(half_way);
         }
         self.next = (self.next + 1) % ON_THE_WAY;
+        self.added += 1;
         self.left = self.left.saturating_sub(1);
         match self.left {
             0 => ControlFlow::Break(()),

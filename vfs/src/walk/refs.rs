@@ -281,7 +281,7 @@ impl<'a> RefWalk<'a> {
                     let validity = sb.validity();
                     let inode = sb.fs().lookup(sb, &dir, name)?;
                     let dentry = in_lookup.done(inode, validity);
-                    caches.make_room();
+                    caches.make_room(1);
                     return Ok(dentry);
                 }
             }
