@@ -10,7 +10,7 @@
 //! | `is_still_true` does not look at the count      | `half_a_rename_is_not_believed`          |
 //! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
-//! | `lookup_around` does not hold it                | `what_comes_unasked_is_not_outdated`     |
+//! | `lookup_around` does not hold it                | both models of what comes unasked        |
 //!
 //! Four survive. That `try_to_unlazy` rechecks: what it would get to otherwise, a REF-walk
 //! gets to that stands still in the same place. That `d_drop` marks what it unhashed: a
