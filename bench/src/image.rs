@@ -38,7 +38,6 @@ use std::thread;
 pub use crate::progress::Progress;
 pub use report::{Report, Row};
 
-use crate::kernel::scratch_dir;
 use crate::progress::Steps;
 use crate::walktrees::Shape;
 use mount::LoopMount;
@@ -139,7 +138,7 @@ impl ImageWalk {
         let image = match &self.keep {
             Some(keep) => keep.clone(),
             None => {
-                scratch = scratch_dir().map_err(ImageError::Scratch)?;
+                scratch = tempfile::tempdir().map_err(ImageError::Scratch)?;
                 scratch.path().join("trees.img")
             }
         };
@@ -193,7 +192,10 @@ impl ImageWalk {
         stop: &AtomicBool,
     ) -> Result<Option<f64>, ImageError> {
         if image.exists() {
-            return Ok(None);
+            // Says what it is instead, which mount(8) does not.
+            return ours::is_image(image)
+                .map_err(|source| ImageError::image("reuse", image, source))
+                .map(|()| None);
         }
         let start = std::time::Instant::now();
         // Under another name until it is whole: what was begun is not to be taken for an
@@ -201,13 +203,10 @@ impl ImageWalk {
         let mut begun = image.as_os_str().to_owned();
         begun.push(".part");
         let begun = PathBuf::from(begun);
-        let made = make::make(&begun, self.shape, stop)
+        make::make(&begun, self.shape, stop)
             .and_then(|()| std::fs::rename(&begun, image))
-            .map_err(|source| ImageError::image("make", image, source));
-        if made.is_err() {
-            let _ = std::fs::remove_file(&begun);
-        }
-        made.map(|()| Some(start.elapsed().as_secs_f64()))
+            .map_err(|source| ImageError::image("make", image, source))?;
+        Ok(Some(start.elapsed().as_secs_f64()))
     }
 
     /// A kept image may be of other trees.

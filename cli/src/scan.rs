@@ -136,6 +136,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     stop.check()?;
     let job = job?;
 
+    if let Some(problem) = source.problem() {
+        let source = args.source.display();
+        job.problems
+            .add_general(format_args!("{source}: {problem}"));
+    }
     let begun = Instant::now();
     let threads = args
         .threads
@@ -214,7 +219,7 @@ impl Args {
         let changes = self.changed_since.is_some();
         let output = self
             .format
-            .map(|format| Output::open(format, self.output.as_deref(), changes));
+            .map(|format| Output::open(format, self.output.as_deref(), &self.source, changes));
         Ok(Job {
             output: output.transpose()?,
             wanted,

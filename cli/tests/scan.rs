@@ -359,6 +359,58 @@ fn an_older_file_is_replaced_through_links() {
     assert_eq!(names(place.path()).len(), 2);
 }
 
+/// What is scanned is not written to, by whatever name.
+#[test]
+fn the_source_is_not_overwritten() {
+    let place = tempfile::tempdir().unwrap();
+    let image = place.path().join("scan.partial");
+    let Some(made) = common::image(&image) else {
+        return;
+    };
+    symlink("scan.partial", place.path().join("link")).unwrap();
+    fs::hard_link(&image, place.path().join("hard")).unwrap();
+    for (file, why) in [
+        ("scan.partial", "scan.partial is the source"),
+        ("link", "scan.partial is the source"),
+        ("hard", "hard is the source"),
+        // The name of what is left if the scan ends early.
+        ("scan", "scan.partial is the source"),
+    ] {
+        let file = place.path().join(file);
+        let ended = scan(&["--format", "jsonl", "-o", file.to_str().unwrap()], &image);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.err.contains(why), "{}", ended.err);
+    }
+    let append = File::options().append(true).open(&image).unwrap();
+    let mut command = rcuwalk(["scan", "--format", "jsonl"]);
+    let ended = Ended::from(command.arg(&image).stdout(append).output().unwrap());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("it is the source"), "{}", ended.err);
+    assert!(fs::read(&image).unwrap() == made, "it was written to");
+    let mut left = names(place.path());
+    left.sort();
+    assert_eq!(left, ["hard", "link", "scan.partial"]);
+}
+
+/// An image that was cut off is told to be, even if all entries are in what is left.
+#[test]
+fn a_truncated_image_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    let image = place.path().join("image");
+    let Some(made) = common::image(&image) else {
+        return;
+    };
+    let whole = scan(&["--json"], &image);
+    assert_eq!((whole.code, &*whole.err), (Some(0), ""));
+    fs::write(&image, &made[..made.len() - 4096]).unwrap();
+    let ended = scan(&["--json"], &image);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let told = format!("the image ends at {}", made.len() - 4096);
+    assert!(ended.err.contains(&told), "{}", ended.err);
+    let summary: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(summary["problems"], 1);
+}
+
 #[test]
 fn wrong_use_is_told_before_anything_is_made() {
     let root = tree();

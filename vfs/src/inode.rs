@@ -117,6 +117,16 @@ impl Listed {
         self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
+    /// So many are left. `chance` is any number, another one each time: it decides what
+    /// becomes of a part of a unit, so that in the long run none is lost or won. Rounded
+    /// up, blocks of fewer names than a unit has would cost nothing.
+    pub(crate) fn leave(&self, names: u32, chance: u64) {
+        // Fibonacci hashing: numbers that follow each other are far apart.
+        let any = chance.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let units = names.saturating_add(any as u32 % Self::UNIT) / Self::UNIT;
+        self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
+    }
+
     /// That number.
     pub(crate) fn names(&self) -> u32 {
         u32::from(self.0.load(Relaxed)) * Self::UNIT

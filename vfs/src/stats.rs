@@ -69,8 +69,10 @@ impl Counters {
     pub(crate) fn ref_walk(&self) {
         bump(&self.ref_walks);
     }
-    pub(crate) fn slow_lookup(&self) {
+    /// Returns how many that makes.
+    pub(crate) fn slow_lookup(&self) -> u64 {
         bump(&self.slow_lookups);
+        self.slow_lookups.load(Relaxed)
     }
     pub(crate) fn revalidation(&self) {
         bump(&self.revalidations);

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::{
     At, Attr, Budget, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode,
@@ -20,6 +20,8 @@ struct Blocks {
 struct Calls {
     alone: AtomicU64,
     around: AtomicU64,
+    /// The name that was asked for cannot be read.
+    fail: AtomicBool,
 }
 
 impl Blocks {
@@ -58,6 +60,9 @@ impl FileSystem for Blocks {
 
     fn lookup(&self, sb: &SuperBlock, _: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
         self.calls.alone.fetch_add(1, Relaxed);
+        if self.calls.fail.load(Relaxed) {
+            return Err(Error::NotSupported);
+        }
         self.number(name).map(|n| Self::iget(sb, n)).transpose()
     }
 
@@ -84,7 +89,10 @@ impl FileSystem for Blocks {
                 break;
             }
         }
-        Self::iget(sb, number).map(Some)
+        match self.calls.fail.load(Relaxed) {
+            true => Err(Error::NotSupported),
+            false => Self::iget(sb, number).map(Some),
+        }
     }
 
     fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
@@ -165,6 +173,35 @@ fn nothing_is_read_in_that_was_not_listed() {
     // A batch of the listing, in units.
     let (names, _) = vfs.statistics().dentries;
     assert!((600..=100 + 100 + 1024 + 64).contains(&names), "{names}");
+}
+
+/// MEM-1: blocks of few names use up what a listing allows as well.
+#[test]
+fn small_blocks_are_not_for_nothing() {
+    let (vfs, calls) = mounted(6400, 10, Budget::default());
+    let ctx = vfs.context(Credentials::root());
+    assert_eq!(vfs.read_dir(&ctx, "/").unwrap().count(), 6400);
+    for number in 0..6400 {
+        vfs.drop_caches();
+        stat(&vfs, number).unwrap();
+    }
+    let around = calls.around.load(Relaxed);
+    assert!((320..=1280).contains(&around), "{around} for 640 blocks");
+}
+
+/// An error on the way does not give back what was used up before it.
+#[test]
+fn what_came_before_an_error_counts() {
+    let (vfs, calls) = mounted(6400, 1000, Budget::default());
+    let ctx = vfs.context(Credentials::root());
+    assert_eq!(vfs.read_dir(&ctx, "/").unwrap().count(), 6400);
+    calls.fail.store(true, Relaxed);
+    for _ in 0..100 {
+        assert!(matches!(stat(&vfs, 0), Err(Error::NotSupported)));
+        vfs.drop_caches();
+    }
+    let around = calls.around.load(Relaxed);
+    assert!((6..=8).contains(&around), "{around} for 6.4 blocks");
 }
 
 /// MEM-1: names that come in unasked do not keep more inodes than the budget has, where

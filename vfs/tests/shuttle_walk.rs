@@ -8,6 +8,9 @@
 //! | the same in `look_again`                        | `a_path_never_leads_through_two_moments` |
 //! | the child's count sampled after its name        | `a_path_never_leads_through_two_moments` |
 //! | `is_still_true` does not look at the count      | `half_a_rename_is_not_believed`          |
+//! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
+//! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
+//! | `lookup_around` does not hold it                | both models of what comes unasked        |
 //!
 //! Four survive. That `try_to_unlazy` rechecks: what it would get to otherwise, a REF-walk
 //! gets to that stands still in the same place. That `d_drop` marks what it unhashed: a
@@ -20,12 +23,14 @@
 mod shuttle_support;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::{
     At, Attr, Budget, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget,
-    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, Result, SuperBlock, Vfs,
+    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, RawEntry, Result, SuperBlock,
+    Vfs,
 };
 use shuttle_support::{outcomes_are, spawn};
 
@@ -40,6 +45,8 @@ type Dirs = BTreeMap<(u64, Box<[u8]>), (u64, FileType)>;
 struct Flat {
     names: Mutex<Dirs>,
     last: AtomicU64,
+    /// Whether a name comes with all others of its directory.
+    around: bool,
 }
 
 impl Flat {
@@ -48,6 +55,13 @@ impl Flat {
             Iget::Cached(inode) => inode,
             Iget::New(new) => new.init(InodeFill::new(Attr::new(ino, kind, 0o755))),
         }
+    }
+
+    fn all_in(&self, dir: &Inode) -> Vec<(Box<[u8]>, (u64, FileType))> {
+        let dir = dir.attr().ino;
+        let names = self.names.lock().unwrap();
+        let names = names.iter().filter(|((parent, _), _)| *parent == dir);
+        names.map(|((_, name), to)| (name.clone(), *to)).collect()
     }
 
     fn remove(&self, dir: u64, name: Name<'_>) -> (u64, FileType) {
@@ -68,6 +82,23 @@ impl FileSystem for Flat {
         let key = (dir.attr().ino, Box::from(name.as_bytes()));
         let found = self.names.lock().unwrap().get(&key).copied();
         Ok(found.map(|(ino, kind)| self.iget(sb, ino, kind)))
+    }
+    fn looks_around(&self) -> bool {
+        self.around
+    }
+    fn lookup_around(
+        &self,
+        sb: &SuperBlock,
+        dir: &Inode,
+        name: Name<'_>,
+        around: &mut dyn FnMut(Name<'_>, InodeRef) -> ControlFlow<()>,
+    ) -> Result<Option<InodeRef>> {
+        for (name, (ino, kind)) in self.all_in(dir) {
+            if around(Name::new(&name)?, self.iget(sb, ino, kind)).is_break() {
+                break;
+            }
+        }
+        self.lookup(sb, dir, name)
     }
     fn create(
         &self,
@@ -103,7 +134,18 @@ impl FileSystem for Flat {
     fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
         Err(Error::Invalid)
     }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
+    fn read_dir(&self, _: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
+        for (at, (name, (ino, kind))) in (1..).zip(self.all_in(dir)).skip(from as usize) {
+            let entry = RawEntry {
+                name: &name,
+                ino,
+                kind: Some(kind),
+                next: at,
+            };
+            if emit.entry(entry).is_break() {
+                break;
+            }
+        }
         Ok(())
     }
     fn open(&self, _: &SuperBlock, _: &At<'_>) -> Result<Box<dyn FileHandle>> {
@@ -121,9 +163,25 @@ struct Tree {
 impl Tree {
     /// One entry per word, numbered from 2 on: `dir/`, `dir/file`.
     fn new(entries: &str) -> Tree {
+        Tree::of(entries, false)
+    }
+
+    /// As [`new`](Self::new); nothing below `/a` is cached, and `/a` has been listed.
+    fn listed(entries: &str) -> Tree {
+        let tree = Tree::of(entries, true);
+        let list = || tree.vfs.read_dir(&tree.ctx, "/a").unwrap().count();
+        assert!(list() > 0);
+        tree.vfs.drop_caches();
+        assert!(list() > 0);
+        assert_eq!(tree.cached("/a/b"), None);
+        tree
+    }
+
+    fn of(entries: &str, around: bool) -> Tree {
         let fs = Flat {
             names: Mutex::default(),
             last: AtomicU64::new(ROOT),
+            around,
         };
         let budget = Budget {
             dentries: 100,
@@ -271,5 +329,40 @@ fn a_name_made_again_is_old_nothing_or_new() {
             },
             |tree| (tree.ino("/a/b"), tree.ino("/a/b")),
         )
+    });
+}
+
+/// DENTRY-2: a name that comes with another one is there once, whoever looks it up at the
+/// same time.
+#[test]
+fn a_name_that_comes_unasked_is_there_once() {
+    outcomes_are("DENTRY-2", [(3, 4, NONE, 4)], || {
+        let tree = Tree::listed("/a/ /a/b /a/c");
+        let (second, third) = (tree.clone(), tree.clone());
+        let second = spawn(move || second.ino("/a/c"));
+        let third = spawn(move || third.ino("/a/missing"));
+        let b = tree.ino("/a/b");
+        assert_eq!(tree.ino("/a/missing"), NONE);
+        let (c, missing) = (second.join().unwrap(), third.join().unwrap());
+        // `a`, and the three in it.
+        (b, c, missing, tree.vfs.statistics().dentries.0)
+    });
+}
+
+/// DENTRY-3: what comes unasked while names change is what they stand for afterwards.
+#[test]
+fn what_comes_unasked_is_not_outdated() {
+    let after = [(4, NONE, 3, NONE), (NONE, NONE, 3, NONE)];
+    outcomes_are("DENTRY-3", after, || {
+        let tree = Tree::listed("/a/ /a/b /a/c");
+        let others = tree.clone();
+        let dropper = tree.clone();
+        let dropper = spawn(move || dropper.vfs.drop_caches());
+        let walker = spawn(move || others.ino("/a/c"));
+        tree.rename("/a/b", "/a/d");
+        tree.unlink("/a/c");
+        let seen = walker.join().unwrap();
+        dropper.join().unwrap();
+        (seen, tree.ino("/a/b"), tree.ino("/a/d"), tree.ino("/a/c"))
     });
 }

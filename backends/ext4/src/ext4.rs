@@ -42,6 +42,8 @@ pub struct Info {
     pub block_size: u32,
     /// Blocks of the file system.
     pub blocks_count: u64,
+    /// How many of these the image has: fewer if it was cut off.
+    pub present_blocks: u64,
     /// Blocks that are free, by the super block's count, which is not always up to date.
     pub free_blocks: u64,
     /// The highest inode number.
@@ -96,6 +98,7 @@ impl Ext4 {
             uuid: *super_block.uuid(),
             block_size: super_block.block_size(),
             blocks_count: super_block.blocks_count(),
+            present_blocks: self.volume.present_blocks(),
             free_blocks: super_block.free_blocks_count(),
             inodes_count: super_block.inodes_count(),
             free_inodes: super_block.free_inodes_count(),

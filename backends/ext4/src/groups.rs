@@ -25,19 +25,14 @@ pub(crate) struct Groups {
 
 /// What a descriptor says.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "a scan of the tables asks what it can skip")]
 pub(crate) struct Group {
     /// The first block of its part of the inode table.
     pub(crate) inode_table: u64,
-    /// The block with a bit for each inode that is in use.
-    pub(crate) inode_bitmap: u64,
     /// Inodes at the end of its table that have never been used, where that is counted.
     pub(crate) unused_inodes: u32,
-    pub(crate) free_inodes: u32,
     flags: u16,
 }
 
-#[allow(dead_code, reason = "as above")]
 impl Group {
     /// True if none of its inodes has ever been used: bitmap and table may be anything.
     pub(crate) fn is_inode_uninit(&self) -> bool {
@@ -119,9 +114,7 @@ fn parse(bytes: &[u8]) -> Group {
     // Beyond 32 bytes there is nothing in the narrow ones, which reads as 0.
     let both = |low, high| u32::from(u16_at(bytes, low)) | u32::from(u16_at(bytes, high)) << 16;
     Group {
-        inode_bitmap: lo_hi(u32_at(bytes, 0x04), u32_at(bytes, 0x24)),
         inode_table: lo_hi(u32_at(bytes, 0x08), u32_at(bytes, 0x28)),
-        free_inodes: both(0x0e, 0x2e),
         flags: u16_at(bytes, 0x12),
         unused_inodes: both(0x1c, 0x32),
     }

@@ -4,6 +4,7 @@ use rcuwalk::FileType;
 
 use crate::data;
 use crate::error::{Error, Place, Result};
+use crate::features::Incompat;
 use crate::inode::{InodeFlags, RawInode};
 use crate::volume::Volume;
 
@@ -43,10 +44,16 @@ pub(crate) fn read(volume: &Volume, inode: &RawInode) -> Result<Vec<u8>> {
 }
 
 /// True if the target is where the map would be. No flag tells: such a link has no blocks
-/// but that of its attributes.
+/// but that of its attributes. Where attributes' values may be in inodes of their own,
+/// those count among its blocks as well, and its size has to tell.
+#[doc(alias = "ext4_inode_is_fast_symlink")]
 fn is_fast(volume: &Volume, inode: &RawInode) -> bool {
     if inode.flags.contains(InodeFlags::INLINE_DATA) {
         return false;
+    }
+    let features = volume.super_block().features();
+    if features.has_incompat(Incompat::EA_INODE) {
+        return inode.size < inode.block.len() as u64;
     }
     let attributes = match inode.file_acl {
         0 => 0,
@@ -61,5 +68,29 @@ fn bad(inode: &RawInode, field: &'static str, why: String) -> Error {
         place: Place::Inode(inode.ino),
         field,
         why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::testing::{Image, open};
+
+    /// As on the kernel: where values of attributes may be in inodes, their blocks count
+    /// among the link's, and it is short all the same.
+    #[test]
+    fn a_short_link_may_have_blocks_of_its_attributes() {
+        let Some(image) = Image::make("4M", &["-O", "ea_inode"], |tree| {
+            symlink("target", tree.join("l")).unwrap();
+        }) else {
+            return;
+        };
+        image.debugfs(&["sif /l blocks 16"]);
+        let volume = open(image.bytes()).unwrap();
+        let inode = volume.inode(image.ino("/l")).unwrap();
+        assert_eq!(inode.attr().blocks, 16);
+        assert_eq!(read(&volume, &inode).unwrap(), b"target");
     }
 }

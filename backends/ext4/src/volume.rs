@@ -106,7 +106,6 @@ impl Volume {
         &self.overlay
     }
 
-    #[allow(dead_code, reason = "a scan of the tables begins with them")]
     pub(crate) fn groups(&self) -> &Groups {
         &self.groups
     }

@@ -28,8 +28,8 @@ const GROUP: u64 = 32 << 20;
 ///
 /// # Errors
 ///
-/// What the host said; `Interrupted` once `stop` is raised. What is at `path` is of no
-/// use then.
+/// What the host said, or that there is something at `path`; `Interrupted` once `stop` is
+/// raised. What was begun is removed then.
 pub(super) fn make(path: &Path, shape: Shape, stop: &AtomicBool) -> io::Result<()> {
     let inodes = shape.inodes().unwrap_or(u64::MAX >> 16);
     // A twentieth more: each block group has so many and no more.
@@ -38,15 +38,56 @@ pub(super) fn make(path: &Path, shape: Shape, stop: &AtomicBool) -> io::Result<(
     // are to be that many inodes, but not as small as one likes.
     let groups = most.div_ceil(8 * 4096);
     let bytes = (most * (INODE + NAME) + REST).max(groups * GROUP);
-    File::create(path)?.set_len(bytes)?;
+    has_room(path, inodes * INODE)?;
+    // Not over what is there: somebody else may be making it.
+    let file = File::create_new(path).map_err(|err| match err.kind() {
+        io::ErrorKind::AlreadyExists => io::Error::new(
+            err.kind(),
+            format!(
+                "{} is there: another run makes it, or was killed; remove it then",
+                path.display()
+            ),
+        ),
+        _ => err,
+    })?;
+    let made = file.set_len(bytes).and_then(|()| {
+        make_in(path, most, shape, stop)?;
+        file.sync_all()
+    });
+    if made.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    made
+}
+
+fn make_in(path: &Path, inodes: u64, shape: Shape, stop: &AtomicBool) -> io::Result<()> {
     let mut mkfs = Command::new("mkfs.ext4");
     mkfs.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1", "-N"]);
-    run(mkfs.arg(most.to_string()).arg(path))?;
+    run(mkfs.arg(inodes.to_string()).arg(path))?;
 
     let mount = LoopMount::new(path, "noatime,noinit_itable")?;
-    fill(mount.path(), shape, stop)?;
-    drop(mount);
-    File::open(path)?.sync_all()
+    fill(mount.path(), shape, stop)
+}
+
+/// Holes are filled when the kernel writes back what it has been told, and nobody hears
+/// that there was no room for it: the image is bad then, if the kernel does not hang. So
+/// what is sure to be needed has to be there before.
+fn has_room(path: &Path, needed: u64) -> io::Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let room = rustix::fs::statvfs(dir.unwrap_or(Path::new(".")))?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    if free >= needed {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::StorageFull,
+        format!(
+            "at least {} MiB are needed there, and {} are free: --keep FILE and TMPDIR choose \
+             another place",
+            needed.div_ceil(1 << 20),
+            free >> 20
+        ),
+    ))
 }
 
 /// Two threads per core's worth of creation: the kernel locks the directory.

@@ -84,7 +84,11 @@ impl Drop for LoopMount {
 pub(super) fn run(command: &mut Command) -> io::Result<()> {
     let name = PathBuf::from(command.get_program());
     let output = command.output().map_err(|err| {
-        io::Error::new(err.kind(), format!("cannot run {}: {err}", name.display()))
+        let why = match err.kind() {
+            io::ErrorKind::NotFound => "it is not installed, or not in PATH".to_owned(),
+            _ => err.to_string(),
+        };
+        io::Error::new(err.kind(), format!("cannot run {}: {why}", name.display()))
     })?;
     if output.status.success() {
         return Ok(());

@@ -24,6 +24,13 @@ fn open(image: &Path, contender: Contender) -> io::Result<Ext4> {
     image.map_err(io::Error::other)
 }
 
+/// # Errors
+///
+/// What it is, if it is none that we can read.
+pub(super) fn is_image(path: &Path) -> io::Result<()> {
+    open(path, Contender::SCAN).map(drop)
+}
+
 /// Lists every directory and stats every entry, as `find -ls` does. `walked` is called
 /// when that is done, while all is still cached.
 pub(super) fn through_vfs(

@@ -7,10 +7,12 @@
 //! Each thread fills a [`Batch`] of its own. Text is made there, in parallel; the lock
 //! is held only to hand it on.
 
+mod place;
+
 use std::fmt::Display;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::ValueEnum;
@@ -18,6 +20,8 @@ use clap::ValueEnum;
 use super::line::{write_csv, write_csv_header, write_json};
 use super::record::Record;
 use crate::failure::Failure;
+pub(crate) use place::Kept;
+use place::Place;
 
 /// What rows look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -76,20 +80,6 @@ enum Failed {
     Error(String),
 }
 
-/// Where the rows are written.
-enum Place {
-    Stdout,
-    /// A device or a pipe: nothing to rename.
-    Direct(PathBuf),
-    File {
-        target: PathBuf,
-        temporary: PathBuf,
-        /// Those of the file that is replaced: who could not read that should not read
-        /// the new one.
-        permissions: Option<Permissions>,
-    },
-}
-
 /// The rows of one thread.
 #[derive(Default)]
 pub(crate) struct Batch {
@@ -98,28 +88,17 @@ pub(crate) struct Batch {
     weight: usize,
 }
 
-/// What became of the output.
-pub(crate) enum Kept {
-    /// It is complete, or standard output.
-    Whole,
-    /// In this file.
-    Partial(PathBuf),
-    /// Nobody reads any further: there is nothing left to do.
-    Unwanted,
-    Nothing,
-}
-
 impl Output {
-    /// Opens the output: `file`, or standard output without one.
+    /// Opens the output: `file`, or standard output without one. It is not `source`, which
+    /// is only read.
     pub(crate) fn open(
         format: Format,
         file: Option<&Path>,
+        source: &Path,
         changes: bool,
     ) -> Result<Output, Failure> {
-        let place = Place::of(format, file)?;
-        let writer = place
-            .create(format, changes)
-            .inspect_err(|_| place.discard())?;
+        let place = Place::of(format, file, source)?;
+        let writer = Writer::create(&place, format, changes).inspect_err(|_| place.discard())?;
         let output = Output {
             format,
             changes,
@@ -208,6 +187,51 @@ impl Drop for Output {
 }
 
 impl Writer {
+    #[cfg_attr(
+        not(all(feature = "parquet", feature = "sqlite")),
+        allow(unused_variables, reason = "for formats that are not text")
+    )]
+    fn create(place: &Place, format: Format, changes: bool) -> Result<Writer, Failure> {
+        let fail =
+            |err: &dyn Display| Failure::error(format_args!("cannot write to {place}: {err}"));
+        let (path, file) = match place {
+            Place::Stdout => return Ok(Writer::Text(Box::new(io::stdout()), None)),
+            Place::Direct(path) => (path, OpenOptions::new().write(true).open(path)),
+            Place::File {
+                temporary,
+                permissions,
+                ..
+            } => {
+                let mut new = OpenOptions::new();
+                let file = new.write(true).create_new(true).open(temporary);
+                let file = file.and_then(|file| {
+                    // Nothing is in it yet that could be read meanwhile.
+                    let like = permissions.clone();
+                    like.map_or(Ok(()), |like| file.set_permissions(like))?;
+                    Ok(file)
+                });
+                (temporary, file)
+            }
+        };
+        let file = file.map_err(|err| fail(&err))?;
+        match format {
+            Format::Jsonl | Format::Csv => {
+                let regular = matches!(place, Place::File { .. });
+                let kept = regular.then(|| file.try_clone()).transpose();
+                let kept = kept.map_err(|err| fail(&err))?;
+                Ok(Writer::Text(Box::new(file), kept))
+            }
+            #[cfg(feature = "parquet")]
+            Format::Parquet => super::parquet_file::ParquetWriter::new(file, changes)
+                .map(|writer| Writer::Parquet(Box::new(writer)))
+                .map_err(|err| fail(&err)),
+            #[cfg(feature = "sqlite")]
+            Format::Sqlite => super::sqlite_file::SqliteWriter::new(path, changes)
+                .map(Writer::Sqlite)
+                .map_err(|err| fail(&err)),
+        }
+    }
+
     fn write(&mut self, batch: &Batch) -> Result<(), Failed> {
         match self {
             Writer::Text(writer, _) => writer.write_all(&batch.text).map_err(Failed::of),
@@ -253,136 +277,4 @@ impl Failed {
     fn error(err: impl Display) -> Failed {
         Failed::Error(err.to_string())
     }
-}
-
-impl Place {
-    fn of(format: Format, file: Option<&Path>) -> Result<Place, Failure> {
-        let Some(file) = file else {
-            return if format.is_text() {
-                Ok(Place::Stdout)
-            } else {
-                Err(Failure::error(
-                    "this format is no text: say where to write it with --output FILE",
-                ))
-            };
-        };
-        let fail = |err: io::Error| {
-            Failure::error(format_args!("cannot write to {}: {err}", file.display()))
-        };
-        match fs::metadata(file) {
-            Ok(there) if there.is_dir() => Err(fail(io::Error::from(io::ErrorKind::IsADirectory))),
-            Ok(there) if there.is_file() => {
-                // A link stays, and what it leads to is replaced.
-                let target = fs::canonicalize(file).map_err(fail)?;
-                Ok(Place::beside(target, Some(there.permissions())))
-            }
-            Ok(_) if format.is_text() => Ok(Place::Direct(file.to_owned())),
-            Ok(_) => Err(fail(io::Error::other("this format needs a regular file"))),
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {
-                Ok(Place::beside(file.to_owned(), None))
-            }
-            Err(err) => Err(fail(err)),
-        }
-    }
-
-    fn beside(target: PathBuf, permissions: Option<Permissions>) -> Place {
-        let temporary = with_suffix(&target, &format!(".{}.tmp", std::process::id()));
-        Place::File {
-            target,
-            temporary,
-            permissions,
-        }
-    }
-
-    #[cfg_attr(
-        not(all(feature = "parquet", feature = "sqlite")),
-        allow(unused_variables, reason = "for formats that are not text")
-    )]
-    fn create(&self, format: Format, changes: bool) -> Result<Writer, Failure> {
-        let fail =
-            |err: &dyn Display| Failure::error(format_args!("cannot write to {self}: {err}"));
-        let (path, file) = match self {
-            Place::Stdout => return Ok(Writer::Text(Box::new(io::stdout()), None)),
-            Place::Direct(path) => (path, OpenOptions::new().write(true).open(path)),
-            Place::File {
-                temporary,
-                permissions,
-                ..
-            } => {
-                let mut new = OpenOptions::new();
-                let file = new.write(true).create_new(true).open(temporary);
-                let file = file.and_then(|file| {
-                    // Nothing is in it yet that could be read meanwhile.
-                    let like = permissions.clone();
-                    like.map_or(Ok(()), |like| file.set_permissions(like))?;
-                    Ok(file)
-                });
-                (temporary, file)
-            }
-        };
-        let file = file.map_err(|err| fail(&err))?;
-        match format {
-            Format::Jsonl | Format::Csv => {
-                let regular = matches!(self, Place::File { .. });
-                let kept = regular.then(|| file.try_clone()).transpose();
-                let kept = kept.map_err(|err| fail(&err))?;
-                Ok(Writer::Text(Box::new(file), kept))
-            }
-            #[cfg(feature = "parquet")]
-            Format::Parquet => super::parquet_file::ParquetWriter::new(file, changes)
-                .map(|writer| Writer::Parquet(Box::new(writer)))
-                .map_err(|err| fail(&err)),
-            #[cfg(feature = "sqlite")]
-            Format::Sqlite => super::sqlite_file::SqliteWriter::new(path, changes)
-                .map(Writer::Sqlite)
-                .map_err(|err| fail(&err)),
-        }
-    }
-
-    /// Gives a finished file its name.
-    fn settle(&self, complete: bool) -> (Kept, Result<(), Failure>) {
-        let Place::File {
-            target, temporary, ..
-        } = self
-        else {
-            return (Kept::Whole, Ok(()));
-        };
-        let name = if complete {
-            target.clone()
-        } else {
-            with_suffix(target, ".partial")
-        };
-        match fs::rename(temporary, &name) {
-            Ok(()) if complete => (Kept::Whole, Ok(())),
-            Ok(()) => (Kept::Partial(name), Ok(())),
-            Err(err) => {
-                self.discard();
-                let told = format!("cannot write to {}: {err}", name.display());
-                (Kept::Nothing, Err(Failure::error(told)))
-            }
-        }
-    }
-
-    fn discard(&self) {
-        if let Place::File { temporary, .. } = self {
-            // There is nothing to be done about one that cannot be removed.
-            let _ = fs::remove_file(temporary);
-        }
-    }
-}
-
-impl Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Place::Stdout => f.write_str("standard output"),
-            Place::Direct(path) | Place::File { target: path, .. } => path.display().fmt(f),
-        }
-    }
-}
-
-/// `FILE` with something after it, in the same directory.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +30,13 @@ struct State {
 }
 
 impl Problems {
+    /// Notes one of the source as a whole. Which entries that costs, if any, they tell
+    /// themselves.
+    pub(crate) fn add_general(&self, told: impl Display) {
+        self.lock().count += 1;
+        drop(writeln!(io::stderr(), "rcuwalk: {told}"));
+    }
+
     /// Notes one, and tells the user, past the progress that is shown.
     pub(crate) fn add(&self, path: &[u8], error: &dyn Error, bar: &ProgressBar) {
         let mut state = self.lock();

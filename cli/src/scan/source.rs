@@ -89,7 +89,11 @@ impl Source {
         if there.is_file() || there.is_block_device() {
             let image = Ext4::options().checksums(how.checksums.into());
             return Ok(Source::Image {
-                image: image.open(path).map_err(|err| cannot(&err))?,
+                image: image.open(path).map_err(|err| match err {
+                    // It has the path, too.
+                    rcuwalk_ext4::Error::Open { source, .. } => cannot(&source),
+                    err => cannot(&err),
+                })?,
                 order: match how.order {
                     OrderArg::Tree => rcuwalk_ext4::Order::Tree,
                     OrderArg::Inode => rcuwalk_ext4::Order::Inode,
@@ -100,6 +104,22 @@ impl Source {
         Err(cannot(
             &"neither a directory, nor an image, nor a block device",
         ))
+    }
+
+    /// What is wrong with it as a whole, though it can be scanned.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let Source::Image { image, .. } = self else {
+            return None;
+        };
+        let info = image.info();
+        let bytes = |blocks: u64| blocks.saturating_mul(info.block_size.into());
+        (info.present_blocks < info.blocks_count).then(|| {
+            format!(
+                "truncated: the file system has {} bytes, and the image ends at {}",
+                bytes(info.blocks_count),
+                bytes(info.present_blocks)
+            )
+        })
     }
 
     /// How many threads it is scanned with unless the user says.

@@ -16,6 +16,7 @@ pub(crate) fn rcuwalk<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Com
 }
 
 /// How it ended, what it printed, and what it complained about.
+#[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -40,6 +41,27 @@ impl From<Output> for Ended {
 pub(crate) fn names(dir: &Path) -> Vec<std::ffi::OsString> {
     let entries = dir.read_dir().unwrap();
     entries.map(|entry| entry.unwrap().file_name()).collect()
+}
+
+/// Makes a small ext4 image, and returns what is in the file. `None`, and the test is to
+/// be skipped, without mkfs.ext4.
+pub(crate) fn image(path: &Path) -> Option<Vec<u8>> {
+    let tree = tempfile::tempdir().unwrap();
+    std::fs::create_dir(tree.path().join("d")).unwrap();
+    std::fs::write(tree.path().join("d/f"), "contents").unwrap();
+    let mut mkfs = Command::new("mkfs.ext4");
+    mkfs.arg("-q")
+        .arg("-d")
+        .arg(tree.path())
+        .arg(path)
+        .arg("8M");
+    match mkfs.output() {
+        Ok(output) if output.status.success() => Some(std::fs::read(path).unwrap()),
+        _ => {
+            skip("needs mkfs.ext4");
+            None
+        }
+    }
 }
 
 /// For the start of a test: `if !is_root() { return skip("needs root"); }`

@@ -395,8 +395,10 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         let empty = end_marker::<T>(index);
         let moved = empty.map_addr(|address| address | MOVED);
         // Most chains are empty. With nothing to carry over and nobody who holds the head,
-        // marking it is all there is to do.
-        // Release: as at the end.
+        // marking it is all there is to do: whoever would add to it changes the head, so one
+        // of us comes second, and sees. Nobody can be waiting, as nobody has the lock.
+        // Release: as at the end, for what this thread saw (`to`); what those before have
+        // unlinked stays published, because this changes the value that they stored.
         if from
             .head(index)
             .compare_exchange(empty, moved, Release, Relaxed)

@@ -39,6 +39,11 @@ impl RefWalk<'_> {
         let dcache = &caches.dcache;
         let parent = self.at.dentry();
         let exclusive = dir.rwsem.write();
+        let left = exclusive.names();
+        if left == 0 {
+            // Used up while this one waited.
+            return Ok(None);
+        }
         let hash = dcache.name(name);
         if dcache.d_lookup(parent, &hash).is_some() {
             // Somebody was first; whether it is to be believed is for the usual way.
@@ -47,30 +52,31 @@ impl RefWalk<'_> {
         if dir.shared().has(DEAD_DIR) {
             return Err(Error::NotFound);
         }
-        caches.counters.get().slow_lookup();
+        let so_many = caches.counters.get().slow_lookup();
         self.record.how(How::LookedUp);
         let validity = sb.validity();
         let mut unasked = Unasked {
             added: 0,
-            left: exclusive.names(),
+            left,
             on_the_way: Default::default(),
             next: 0,
         };
         let inode = sb.fs().lookup_around(sb, dir, name, &mut |name, inode| {
             let dentry = dcache.d_alloc(parent, &dcache.name(name), inode, validity);
             unasked.add(dentry, dcache)
-        })?;
+        });
         for dentry in unasked.on_the_way.into_iter().flatten() {
             dcache.add_unasked(dentry);
         }
-        exclusive.set(unasked.left);
-        let dentry = match dcache.d_lookup(parent, &hash) {
+        // Also after an error: what came before it has come.
+        exclusive.leave(unasked.left, so_many);
+        let dentry = inode.map(|inode| match dcache.d_lookup(parent, &hash) {
             Some(dentry) => dentry,
             None => dcache.d_add(parent, &hash, inode, validity),
-        };
+        });
         drop(exclusive);
         caches.make_room(unasked.added + 1);
-        Ok(Some(dentry))
+        dentry.map(Some)
     }
 }
 

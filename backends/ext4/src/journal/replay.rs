@@ -40,9 +40,11 @@ pub(super) fn replay(log: &Log<'_>, blocks_count: u64) -> Result<Overlay> {
                 }
                 let tags: Vec<Tag> = walk.tags().collect();
                 for tag in tags {
-                    let contents = walk.contents(tag, blocks_count)?;
-                    if !revoked.covers(tag.block, walk.sequence) {
-                        overlay.insert(tag.block, contents);
+                    // As on the kernel, nobody looks at what was revoked, right or wrong.
+                    if revoked.covers(tag.block, walk.sequence) {
+                        walk.advance()?;
+                    } else {
+                        overlay.insert(tag.block, walk.contents(tag, blocks_count)?);
                     }
                 }
             }

@@ -448,6 +448,15 @@ fn a_bad_super_block_is_refused() {
     assert!(matches!(unsigned.replay(), Err(Error::Checksum { .. })));
 }
 
+/// What was revoked is not looked at: the kernel mounts with such a block.
+#[test]
+fn what_was_revoked_may_be_anything() {
+    let mut journal = ByHand::new(1, 1);
+    journal.blocks(&[(u32::MAX, b'a'), (70, b'b')]).commit();
+    journal.revoke(&[u32::MAX]).commit();
+    assert_eq!(journal.result(&[70]), "b");
+}
+
 /// A block of the image that the journal has newer contents for is within the image.
 #[test]
 fn tags_lead_nowhere_outside() {

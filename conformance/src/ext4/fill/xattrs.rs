@@ -85,7 +85,10 @@ fn big(place: &Place<'_>, rng: &mut Rng) -> io::Result<()> {
         File::create(&path)?;
         set(&path, "user.common", &common)?;
     }
-    Ok(())
+    // What it takes counts among the link's blocks, and its target is in the inode still.
+    let link = place.path("link-with-much");
+    symlink("nowhere", &link)?;
+    set(&link, "trusted.much", &noise(rng, 8000))
 }
 
 fn many(path: &Path, rng: &mut Rng) -> io::Result<()> {
