@@ -136,17 +136,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     stop.check()?;
     let job = job?;
 
-    if let Some(problem) = source.problem() {
-        let source = args.source.display();
-        job.problems
-            .add_general(format_args!("{source}: {problem}"));
-    }
     let begun = Instant::now();
     let threads = args
         .threads
         .map_or_else(|| source.usual_threads(), usize::from);
     let visits = (0..threads).map(|_| Visit::new(&job)).collect();
-    let (visits, ended) = source.run(stop.flag(), visits);
+    let (visits, mut ended) = source.run(stop.flag(), visits);
+    let mut what = "the scan ended early";
+    // Afterwards: it may also have shrunk meanwhile.
+    if let Some(missing) = source.missing() {
+        let source = args.source.display();
+        job.problems
+            .add_general(format_args!("{source}: {missing}"));
+        ended = Ended::Early;
+        what = "the image is cut off";
+    }
     let mut result = job.end(visits, ended, &stop);
     job.bar.finish_and_clear();
     let kept = match &job.output {
@@ -163,9 +167,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     if let Kept::Partial(file) = &kept {
         let file = file.display();
-        eprintln!("rcuwalk: the scan ended early; what there is of it is in {file}");
+        eprintln!("rcuwalk: {what}; what there is of it is in {file}");
     } else if !result.complete {
-        eprintln!("rcuwalk: the scan ended early; this is a part of it");
+        eprintln!("rcuwalk: {what}; this is a part of it");
     }
     if args.format.is_none() || args.output.is_some() {
         let report = Report {

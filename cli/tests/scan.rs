@@ -409,6 +409,16 @@ fn a_truncated_image_is_told() {
     assert!(ended.err.contains(&told), "{}", ended.err);
     let summary: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(summary["problems"], 1);
+    assert_eq!(summary["complete"], false, "a part is marked as one");
+
+    let rows = place.path().join("rows.csv");
+    let ended = scan(
+        &["--format", "csv", "--output", rows.to_str().unwrap()],
+        &image,
+    );
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("the image is cut off"), "{}", ended.err);
+    assert!(!rows.exists() && place.path().join("rows.csv.partial").exists());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
@@ -62,6 +62,7 @@ pub(crate) enum Source {
     /// An ext4 image or device.
     Image {
         image: Ext4,
+        path: PathBuf,
         order: rcuwalk_ext4::Order,
         targets: bool,
     },
@@ -94,6 +95,7 @@ impl Source {
                     rcuwalk_ext4::Error::Open { source, .. } => cannot(&source),
                     err => cannot(&err),
                 })?,
+                path: path.to_owned(),
                 order: match how.order {
                     OrderArg::Tree => rcuwalk_ext4::Order::Tree,
                     OrderArg::Inode => rcuwalk_ext4::Order::Inode,
@@ -106,19 +108,23 @@ impl Source {
         ))
     }
 
-    /// What is wrong with it as a whole, though it can be scanned.
-    pub(crate) fn problem(&self) -> Option<String> {
-        let Source::Image { image, .. } = self else {
+    /// What of it is not there now, though the rest can be scanned.
+    pub(crate) fn missing(&self) -> Option<String> {
+        let Source::Image { image, path, .. } = self else {
             return None;
         };
         let info = image.info();
         let bytes = |blocks: u64| blocks.saturating_mul(info.block_size.into());
-        (info.present_blocks < info.blocks_count).then(|| {
-            format!(
-                "truncated: the file system has {} bytes, and the image ends at {}",
-                bytes(info.blocks_count),
-                bytes(info.present_blocks)
-            )
+        let wanted = bytes(info.blocks_count);
+        let mut end = bytes(info.present_blocks);
+        // It may have shrunk since it was opened; of a device, metadata tell no length.
+        if let Ok(there) = fs::metadata(path)
+            && there.is_file()
+        {
+            end = end.min(there.len());
+        }
+        (end < wanted).then(|| {
+            format!("truncated: the file system has {wanted} bytes, and the image ends at {end}")
         })
     }
 
@@ -154,6 +160,7 @@ impl Source {
                 image,
                 order,
                 targets,
+                ..
             } => {
                 let scan = image.scan().order(*order).targets(*targets);
                 scan.run(stop, visitors)
