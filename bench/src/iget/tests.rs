@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use super::course::HOT_MISSES;
 use super::*;
 
 /// A table whose every answer can be spoiled.
@@ -74,7 +75,12 @@ fn every_entrant_gets_a_row_per_load_and_number_of_threads() {
             Mix::Mixed => 0.9,
             Mix::Stream => 0.0,
         };
-        assert!((row.hit_share - hits).abs() < 0.05, "{row:?}");
+        // Ours guesses which are hot, so some of those are misses; more than that ends the run.
+        let near = match row.mix {
+            Mix::Mixed => 0.05 + HOT_MISSES as f64 / 100.0,
+            _ => 0.05,
+        };
+        assert!((row.hit_share - hits).abs() < near, "{row:?}");
         if row.contender == "btreemap" {
             assert_eq!(row.ratio_to_btreemap, Some(1.0));
             let locks = 2.0 - hits;
