@@ -14,7 +14,7 @@ const WARM_UP: Duration = Duration::from_millis(8);
 
 /// Of the hot keys of the mixed load, so many in a hundred may have been evicted, by a
 /// cache that guesses what is hot. With more it would be another load.
-pub(super) const HOT_MISSES: u64 = 10;
+const HOT_MISSES: u64 = 10;
 
 /// A cache keeps its budget to within so many percent: to look at the whole at each
 /// insertion would cost more than it saves.
