@@ -295,6 +295,16 @@ impl<T> Clone for View<'_, T> {
 impl<T> Copy for View<'_, T> {}
 
 impl<'g, T: HashKey> View<'g, T> {
+    /// How many chains there are. [`find`](Self::find) with each number below that, in
+    /// place of a hash, goes along each of them: for who looks over the whole table, a
+    /// piece at a time. What moves meanwhile may be seen twice, or missed.
+    pub fn chains(self) -> usize {
+        // In the larger array, if they are on their way: the lower bits of a number there
+        // are the chain's in the smaller one.
+        let next = self.buckets.next.load(self.guard);
+        self.mask.max(next.map_or(0, |next| next.mask())) + 1
+    }
+
     /// As [`RcuHash::find`].
     #[inline]
     pub fn find(

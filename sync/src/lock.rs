@@ -35,7 +35,10 @@ pub enum Rank {
     InodeBucket,
     /// `Inode`'s own lock: life and attributes.
     Inode,
-    /// The dentry's own lock: parent, name, inode. Two of them: ancestor first.
+    /// Where names are in the tree, as a whole: held while one is moved.
+    RenameLock,
+    /// The dentry's own lock: parent, name, inode. Two of them: ancestor first, else by
+    /// address.
     Dentry,
     /// A bucket of the dentry hash.
     DentryBucket,

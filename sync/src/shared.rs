@@ -229,6 +229,23 @@ impl<T> Shared<T> {
         false
     }
 
+    /// Runs `change` while nobody else can get at the object, if exactly `count`
+    /// references exist and the caller knows who has them: it is dead for that long, so
+    /// [`try_get`](Self::try_get) fails, and lives on afterwards. Who borrows it under a
+    /// guard may still look.
+    ///
+    /// The caller keeps everybody away who would bury an object that he meets dead.
+    ///
+    /// True if `change` ran.
+    pub fn while_unshared(&self, count: u32, change: impl FnOnce()) -> bool {
+        if !self.kill_if_count_is(count) {
+            return false;
+        }
+        let _revived = Revive(self);
+        change();
+        true
+    }
+
     /// Marks the object dead, however many references there are.
     pub fn kill(&self) {
         // AcqRel: as in `kill_if_count_is`.
@@ -459,6 +476,17 @@ impl<T> Deref for Shared<T> {
     #[inline]
     fn deref(&self) -> &T {
         &self.inner().value
+    }
+}
+
+/// Brings an object back to life, also when a panic comes by.
+struct Revive<'a, T>(&'a Shared<T>);
+
+impl<T> Drop for Revive<'_, T> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `try_get`; who gets a reference from here on
+        // sees what has been done to the object.
+        self.0.word().fetch_and(!DEAD, Release);
     }
 }
 

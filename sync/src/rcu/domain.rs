@@ -164,9 +164,11 @@ impl Domain {
             // Put off to the next `retire`: the bag's mark is still set.
             return;
         }
-        lock(&reader.0.bag).due = false;
-        self.free_some();
-        crate::lock::catch_up();
+        // Other work waits for the last lock as well, and far more often.
+        if std::mem::take(&mut lock(&reader.0.bag).due) {
+            self.free_some();
+            crate::lock::catch_up();
+        }
     }
 
     fn free_some(&self) {

@@ -138,3 +138,17 @@ fn the_last_reference_that_matters() {
         assert!(!object.kill_if_last(2, FLAG), "RCU-3: only one call kills");
     }
 }
+
+/// RCU-3: while an object is changed by who has all of its references, nobody gets one.
+#[test]
+fn nobody_gets_at_what_is_changed_unshared() {
+    let object = Ref::new(7);
+    let other = object.clone();
+    assert!(!object.while_unshared(1, || unreachable!("RCU-3: two have it")));
+    assert!(object.while_unshared(2, || assert!(object.try_get().is_none(), "RCU-3")));
+    assert!(object.try_get().is_some(), "RCU-3: it lives on");
+    let panics = std::panic::AssertUnwindSafe(|| object.while_unshared(2, || panic!("on purpose")));
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert!(object.try_get().is_some(), "RCU-3: after a panic as well");
+    drop(other);
+}
