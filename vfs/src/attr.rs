@@ -58,6 +58,19 @@ pub struct Timestamp {
     pub nsec: u32,
 }
 
+bitflags::bitflags! {
+    /// What may not be done to an inode, whoever asks.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct InodeFlags: u8 {
+        /// No change at all.
+        #[doc(alias("S_IMMUTABLE", "FS_IMMUTABLE_FL", "STATX_ATTR_IMMUTABLE"))]
+        const IMMUTABLE = 1;
+        /// A file is only appended to, a directory only gains names.
+        #[doc(alias("S_APPEND", "FS_APPEND_FL", "STATX_ATTR_APPEND"))]
+        const APPEND = 2;
+    }
+}
+
 /// The attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
@@ -70,6 +83,8 @@ pub struct Attr {
     pub kind: FileType,
     /// Permission bits with set-id and sticky: `mode & 0o7777`.
     pub mode: u16,
+    /// Immutable, append-only.
+    pub flags: InodeFlags,
     /// How many names it has.
     pub nlink: u32,
     /// Owner.
@@ -100,6 +115,7 @@ impl Attr {
             ino,
             kind,
             mode: mode & 0o7777,
+            flags: InodeFlags::empty(),
             nlink: 1,
             uid: 0,
             gid: 0,

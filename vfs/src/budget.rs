@@ -1,12 +1,14 @@
 //! How much may be cached (MEM-1).
 
-use rcuwalk_sync::LookAfter;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rcuwalk_sync::{LookAfter, Lru};
 
 /// What the caches of one [`Vfs`](crate::Vfs) may hold beyond what is in use.
 ///
-/// MEM-1: cached inodes, bytes and descriptors stay within the budget plus what is
-/// in use (open files, current directories, mounts, and the directories above
-/// them), plus what RCU has retired and not yet freed: a bag per thread as a rule
+/// MEM-1: cached names, inodes, bytes and descriptors stay within the budget plus what
+/// is in use (open files, current directories, mounts, and the directories above
+/// them), but for two percent for moments, plus what RCU has retired and not yet freed: a bag per thread as a rule
 /// ([`Domain::BATCH_OBJECTS`](rcuwalk_sync::rcu::Domain::BATCH_OBJECTS)), and what a
 /// stalled reader holds up, to the cap of the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,8 @@ pub struct Budget {
     pub inodes: usize,
     /// Bytes of names and inodes together; half of them each.
     pub bytes: usize,
-    /// Descriptors that back ends keep with inodes; hostfs keeps one per directory.
+    /// Descriptors that back ends keep with inodes; hostfs keeps those of the directories
+    /// that were used last.
     pub fds: usize,
 }
 
@@ -34,11 +37,38 @@ impl Default for Budget {
     }
 }
 
-/// One cache's budget.
+/// Objects looked over at a time, with their shard locked.
+pub(crate) const BATCH: usize = 64;
+
+/// What a cache asks of what nobody uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// There is room.
+    Nothing,
+    /// Room; who was used since the last look gets another chance.
+    Room,
+    /// Room, from everybody.
+    RoomAtOnce,
+}
+
+/// One cache's budget, and how room is made in it.
+///
+/// Whoever inserts makes room: after every few insertions it holds the whole against the
+/// budget, and looks over objects until there is room again. That has its bound, or an
+/// insertion would cost more the more is in use.
+///
+/// **Why the budget holds, whatever is used how often.** A call that ends with room adds
+/// nothing to what is too much. One that reaches its bound first ends the second chances
+/// until there is room, and the calls after it go over all shards, over each in
+/// proportion to what is on it. They leave only what is in use: so before two
+/// percent of what there is have come on top, each object of it has gone or was in use
+/// when it was looked at.
 pub(crate) struct Share {
     objects: usize,
     bytes: usize,
     object_bytes: usize,
+    /// Set while there are no second chances.
+    insists: AtomicBool,
 }
 
 impl Share {
@@ -47,6 +77,7 @@ impl Share {
             objects,
             bytes,
             object_bytes,
+            insists: AtomicBool::new(false),
         }
     }
 
@@ -81,5 +112,77 @@ impl Share {
     pub(crate) fn is_nearly_over(&self, objects: usize, extra: usize) -> bool {
         let bytes = objects * self.object_bytes + extra;
         objects > self.objects - self.objects / 16 || bytes > self.bytes - self.bytes / 16
+    }
+
+    /// What is needed with so many objects there, and bytes beside them.
+    #[inline]
+    pub(crate) fn need(&self, objects: usize, extra: usize) -> Need {
+        match self.is_over(objects, extra) {
+            false => Need::Nothing,
+            true if self.insists.load(Relaxed) => Need::RoomAtOnce,
+            true => Need::Room,
+        }
+    }
+
+    /// Makes room in a cache that is over its budget: `prune` looks over so many objects
+    /// at the tail of a shard, and drops those that may go. False if there is too little
+    /// room still.
+    pub(crate) fn make_room<T>(&self, lru: &Lru<T>, prune: impl Fn(usize, usize)) -> bool {
+        // A batch for each that may have come since the last look: so all of them are
+        // looked over before two percent more have come.
+        let limit = BATCH * (self.look_after().objects + 1);
+        let insists = self.insists.load(Relaxed);
+        let found_room = match insists {
+            false => self.prune_patiently(lru, limit, prune),
+            true => self.prune_insistently(lru, limit, prune),
+        };
+        if found_room == insists {
+            self.insists.store(!found_room, Relaxed);
+        }
+        found_room
+    }
+
+    /// One batch from the shard that is to give, and more from the others for as long as
+    /// that was not enough.
+    fn prune_patiently<T>(&self, lru: &Lru<T>, limit: usize, prune: impl Fn(usize, usize)) -> bool {
+        let (mut shard, mut looked) = (lru.victim(), 0);
+        while looked <= limit {
+            // Empty ones count for next to nothing: all may be on one shard.
+            looked += lru.len_of(shard).clamp(1, BATCH);
+            prune(shard, BATCH);
+            if self.has_room(lru) {
+                return true;
+            }
+            shard = (shard + 1) % lru.shards();
+        }
+        false
+    }
+
+    /// From each shard its part.
+    fn prune_insistently<T>(
+        &self,
+        lru: &Lru<T>,
+        limit: usize,
+        prune: impl Fn(usize, usize),
+    ) -> bool {
+        let first = lru.victim();
+        for round in 0..lru.shards() {
+            let shard = (first + round) % lru.shards();
+            let mut left = lru.part_of(limit, shard);
+            while left > 0 {
+                let batch = left.min(BATCH);
+                left -= batch;
+                prune(shard, batch);
+                if self.has_room(lru) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn has_room<T>(&self, lru: &Lru<T>) -> bool {
+        let (objects, extra) = lru.size();
+        !self.is_over(objects, extra)
     }
 }

@@ -32,6 +32,7 @@ impl Caches {
             .inodes(budget.inodes)
             .bytes(budget.bytes / 2)
             .weight(Inode::extra_bytes)
+            .on_last(|inode| inode.goes())
             .scheme(scheme);
         Caches {
             icache: icache.build(),

@@ -14,7 +14,8 @@ use crate::permission::Credentials;
 #[derive(Clone)]
 pub struct VfsPath {
     mnt: MountRef,
-    dentry: DentryRef,
+    /// There until it is dropped.
+    dentry: Option<DentryRef>,
     /// A positive dentry that somebody holds keeps its inode; held here as well, so
     /// that it can be borrowed without a guard.
     inode: InodeRef,
@@ -22,6 +23,7 @@ pub struct VfsPath {
 
 impl VfsPath {
     pub(crate) fn new(mnt: MountRef, dentry: DentryRef, inode: InodeRef) -> VfsPath {
+        let dentry = Some(dentry);
         VfsPath { mnt, dentry, inode }
     }
 
@@ -30,11 +32,7 @@ impl VfsPath {
     pub(crate) fn try_get(mnt: &Shared<Mount>, dentry: &Shared<Dentry>) -> Option<VfsPath> {
         let dentry = dentry.try_get()?;
         let inode = dentry.inode_ref()?;
-        Some(VfsPath {
-            mnt: mnt.try_get()?,
-            dentry,
-            inode,
-        })
+        Some(VfsPath::new(mnt.try_get()?, dentry, inode))
     }
 
     /// The inode it stands for.
@@ -58,7 +56,7 @@ impl VfsPath {
 
     /// True if both are the same name in the same mount.
     pub fn is_same_place(&self, other: &VfsPath) -> bool {
-        DentryRef::ptr_eq(&self.dentry, &other.dentry) && self.mnt.is(&other.mnt)
+        DentryRef::ptr_eq(self.dentry(), other.dentry()) && self.mnt.is(&other.mnt)
     }
 
     #[inline]
@@ -68,11 +66,19 @@ impl VfsPath {
 
     #[inline]
     pub(crate) fn dentry(&self) -> &DentryRef {
-        &self.dentry
+        self.dentry.as_ref().expect("there until it is dropped")
     }
 
     pub(crate) fn is_mount_root(&self) -> bool {
-        DentryRef::ptr_eq(&self.dentry, &self.mnt.root)
+        DentryRef::ptr_eq(self.dentry(), &self.mnt.root)
+    }
+}
+
+impl Drop for VfsPath {
+    fn drop(&mut self) {
+        if let Some(dentry) = self.dentry.take() {
+            self.mnt.sb.caches.dcache.put(dentry);
+        }
     }
 }
 
@@ -90,6 +96,7 @@ pub struct Context {
     root: VfsPath,
     cwd: VfsPath,
     credentials: Credentials,
+    umask: u16,
 }
 
 impl Context {
@@ -98,6 +105,7 @@ impl Context {
             cwd: root.clone(),
             root,
             credentials,
+            umask: 0,
         }
     }
 
@@ -120,6 +128,21 @@ impl Context {
             credentials,
             ..self
         }
+    }
+
+    /// The same, with permission bits that new files do not get. Without it, they get all
+    /// that is asked for.
+    #[doc(alias = "umask(2)")]
+    pub fn with_umask(self, umask: u16) -> Context {
+        Context {
+            umask: umask & 0o777,
+            ..self
+        }
+    }
+
+    /// Permission bits that new files do not get.
+    pub fn umask(&self) -> u16 {
+        self.umask
     }
 
     /// Where absolute paths start.

@@ -4,7 +4,9 @@
 //! |-----------------------|-------------------------------------------------------|
 //! | this file             | the object: one cache line for the walk, one for rest |
 //! | `dentry/name.rs`      | names as words, and their hash                        |
-//! | `dentry/cache.rs`     | lookup, adding, dropping, moving                      |
+//! | `dentry/cache.rs`     | lookup, adding, filling in, dropping                  |
+//! | `dentry/moves.rs`     | a name for another one                                |
+//! | `dentry/path.rs`      | from a dentry up to the root                          |
 //! | `dentry/in_lookup.rs` | one back-end lookup per missing name                  |
 //! | `dentry/shrink.rs`    | the budget                                            |
 //!
@@ -15,7 +17,9 @@
 
 mod cache;
 mod in_lookup;
+mod moves;
 mod name;
+mod path;
 mod shrink;
 
 use rcuwalk_sync::atomic::*;
@@ -52,7 +56,7 @@ pub(crate) struct Dentry {
     hash: AtomicU64,
     /// The whole name, if it does not fit.
     long_name: RcuPtr<Box<[u8]>>,
-    /// Until when it is believed, in `clock::millis`, if it can expire.
+    /// Until when it is believed, or its stamp, if it can expire; see `fresh.rs`.
     valid_until: AtomicU64,
     /// The super block's number.
     sb: u32,
@@ -115,6 +119,12 @@ impl Flags {
     pub(crate) const WALK: Flags = Flags::STEP.union(Flags::LOOKUP);
     pub(crate) const WALK_ON: Flags = Flags::PLAIN.union(Flags::SEARCHABLE);
 
+    /// What of them tells about the inode.
+    pub(crate) const OF_INODE: Flags = Flags::PLAIN
+        .union(Flags::LINK)
+        .union(Flags::DIR)
+        .union(Flags::SEARCH_ALL);
+
     pub(crate) fn of(seq: Seq) -> Flags {
         Flags::from_bits_retain(seq.payload())
     }
@@ -126,8 +136,9 @@ impl Flags {
         match inode.kind() {
             FileType::Symlink => Flags::LINK,
             FileType::Directory => {
-                let (_, _, mode) = inode.owner_and_mode();
-                let all = if believed && mode & 0o111 == 0o111 {
+                let is = inode.protection();
+                let everyone = is.mode() & 0o111 == 0o111 && !is.may_have_acl();
+                let all = if believed && everyone {
                     Flags::SEARCH_ALL
                 } else {
                     Flags::empty()
@@ -148,7 +159,7 @@ impl Flags {
 pub(crate) struct Validity {
     /// Whether it can expire at all.
     pub(crate) revalidate: bool,
-    /// Until when it is good, in `clock::millis`.
+    /// Until when it is good, in `clock::millis`, or its stamp; see `fresh.rs`.
     pub(crate) until: u64,
 }
 
@@ -157,6 +168,10 @@ impl Dentry {
     pub(crate) fn root(sb: u32, inode: InodeRef, validity: Validity) -> DentryRef {
         let mut flags = Flags::ROOT | Flags::of_inode(Some(&inode), !validity.revalidate);
         flags.set(Flags::REVALIDATE, validity.revalidate);
+        Self::without_parent(sb, flags, inode, validity.until)
+    }
+
+    fn without_parent(sb: u32, flags: Flags, inode: InodeRef, valid_until: u64) -> DentryRef {
         Ref::new(Dentry {
             seq: SeqCount::new(flags.bits()),
             parent: RcuPtr::new(None),
@@ -164,9 +179,16 @@ impl Dentry {
             words: Default::default(),
             hash: AtomicU64::new(0),
             long_name: RcuPtr::new(None),
-            valid_until: AtomicU64::new(validity.until),
+            valid_until: AtomicU64::new(valid_until),
             sb,
         })
+    }
+
+    /// What stands for an inode without a name: no walk finds it.
+    #[doc(alias("d_tmpfile", "d_obtain_alias"))]
+    pub(crate) fn nameless(sb: u32, inode: InodeRef) -> DentryRef {
+        let flags = Flags::UNHASHED | Flags::of_inode(Some(&inode), false);
+        Self::without_parent(sb, flags, inode, u64::MAX)
     }
 
     /// A name in `parent`, not hashed yet.
@@ -281,14 +303,25 @@ impl Dentry {
         self.sb
     }
 
-    /// Until when it is believed, in `clock::millis`.
+    /// Until when it is believed; see `fresh.rs`.
     pub(crate) fn valid_until(&self) -> u64 {
-        self.valid_until.load(Relaxed)
+        // Acquire: pairs with the Release in `set_valid_until`; who believes the dentry
+        // finds the attributes that the back end gave with that answer, or later ones.
+        self.valid_until.load(Acquire)
     }
 
-    /// Believes it until then; a hint, so no lock.
+    /// Believes it until then; no lock, for whoever comes later with an older answer
+    /// has it asked for once more, no worse.
     pub(crate) fn set_valid_until(&self, until: u64) {
-        self.valid_until.store(until, Relaxed);
+        self.valid_until.store(until, Release);
+    }
+
+    /// Lets go of the inode: for the root of what has been unmounted, which nobody can
+    /// get to any more.
+    #[doc(alias = "shrink_dcache_for_umount")]
+    pub(crate) fn forget_inode(&self) {
+        // Not the bare count: this may be the inode's last reference.
+        drop(self.inode.swap(None).map(InodeRefOf::new));
     }
 
     /// Bytes beside the dentry itself.
@@ -309,8 +342,7 @@ impl HashKey for Dentry {
 
 impl Drop for Dentry {
     fn drop(&mut self) {
-        // Not the bare count: this may be the inode's last reference.
-        drop(self.inode.swap(None).map(InodeRefOf::new));
+        self.forget_inode();
     }
 }
 

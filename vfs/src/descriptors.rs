@@ -40,6 +40,19 @@ impl Descriptors {
         (HeldDescriptor(self.clone()), too_many)
     }
 
+    /// Counts one more if the budget has room for it.
+    pub(crate) fn try_hold(self: &Arc<Self>) -> Option<HeldDescriptor> {
+        // Counted first: of two who come at once for the last one, both may be refused, but
+        // never both be served.
+        let held = HeldDescriptor(self.clone());
+        let before = self.held.fetch_add(1, Relaxed);
+        if before >= self.budget {
+            return None;
+        }
+        self.threshold.store(self.budget, Relaxed);
+        Some(held)
+    }
+
     /// Called after the caches have made what room they could.
     pub(crate) fn made_room(&self) {
         let held = self.held();

@@ -54,6 +54,26 @@ pub enum Error {
     TooManyOpenFiles,
     /// Not something this object can do: reading a socket, say (`ENXIO`).
     NoSuchDevice,
+    /// There is no such extended attribute (`ENODATA`).
+    NoData,
+    /// A name of an extended attribute is empty or too long (`ERANGE`).
+    OutOfRange,
+    /// The value of an extended attribute is too long (`E2BIG`).
+    TooBig,
+    /// Beyond the size that a file may have (`EFBIG`).
+    FileTooBig,
+    /// The user has used up what they may (`EDQUOT`).
+    OverQuota,
+    /// The file was not opened for this (`EBADF`).
+    BadDescriptor,
+    /// A pipe or the like has no positions (`ESPIPE`).
+    IllegalSeek,
+    /// The object has no such operation: allocating space in a directory (`ENODEV`).
+    NoDevice,
+    /// A number does not fit (`EOVERFLOW`).
+    Overflow,
+    /// The file is being executed, or is swapped to (`ETXTBSY`).
+    TextBusy,
     /// What the back end's own I/O reported.
     Io(std::io::Error),
 }
@@ -98,6 +118,16 @@ impl Error {
             Error::TooManyLinks => libc::EMLINK,
             Error::TooManyOpenFiles => libc::EMFILE,
             Error::NoSuchDevice => libc::ENXIO,
+            Error::NoData => libc::ENODATA,
+            Error::OutOfRange => libc::ERANGE,
+            Error::TooBig => libc::E2BIG,
+            Error::FileTooBig => libc::EFBIG,
+            Error::OverQuota => libc::EDQUOT,
+            Error::BadDescriptor => libc::EBADF,
+            Error::IllegalSeek => libc::ESPIPE,
+            Error::NoDevice => libc::ENODEV,
+            Error::Overflow => libc::EOVERFLOW,
+            Error::TextBusy => libc::ETXTBSY,
             Error::Io(err) => err.raw_os_error().unwrap_or(libc::EIO),
         }
     }
@@ -127,6 +157,16 @@ impl From<std::io::Error> for Error {
             Some(libc::EMLINK) => Error::TooManyLinks,
             Some(libc::EMFILE | libc::ENFILE) => Error::TooManyOpenFiles,
             Some(libc::ENXIO) => Error::NoSuchDevice,
+            Some(libc::ENODATA) => Error::NoData,
+            Some(libc::ERANGE) => Error::OutOfRange,
+            Some(libc::E2BIG) => Error::TooBig,
+            Some(libc::EFBIG) => Error::FileTooBig,
+            Some(libc::EDQUOT) => Error::OverQuota,
+            Some(libc::EBADF) => Error::BadDescriptor,
+            Some(libc::ESPIPE) => Error::IllegalSeek,
+            Some(libc::ENODEV) => Error::NoDevice,
+            Some(libc::EOVERFLOW) => Error::Overflow,
+            Some(libc::ETXTBSY) => Error::TextBusy,
             _ => Error::Io(err),
         }
     }
@@ -155,6 +195,16 @@ impl fmt::Display for Error {
             Error::TooManyLinks => "too many links",
             Error::TooManyOpenFiles => "too many open files",
             Error::NoSuchDevice => "no such device or address",
+            Error::NoData => "no data available",
+            Error::OutOfRange => "numerical result out of range",
+            Error::TooBig => "argument list too long",
+            Error::FileTooBig => "file too large",
+            Error::OverQuota => "disk quota exceeded",
+            Error::BadDescriptor => "bad file descriptor",
+            Error::IllegalSeek => "illegal seek",
+            Error::NoDevice => "no such device",
+            Error::Overflow => "value too large for defined data type",
+            Error::TextBusy => "text file busy",
             Error::Io(err) => return err.fmt(f),
         })
     }

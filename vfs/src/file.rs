@@ -1,50 +1,156 @@
 //! Open files.
+//!
+//! | read             | to learn                                             |
+//! |------------------|------------------------------------------------------|
+//! | `open.rs`        | how a file comes to be open                          |
+//! | this file        | reading, writing, and what is asked about the file   |
+//! | `file/range.rs`  | sizes, holes and allocation                          |
+//! | `file/copy.rs`   | copying from one to another                          |
+//! | `file/atime.rs`  | when a file counts as read                           |
+//!
+//! Whatever changes the file holds its inode exclusively meanwhile; reading holds nothing.
+//! What it may do was decided when it was opened, for the credentials it was opened with.
+
+mod atime;
+mod copy;
+mod range;
+
+use std::os::fd::BorrowedFd;
 
 use crate::attr::{Attr, FileType};
-use crate::context::VfsPath;
+use crate::context::{Context, VfsPath};
 use crate::error::{Error, Result};
-use crate::filesystem::{At, FileHandle};
-use crate::name::Name;
+use crate::filesystem::{FileHandle, SetAttr, StatFs, XattrFlags};
+use crate::inode::DEAD_DIR;
+use crate::mount::{MountRef, Writing};
+use crate::open::OpenFlags;
+use crate::permission::Credentials;
+use crate::readdir::ReadDir;
+use crate::target::Target;
+use crate::xattr;
 
-/// An open file. It keeps its inode, its name's place and its mount in use.
+/// No more than this is read or written at a time.
+#[doc(alias = "MAX_RW_COUNT")]
+const MOST: usize = 0x7fff_f000;
+
+/// The end of the longest file.
+#[doc(alias = "MAX_LFS_FILESIZE")]
+const LONGEST: u64 = i64::MAX as u64;
+
+/// An open file. It keeps its inode, its name's place and its mount in use, and lives on
+/// when its last name is removed.
 #[doc(alias = "struct file")]
 pub struct File {
     path: VfsPath,
-    handle: Box<dyn FileHandle>,
+    flags: OpenFlags,
+    credentials: Credentials,
+    /// Regular files that are open for more than their place have one, and places that the
+    /// back end wants to hold.
+    handle: Option<Box<dyn FileHandle>>,
+    /// While it is open for writing, the mount does not become read-only.
+    _writing: Option<Writing<MountRef>>,
 }
 
 impl File {
-    pub(crate) fn open(path: VfsPath) -> Result<File> {
-        match path.inode().kind() {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsADirectory),
-            FileType::Symlink => return Err(Error::TooManySymlinks),
-            _ => return Err(Error::NoSuchDevice),
+    pub(crate) fn new(
+        path: VfsPath,
+        flags: OpenFlags,
+        credentials: &Credentials,
+        handle: Option<Box<dyn FileHandle>>,
+        writing: Option<Writing<MountRef>>,
+    ) -> File {
+        File {
+            path,
+            flags,
+            credentials: credentials.clone(),
+            handle,
+            _writing: writing,
         }
-        let sb = &path.mnt().sb;
-        let place = path.dentry().place();
-        let dir = place.as_ref().and_then(|(parent, _)| parent.inode_ref());
-        let parent = match (&dir, &place) {
-            (Some(dir), Some((_, name))) => Some((&**dir, Name::new(name)?)),
-            _ => None,
-        };
-        let handle = sb.fs().open(
-            sb,
-            &At {
-                parent,
-                inode: path.inode(),
-            },
-        )?;
-        Ok(File { path, handle })
     }
 
     /// Reads at `offset` into `buf`; 0 means the end of the file. May block.
     ///
     /// # Errors
-    /// What the back end reports.
-    #[doc(alias = "pread(2)")]
+    /// [`Error::BadDescriptor`] if it was not opened to be read, [`Error::IsADirectory`],
+    /// [`Error::Invalid`] for an end past 2^63; what the back end reports.
+    #[doc(alias("pread(2)", "vfs_read"))]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.handle.read_at(buf, offset)
+        check_range(offset, 0)?;
+        if !self.flags.contains(OpenFlags::READ) {
+            return Err(Error::BadDescriptor);
+        }
+        check_range(offset, buf.len())?;
+        let handle = self.handle()?;
+        let most = buf.len().min(MOST);
+        let buf = &mut buf[..most];
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let read = handle.read_at(buf, offset)?;
+        self.accessed();
+        Ok(read)
+    }
+
+    /// Writes at `offset`, or at the end if the file was opened to append; returns how
+    /// much. Set-id bits and file capabilities are lost. May block.
+    ///
+    /// # Errors
+    /// [`Error::BadDescriptor`] if it was not opened to be written, [`Error::Invalid`] for
+    /// an end past 2^63, [`Error::FileTooBig`], [`Error::NoSpace`]; what the back end
+    /// reports.
+    #[doc(alias("pwrite(2)", "vfs_write", "generic_write_checks"))]
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        self.write_by(&self.target(), buf, offset)
+    }
+
+    /// [`write_at`](Self::write_at) on behalf of `ctx` and not of who opened the file: it is
+    /// who writes that has the right to leave set-id bits on, or has not.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn write_at_as(&self, ctx: &Context, buf: &[u8], offset: u64) -> Result<usize> {
+        self.write_by(&self.target_of(ctx), buf, offset)
+    }
+
+    fn write_by(&self, who: &Target<'_>, buf: &[u8], offset: u64) -> Result<usize> {
+        check_range(offset, 0)?;
+        let handle = self.to_write()?;
+        check_range(offset, buf.len())?;
+        let inode = self.path.inode_ref();
+        let _exclusive = inode.rwsem.write();
+        if buf.is_empty() {
+            // Some file systems refuse it for what has become immutable.
+            return handle.write_at(&inode, buf, offset);
+        }
+        let offset = if self.flags.contains(OpenFlags::APPEND) {
+            inode.attr().size
+        } else {
+            offset
+        };
+        let room = LONGEST.saturating_sub(offset);
+        if room == 0 {
+            return Err(Error::FileTooBig);
+        }
+        let room = usize::try_from(room).unwrap_or(MOST).min(MOST);
+        who.remove_privs()?;
+        handle.write_at(&inode, &buf[..buf.len().min(room)], offset)
+    }
+
+    /// Returns when what was written is safe; with `data_only` the times need not be. For a
+    /// directory, when its names are.
+    ///
+    /// # Errors
+    /// [`Error::BadDescriptor`] if only its place is open; what the back end reports.
+    #[doc(alias("fsync(2)", "fdatasync(2)"))]
+    pub fn sync(&self, data_only: bool) -> Result<()> {
+        self.not_only_place()?;
+        match &self.handle {
+            Some(handle) => handle.sync(data_only),
+            None => {
+                let target = self.target();
+                target.with_at(|at| target.sb().fs().sync_dir(&target.caller(), at))
+            }
+        }
     }
 
     /// The attributes, as cached.
@@ -53,14 +159,204 @@ impl File {
         self.path.attr()
     }
 
-    /// Where it was opened.
+    /// The attributes, asked of the back end by the open file: for who knows that the
+    /// contents have changed past the VFS. May block.
+    ///
+    /// # Errors
+    /// What the back end reports.
+    pub fn stat(&self) -> Result<Attr> {
+        if let Some(handle) = &self.handle {
+            let inode = self.path.inode_ref();
+            // Of two answers, the later one stays.
+            let _exclusive = inode.rwsem.write();
+            handle.refresh(&inode)?;
+            return Ok(self.attr());
+        }
+        Ok(self.attr())
+    }
+
+    /// The host's file that has the contents, if there is one that may be read and written
+    /// in place of this one, as far as this was opened to be read and written. What is
+    /// written there takes no set-id bits away but those that the host does, and is known
+    /// here only after [`stat`](Self::stat).
+    #[doc(alias = "FUSE_PASSTHROUGH")]
+    pub fn backing(&self) -> Option<BorrowedFd<'_>> {
+        self.handle.as_deref()?.backing()
+    }
+
+    /// Changes attributes, on behalf of who opened the file.
+    ///
+    /// # Errors
+    /// As [`Vfs::setattr`](crate::Vfs::setattr); [`Error::BadDescriptor`] if only its place
+    /// is open, [`Error::Invalid`] for the size of what is not open to be written.
+    #[doc(alias("fchmod(2)", "fchown(2)", "futimens(3)"))]
+    pub fn setattr(&self, change: &SetAttr) -> Result<()> {
+        self.not_only_place()?;
+        if change.size.is_some() && !self.flags.contains(OpenFlags::WRITE) {
+            return Err(Error::Invalid);
+        }
+        self.target().setattr(change)
+    }
+
+    /// Changes attributes, on behalf of `ctx` and not of who opened the file: for what
+    /// stands between, and knows the file by no name that is still there.
+    ///
+    /// # Errors
+    /// As [`Vfs::setattr`](crate::Vfs::setattr); [`Error::BadDescriptor`] if only its place
+    /// is open.
+    pub fn setattr_as(&self, ctx: &Context, change: &SetAttr) -> Result<()> {
+        self.not_only_place()?;
+        self.target_of(ctx).setattr(change)
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Vfs::get_xattr`](crate::Vfs::get_xattr); [`Error::BadDescriptor`] if only its
+    /// place is open.
+    #[doc(alias = "fgetxattr(2)")]
+    pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Box<[u8]>> {
+        xattr::check_name(name.as_ref())?;
+        self.not_only_place()?;
+        self.target().get_xattr(name.as_ref())
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Vfs::set_xattr`](crate::Vfs::set_xattr); [`Error::BadDescriptor`] if only its
+    /// place is open.
+    #[doc(alias = "fsetxattr(2)")]
+    pub fn set_xattr(&self, name: impl AsRef<[u8]>, value: &[u8], how: XattrFlags) -> Result<()> {
+        xattr::check_set(name.as_ref(), value, how)?;
+        self.not_only_place()?;
+        self.target().set_xattr(name.as_ref(), value, how)
+    }
+
+    /// The names of all extended attributes that who opened the file may see.
+    ///
+    /// # Errors
+    /// [`Error::BadDescriptor`] if only its place is open; what the back end reports.
+    #[doc(alias = "flistxattr(2)")]
+    pub fn list_xattrs(&self) -> Result<Vec<Box<[u8]>>> {
+        self.not_only_place()?;
+        self.target().list_xattrs()
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Vfs::remove_xattr`](crate::Vfs::remove_xattr); [`Error::BadDescriptor`] if only
+    /// its place is open.
+    #[doc(alias = "fremovexattr(2)")]
+    pub fn remove_xattr(&self, name: impl AsRef<[u8]>) -> Result<()> {
+        xattr::check_name(name.as_ref())?;
+        self.not_only_place()?;
+        self.target().remove_xattr(name.as_ref())
+    }
+
+    /// Lists the directory from its start, as [`Vfs::read_dir`](crate::Vfs::read_dir).
+    ///
+    /// # Errors
+    /// [`Error::BadDescriptor`] if only its place is open, [`Error::NotADirectory`].
+    #[doc(alias("getdents64(2)", "iterate_dir"))]
+    pub fn read_dir(&self) -> Result<ReadDir> {
+        self.read_dir_from(0)
+    }
+
+    /// Lists the directory from a position on: that of an entry
+    /// ([`DirEntry::next`](crate::DirEntry::next)), for what comes after it, or 0. It need
+    /// not be there any more.
+    ///
+    /// # Errors
+    /// As [`read_dir`](Self::read_dir).
+    #[doc(alias("seekdir(3)", "telldir(3)"))]
+    pub fn read_dir_from(&self, position: u64) -> Result<ReadDir> {
+        self.not_only_place()?;
+        if self.path.inode().kind() != FileType::Directory {
+            return Err(Error::NotADirectory);
+        }
+        // What has been removed is not read any more.
+        if !self.path.inode_held().shared().has(DEAD_DIR) {
+            self.accessed();
+        }
+        Ok(ReadDir::from(self.path.clone(), position))
+    }
+
+    /// How full its file system is.
+    ///
+    /// # Errors
+    /// What the back end reports.
+    #[doc(alias = "fstatfs(2)")]
+    pub fn statfs(&self) -> Result<StatFs> {
+        let sb = &self.path.mnt().sb;
+        sb.fs().statfs(sb)
+    }
+
+    /// Where it was opened. As the current directory of a [`Context`](crate::Context) it is
+    /// what the `…at` calls start from; with an empty path and
+    /// [`LookupFlags::EMPTY_PATH`](crate::LookupFlags::EMPTY_PATH), the file itself.
+    #[doc(alias = "fchdir(2)")]
     pub fn path(&self) -> &VfsPath {
         &self.path
+    }
+
+    /// What it was opened for.
+    #[doc(alias = "F_GETFL")]
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    /// The file, and who opened it.
+    fn target(&self) -> Target<'_> {
+        Target {
+            open: self.handle.as_deref(),
+            ..Target::new(&self.path, &self.credentials)
+        }
+    }
+
+    /// The file, and somebody who uses it.
+    fn target_of<'f>(&'f self, ctx: &'f Context) -> Target<'f> {
+        Target {
+            credentials: ctx.credentials(),
+            ..self.target()
+        }
+    }
+
+    /// What is read and written; a directory is not.
+    fn handle(&self) -> Result<&dyn FileHandle> {
+        self.handle.as_deref().ok_or(Error::IsADirectory)
+    }
+
+    fn to_write(&self) -> Result<&dyn FileHandle> {
+        if !self.flags.contains(OpenFlags::WRITE) {
+            return Err(Error::BadDescriptor);
+        }
+        self.handle()
+    }
+
+    fn not_only_place(&self) -> Result<()> {
+        match self.flags.contains(OpenFlags::PATH) {
+            true => Err(Error::BadDescriptor),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Offsets are signed in the kernel's interface.
+#[doc(alias = "rw_verify_area")]
+fn check_range(offset: u64, len: usize) -> Result<()> {
+    let end = u64::try_from(len)
+        .ok()
+        .and_then(|len| offset.checked_add(len));
+    match end {
+        Some(..=LONGEST) => Ok(()),
+        _ => Err(Error::Invalid),
     }
 }
 
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("File").field(&self.path).finish()
+        write!(f, "File({:?}, {:?})", self.path, self.flags)
     }
 }

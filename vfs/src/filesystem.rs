@@ -11,13 +11,24 @@
 //! A back end never caches inodes itself: it asks [`SuperBlock::iget`] and either
 //! gets the cached inode or a [`NewInode`](crate::NewInode) to fill in.
 
+mod types;
+
+use std::any::Any;
 use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attr::{Attr, FileType};
+pub use types::{
+    Allocate, At, Caller, NewFile, Rename, RenameFlags, SeekTo, SetAttr, SetTime, StatFs,
+    XattrFlags,
+};
+
+use crate::attr::FileType;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeRef};
 use crate::name::Name;
+use crate::open::OpenFlags;
 use crate::super_block::SuperBlock;
 
 /// How long what was looked up stays believed without asking the back end again.
@@ -29,6 +40,12 @@ pub enum Freshness {
     Ttl(Duration),
     /// Not at all: each use of a cached name asks [`FileSystem::revalidate`].
     EachUse,
+    /// Until the back end itself casts doubt on it, by [`SuperBlock::doubt_names`] or
+    /// [`SuperBlock::doubt_all`]: it is told of changes as they happen. Only names in
+    /// directories that are [watched](crate::InodeFill::watched); and as a file of
+    /// several names may change through one that is not, those are as with
+    /// [`EachUse`](Self::EachUse).
+    Watched,
 }
 
 /// A file system that can be mounted.
@@ -40,6 +57,18 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Called once, at mount: the inode of the root directory.
     #[doc(alias = "fill_super")]
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef>;
+
+    /// Called once, after [`root`](Self::root), with what this file system is now part
+    /// of: for a back end with a thread of its own, which keeps a
+    /// [`Weak`](std::sync::Weak). After an unmount the file system is dropped, and the
+    /// thread is to end. The default does nothing.
+    ///
+    /// # Errors
+    /// Then it is not mounted.
+    fn mounted(&self, sb: &Arc<SuperBlock>) -> Result<()> {
+        let _ = sb;
+        Ok(())
+    }
 
     /// The inode that `name` in `dir` stands for, or `None` if there is no such name.
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>>;
@@ -73,12 +102,32 @@ pub trait FileSystem: Send + Sync + 'static {
     fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>>;
 
     /// Hands the entries after the position `from` (0: from the start) to `emit`
-    /// until it breaks or they end. `.` and `..` are not among them.
+    /// until it breaks or they end. `.` and `..` are not among them. It may return earlier
+    /// where it has handed over one at least: then it is called again, for what comes after.
     #[doc(alias = "iterate_shared")]
     fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()>;
 
-    /// Opens a regular file for reading.
-    fn open(&self, sb: &SuperBlock, at: &At<'_>) -> Result<Box<dyn FileHandle>>;
+    /// Opens a regular file for what `flags` say: of these only `READ`, `WRITE`,
+    /// `APPEND`, `SYNC` and `DSYNC` are the back end's. A truncation follows by
+    /// [`setattr`](Self::setattr).
+    fn open(&self, by: &Caller<'_>, at: &At<'_>, flags: OpenFlags) -> Result<Box<dyn FileHandle>>;
+
+    /// Called when only the place of something is opened
+    /// ([`OpenFlags::PATH`]): what is returned is
+    /// kept until it is closed, and asked nothing. For a back end whose inodes are not
+    /// safe from being removed and replaced behind its back, and that can hold them. The
+    /// default holds nothing.
+    #[doc(alias = "O_PATH")]
+    fn open_place(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Option<Box<dyn FileHandle>>> {
+        let _ = (by, at);
+        Ok(None)
+    }
+
+    /// True if nothing can be changed in it: then no change is asked for.
+    #[doc(alias = "SB_RDONLY")]
+    fn read_only(&self) -> bool {
+        false
+    }
 
     /// How long cached names and attributes of this file system are believed.
     fn freshness(&self) -> Freshness {
@@ -110,65 +159,215 @@ pub trait FileSystem: Send + Sync + 'static {
     /// caller may and that the name is free.
     fn create(
         &self,
-        sb: &SuperBlock,
+        by: &Caller<'_>,
         dir: &Inode,
         name: Name<'_>,
         new: &NewFile<'_>,
     ) -> Result<InodeRef> {
-        let _ = (sb, dir, name, new);
+        let _ = (by, dir, name, new);
         Err(Error::ReadOnly)
     }
 
-    /// Gives `inode` one more name.
-    fn link(&self, inode: &Inode, dir: &Inode, name: Name<'_>) -> Result<()> {
-        let _ = (inode, dir, name);
-        Err(Error::ReadOnly)
+    /// Makes a new regular file and opens it, whatever its mode says.
+    #[doc(alias = "atomic_open")]
+    fn create_open(
+        &self,
+        by: &Caller<'_>,
+        dir: &Inode,
+        name: Name<'_>,
+        new: &NewFile<'_>,
+        flags: OpenFlags,
+    ) -> Result<(InodeRef, Box<dyn FileHandle>)> {
+        let inode = self.create(by, dir, name, new)?;
+        let at = At {
+            parent: Some((dir, name)),
+            inode: &inode,
+            open: None,
+        };
+        let open = self.open(by, &at, flags)?;
+        Ok((inode, open))
     }
 
-    /// Changes the permission bits of `inode`.
-    fn set_mode(&self, inode: &Inode, mode: u16) -> Result<()> {
-        let _ = (inode, mode);
+    /// Makes a regular file without a name, in the file system of `dir`. It can be
+    /// [opened](Self::open), and [linked](Self::link).
+    #[doc(alias = "O_TMPFILE")]
+    fn tmpfile(&self, by: &Caller<'_>, dir: &Inode, new: &NewFile<'_>) -> Result<InodeRef> {
+        let _ = (by, dir, new);
+        Err(Error::NotSupported)
+    }
+
+    /// Gives a file one more name.
+    fn link(&self, by: &Caller<'_>, file: &At<'_>, dir: &Inode, name: Name<'_>) -> Result<()> {
+        let _ = (by, file, dir, name);
         Err(Error::ReadOnly)
     }
 
     /// Removes the name of something that is no directory.
-    fn unlink(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        let _ = (dir, name, inode);
+    fn unlink(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        let _ = (by, dir, name, inode);
         Err(Error::ReadOnly)
     }
 
     /// Removes an empty directory.
-    fn rmdir(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        let _ = (dir, name, inode);
+    fn rmdir(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        let _ = (by, dir, name, inode);
         Err(Error::ReadOnly)
     }
 
-    /// Moves a name, replacing what has the new one.
-    fn rename(
+    /// Moves a name, replacing what has the new one, or exchanges two.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for flags that this back end does not know.
+    fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
+        let _ = (by, how);
+        Err(Error::ReadOnly)
+    }
+
+    /// Changes attributes.
+    #[doc(alias = "notify_change")]
+    fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
+        let _ = (by, at, change);
+        Err(Error::ReadOnly)
+    }
+
+    /// Sets the time of the last access to now: it has been read, and the mount keeps
+    /// such times. Back ends whose files keep it themselves do nothing.
+    fn touch_atime(&self, inode: &Inode) {
+        let _ = inode;
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoData`] if there is no such attribute.
+    fn get_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
+        let _ = (by, at, name);
+        Err(Error::NotSupported)
+    }
+
+    /// The names of all extended attributes, in any order.
+    fn list_xattrs(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Vec<Box<[u8]>>> {
+        let _ = (by, at);
+        Ok(Vec::new())
+    }
+
+    /// Sets an extended attribute.
+    fn set_xattr(
         &self,
-        sb: &SuperBlock,
-        from: (&Inode, Name<'_>),
-        to: (&Inode, Name<'_>),
+        by: &Caller<'_>,
+        at: &At<'_>,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
     ) -> Result<()> {
-        let _ = (sb, from, to);
-        Err(Error::ReadOnly)
+        let _ = (by, at, name, value, flags);
+        Err(Error::NotSupported)
     }
-}
 
-/// Where an opened file was found: back ends that hold no descriptor per inode
-/// open it again by directory and name, and check that it is still the same.
-#[derive(Clone, Copy)]
-pub struct At<'a> {
-    /// The directory and name it was reached by; `None` for a root.
-    pub parent: Option<(&'a Inode, Name<'a>)>,
-    /// The file itself.
-    pub inode: &'a Inode,
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoData`] if there is no such attribute.
+    fn remove_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<()> {
+        let _ = (by, at, name);
+        Err(Error::NotSupported)
+    }
+
+    /// Returns when the names in a directory, and its attributes, are safe.
+    #[doc(alias = "fsync(2)")]
+    fn sync_dir(&self, by: &Caller<'_>, at: &At<'_>) -> Result<()> {
+        let _ = (by, at);
+        Ok(())
+    }
+
+    /// Whether POSIX ACLs count here. They are the attributes `system.posix_acl_access`
+    /// and `system.posix_acl_default`, in the kernel's format, which the VFS has checked.
+    /// See [`InodeFill::acl`](crate::InodeFill::acl).
+    #[doc(alias("SB_POSIXACL", "IS_POSIXACL"))]
+    fn posix_acl(&self) -> bool {
+        false
+    }
+
+    /// How full it is.
+    #[doc(alias = "statfs(2)")]
+    fn statfs(&self, sb: &SuperBlock) -> Result<StatFs> {
+        let _ = sb;
+        Ok(StatFs::default())
+    }
 }
 
 /// An open file of a back end.
-pub trait FileHandle: Send + Sync {
+///
+/// All calls that are given the inode have it locked exclusively, and publish its new
+/// attributes.
+#[doc(alias = "file_operations")]
+pub trait FileHandle: Any + Send + Sync {
     /// Reads at `offset` into `buf`; 0 means the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Writes at `offset`, and says how much: not nothing unless `buf` is empty. Where the
+    /// file was opened to append, `offset` is the end as the VFS knows it, unless `buf` is
+    /// empty: then nothing is to be done, and only whether it may be is in question.
+    fn write_at(&self, inode: &Inode, buf: &[u8], offset: u64) -> Result<usize> {
+        let _ = (inode, buf, offset);
+        Err(Error::BadDescriptor)
+    }
+
+    /// Copies up to `len` bytes, not none, from `from_offset` on of another open file of
+    /// this file system, or another range of this one, and says how many: 0 at its end.
+    /// `inode` is what is written. Who does not copy better than by reading and writing
+    /// says `NotSupported`, having changed nothing.
+    #[doc(alias = "copy_file_range(2)")]
+    fn copy_range(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        from: &dyn FileHandle,
+        from_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        let _ = (inode, offset, from, from_offset, len);
+        Err(Error::NotSupported)
+    }
+
+    /// Allocates, punches or zeroes a range, which is not empty.
+    #[doc(alias = "fallocate(2)")]
+    fn allocate(&self, inode: &Inode, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        let _ = (inode, how, offset, len);
+        Err(Error::NotSupported)
+    }
+
+    /// The next data or hole from `offset` on, which lies in the file; `None` if there is
+    /// no data any more. A back end that does not know says so by `NotSupported`: then all
+    /// of the file is data.
+    #[doc(alias = "generic_file_llseek")]
+    fn seek(&self, offset: u64, to: SeekTo) -> Result<Option<u64>> {
+        let _ = (offset, to);
+        Err(Error::NotSupported)
+    }
+
+    /// Returns when what was written is safe; with `data_only` the times need not be.
+    #[doc(alias("fsync(2)", "fdatasync(2)"))]
+    fn sync(&self, data_only: bool) -> Result<()> {
+        let _ = data_only;
+        Ok(())
+    }
+
+    /// The host's file that has the contents, all of them and at the same offsets, if there
+    /// is one that others may read and write in place of [`read_at`](Self::read_at) and
+    /// [`write_at`](Self::write_at). The VFS then knows nothing of it, until
+    /// [`refresh`](Self::refresh).
+    #[doc(alias("FUSE_PASSTHROUGH", "backing_file"))]
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Asks for the attributes anew, and publishes them. A back end without a
+    /// [`backing`](Self::backing) has nothing to ask.
+    fn refresh(&self, inode: &Inode) -> Result<()> {
+        let _ = inode;
+        Ok(())
+    }
 }
 
 /// Receives directory entries.
@@ -183,46 +382,11 @@ pub trait Emit {
 pub struct RawEntry<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// The inode number, as in [`Attr::ino`].
+    /// The inode number, as in [`Attr::ino`](crate::Attr::ino).
     pub ino: u64,
     /// What it is, if the directory tells.
     pub kind: Option<FileType>,
     /// The position after this entry: where a later call goes on. Never 0, never
     /// reused for another entry while the directory lives (DIR-1).
     pub next: u64,
-}
-
-/// What [`FileSystem::create`] is to make.
-#[derive(Clone, Copy, Debug)]
-pub struct NewFile<'a> {
-    /// Regular file, directory, symbolic link, device node, …
-    pub kind: FileType,
-    /// Permission bits, the umask already applied.
-    pub mode: u16,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Device number for device nodes.
-    pub rdev: u64,
-    /// Target, for a symbolic link.
-    pub target: &'a [u8],
-}
-
-impl NewFile<'_> {
-    /// The attributes the new inode starts with.
-    pub fn attr(&self, ino: u64) -> Attr {
-        Attr {
-            nlink: if self.kind == FileType::Directory {
-                2
-            } else {
-                1
-            },
-            uid: self.uid,
-            gid: self.gid,
-            rdev: self.rdev,
-            size: self.target.len() as u64,
-            ..Attr::new(ino, self.kind, self.mode)
-        }
-    }
 }

@@ -13,12 +13,14 @@
 //! | `inode/registry.rs` | which cache an inode belongs to                         |
 //! | `inode/stats.rs`    | what is counted                                         |
 //! | `inode/attr.rs`     | attributes that are read without a lock                 |
+//! | `inode/acl.rs`      | the access ACL beside them                              |
 //! | this file           | what the VFS keeps in an inode                          |
 //!
 //! The cache is generic: a daemon with a node table of its own can use
 //! `InodeCache<K, P>` and nothing else of this crate. The VFS uses it with
 //! [`InodeId`] as key and [`VfsInode`] as the part that is filled in.
 
+mod acl;
 mod attr;
 mod cache;
 mod evict;
@@ -38,15 +40,19 @@ use rcuwalk_sync::lock::{Rank, RwLock};
 use rcuwalk_sync::{Flag, RcuPtr, Ref};
 
 pub use attr::AttrCell;
+pub(crate) use attr::Protection;
 pub use cache::{Builder, InodeCache, InsertLocks, Lookups, Scheme};
 pub use iget::{Iget as IgetOf, InUse, Match, PendingInode, SpareInode, Stale, Unwaited};
 pub use life::Life;
 pub use new::NewInode as NewInodeOf;
 pub use node::{InodeRef as InodeRefOf, Key, Node};
-pub use nodes::{Entry, NodeId, NodeTable, Numbered};
+pub use nodes::{Entry, Hand, NodeId, NodeTable, Numbered};
 pub use stats::InodeStatistics;
 
-use crate::attr::{Attr, FileType};
+pub use acl::Asked;
+use attr::AclState;
+
+use crate::attr::{Attr, FileType, InodeFlags};
 
 /// What identifies an inode within its super block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,8 +100,10 @@ pub type NewInode<'c> = NewInodeOf<'c, InodeId, VfsInode>;
 /// The VFS's own part of an inode, made from an [`InodeFill`].
 pub struct VfsInode {
     attr: AttrCell,
-    private: Box<dyn Any + Send + Sync>,
-    link: RcuPtr<LinkBody>,
+    private: Box<dyn Private>,
+    /// The target of a symbolic link; of anything else, the access ACL, if there is one
+    /// and it has been read.
+    body: RcuPtr<LinkBody>,
     /// Shared while names in this directory are looked up or listed, exclusive
     /// while they change.
     pub(crate) rwsem: RwLock<Listed>,
@@ -139,8 +147,72 @@ pub(crate) type LinkBody = Box<[u8]>;
 /// What a back end knows about an inode that it has just read in.
 pub struct InodeFill {
     attr: Attr,
-    private: Box<dyn Any + Send + Sync>,
-    link: Option<Box<[u8]>>,
+    private: Box<dyn Private>,
+    body: Option<Box<[u8]>>,
+    may_have_acl: bool,
+    watched: bool,
+}
+
+/// What a back end keeps with an inode, and is to know of the inode's end.
+pub trait Evict: Any + Send + Sync {
+    /// The last reference to the inode is gone, and it stays in no cache: its last name is
+    /// gone too, or the back end has [unhashed](crate::SuperBlock::unhash) it. Comes before
+    /// the drop, which waits for those who may still be looking. Must not block long; an
+    /// inode that leaves to make room, or with its caches, ends without it.
+    #[doc(alias = "evict_inode")]
+    fn evict(&self);
+
+    /// About how many bytes it keeps beside itself, for the budget: always the same number,
+    /// whatever becomes of it.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// What a back end keeps with an inode, as it is kept.
+trait Private: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn evict(&self) {}
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// For a part that need not know. Which of the two it is costs an inode nothing.
+struct Plain<T>(T);
+
+impl<T: Any + Send + Sync> Private for Plain<T> {
+    fn as_any(&self) -> &dyn Any {
+        &self.0
+    }
+}
+
+struct Evicted<T>(T);
+
+impl<T: Evict> Private for Evicted<T> {
+    fn as_any(&self) -> &dyn Any {
+        &self.0
+    }
+    fn evict(&self) {
+        self.0.evict();
+    }
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+/// What a back end knows about the access ACL of an inode that it reads in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Acl {
+    /// There is none.
+    #[default]
+    None,
+    /// There may be one: [`FileSystem::get_xattr`](crate::FileSystem::get_xattr) is asked
+    /// for it when it matters.
+    #[doc(alias = "ACL_NOT_CACHED")]
+    Unknown,
+    /// This, in the format of the extended attribute `system.posix_acl_access`.
+    Known(Box<[u8]>),
 }
 
 impl InodeFill {
@@ -148,31 +220,69 @@ impl InodeFill {
     pub fn new(attr: Attr) -> InodeFill {
         InodeFill {
             attr,
-            private: Box::new(()),
-            link: None,
+            private: Box::new(Plain(())),
+            body: None,
+            may_have_acl: false,
+            watched: false,
         }
     }
 
     /// What the back end keeps with the inode. It is dropped some time after the
     /// inode left the cache, on any thread.
     pub fn private<T: Any + Send + Sync>(mut self, private: T) -> Self {
-        self.private = Box::new(private);
+        self.private = Box::new(Plain(private));
+        self
+    }
+
+    /// The same for what is to know that the last reference to an inode without a name is
+    /// gone.
+    pub fn private_evict<T: Evict>(mut self, private: T) -> Self {
+        self.private = Box::new(Evicted(private));
         self
     }
 
     /// The target of a symbolic link; then `read_link` is not asked for it.
     pub fn link(mut self, target: impl Into<Box<[u8]>>) -> Self {
-        self.link = Some(target.into());
+        self.body = Some(target.into());
+        self
+    }
+
+    /// Its access ACL; not for a symbolic link, which has none.
+    pub fn acl(mut self, acl: Acl) -> Self {
+        self.may_have_acl = acl != Acl::None;
+        if let Acl::Known(acl) = acl {
+            self.body = Some(acl);
+        }
+        self
+    }
+
+    /// A directory of a file system of [`Freshness::Watched`](crate::Freshness::Watched)
+    /// that is being watched, since before its attributes were asked for: each later
+    /// change of its names, and of attributes of its files, is answered with
+    /// [`SuperBlock::doubt_names`](crate::SuperBlock::doubt_names), and one of its own
+    /// attributes with [`Inode::set_attr`]. Without this, its names are never believed.
+    pub fn watched(mut self) -> Self {
+        self.watched = self.attr.kind == FileType::Directory;
         self
     }
 }
 
 impl From<InodeFill> for VfsInode {
     fn from(fill: InodeFill) -> VfsInode {
+        let attr = AttrCell::new(&fill.attr);
+        let is_link = fill.attr.kind == FileType::Symlink;
+        attr.change_acl(None, || match fill.may_have_acl && !is_link {
+            true => AclState::Some,
+            false => AclState::None,
+        });
+        let body = fill.body.filter(|body| is_link || acl::is_kept(body));
+        if fill.watched {
+            attr.set_watched();
+        }
         VfsInode {
-            attr: AttrCell::new(&fill.attr),
+            attr,
             private: fill.private,
-            link: RcuPtr::new(fill.link.map(Ref::new)),
+            body: RcuPtr::new(body.map(Ref::new)),
             rwsem: RwLock::new(Rank::DirRwsem, Listed::default()),
         }
     }
@@ -189,6 +299,10 @@ pub(crate) const LATE_LINK: usize = 64;
 /// Set on a directory that has been removed: it takes no new names.
 #[doc(alias = "S_DEAD")]
 pub(crate) const DEAD_DIR: Flag = Flag::new(1);
+
+/// Set on a file that was made without a name and may get one.
+#[doc(alias = "I_LINKABLE")]
+pub(crate) const LINKABLE: Flag = Flag::new(4);
 
 impl Inode {
     /// What identifies it within its super block.
@@ -210,7 +324,7 @@ impl Inode {
     ///
     /// On a file system whose names are believed for ever
     /// ([`Freshness::Always`](crate::Freshness::Always)) use
-    /// [`Vfs::set_mode`](crate::Vfs::set_mode) for the permissions of directories:
+    /// [`Vfs::chmod`](crate::Vfs::chmod) for the permissions of directories:
     /// the names they are cached under remember whether everyone may search them.
     pub fn set_attr(&self, attr: &Attr) {
         self.attr.store(attr);
@@ -221,19 +335,45 @@ impl Inode {
         self.attr.kind()
     }
 
-    /// Owner, group and permission bits, of one moment.
-    pub(crate) fn owner_and_mode(&self) -> (u32, u32, u16) {
-        self.attr.owner_and_mode()
+    /// What decides who may do what, of one moment. Takes no lock.
+    #[inline]
+    pub(crate) fn protection(&self) -> Protection {
+        self.attr.protection()
+    }
+
+    /// A directory's: see `fresh.rs`.
+    pub(crate) fn names_version(&self) -> u32 {
+        self.attr.names_version()
+    }
+
+    /// A directory's: all its names are to be asked for again.
+    pub(crate) fn doubt_names(&self) {
+        self.attr.doubt_names();
+    }
+
+    /// As far as the cache knows.
+    pub(crate) fn has_one_name(&self) -> bool {
+        self.attr.nlink() <= 1
     }
 
     /// The back end's private part, if it is a `T`.
     pub fn private<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.private.downcast_ref()
+        self.private.as_any().downcast_ref()
+    }
+
+    /// See [`Evict`].
+    pub(crate) fn goes(&self) {
+        self.private.evict();
     }
 
     /// The cached link target.
     pub(crate) fn link_body(&self) -> &RcuPtr<LinkBody> {
-        &self.link
+        &self.body
+    }
+
+    /// Immutable and append-only.
+    pub fn flags(&self) -> InodeFlags {
+        self.attr.flags()
     }
 
     /// Bytes beside the inode itself.
@@ -241,11 +381,11 @@ impl Inode {
         let Some(part) = self.get() else { return 0 };
         let link = if part.attr.kind() == FileType::Symlink {
             let guard = rcuwalk_sync::rcu::read_lock();
-            let target = part.link.load(&guard).map_or(0, |body| body.len());
+            let target = part.body.load(&guard).map_or(0, |body| body.len());
             LINK_BYTES + target.max(LATE_LINK)
         } else {
             0
         };
-        size_of_val(&*part.private) + link
+        size_of_val(&*part.private) + part.private.bytes() + link
     }
 }

@@ -26,6 +26,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod access;
+mod acl;
 mod attr;
 mod budget;
 mod caches;
@@ -36,28 +38,38 @@ mod descriptors;
 mod error;
 mod file;
 pub mod filesystem;
+mod fresh;
 pub mod inode;
 mod mount;
 mod name;
 mod namespace;
+mod open;
 mod permission;
 mod readdir;
 pub mod scan;
+mod setattr;
 mod stats;
 mod super_block;
+mod target;
 mod trace;
 mod vfs;
 mod walk;
+mod xattr;
 
-pub use attr::{Attr, FileType, Timestamp};
+pub use attr::{Attr, FileType, InodeFlags, Timestamp};
 pub use budget::Budget;
 pub use context::{Context, VfsPath};
 pub use descriptors::HeldDescriptor;
 pub use error::{Error, Result};
 pub use file::File;
-pub use filesystem::{At, Emit, FileHandle, FileSystem, Freshness, NewFile, RawEntry};
-pub use inode::{Iget, Inode, InodeFill, InodeKey, InodeRef, NewInode};
+pub use filesystem::{
+    Allocate, At, Caller, Emit, FileHandle, FileSystem, Freshness, NewFile, RawEntry, Rename,
+    RenameFlags, SeekTo, SetAttr, SetTime, StatFs, XattrFlags,
+};
+pub use inode::{Acl, Asked, Evict, Iget, Inode, InodeFill, InodeKey, InodeRef, NewInode};
+pub use mount::MountFlags;
 pub use name::{NAME_MAX, Name, PATH_MAX};
+pub use open::{OpenFlags, OpenHow};
 pub use permission::{Access, Caps, Credentials};
 pub use readdir::{DirEntry, ReadDir};
 pub use stats::{Statistics, Why};

@@ -9,10 +9,16 @@
 //! threads that take and give back paths do not all write one counter. A thread
 //! uses the replica of its index; unmounting has to kill them all.
 
+mod flags;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rcuwalk_sync::atomic::AtomicU32;
 use rcuwalk_sync::{Ref, Shared, rcu};
+
+pub use flags::MountFlags;
+pub(crate) use flags::Writing;
 
 use crate::dentry::DentryRef;
 use crate::error::{Error, Result};
@@ -24,6 +30,9 @@ const REPLICAS: usize = 8;
 #[doc(alias("struct vfsmount", "struct mount"))]
 pub(crate) struct Mount {
     info: Arc<MountInfo>,
+    /// Who changes something through it, see [`Writing`].
+    #[doc(alias = "mnt_writers")]
+    writers: AtomicU32,
 }
 
 impl std::ops::Deref for Mount {
@@ -43,6 +52,7 @@ pub(crate) struct MountInfo {
     pub(crate) root: DentryRef,
     /// Where it is mounted; `None` for the root of the namespace.
     pub(crate) point: Option<Point>,
+    flags: flags::FlagWord,
 }
 
 /// A place that something is mounted on.
@@ -78,17 +88,24 @@ impl MountEntry {
         sb: Arc<SuperBlock>,
         root: DentryRef,
         point: Option<Point>,
+        flags: MountFlags,
     ) -> MountEntry {
         Self::of(Arc::new(MountInfo {
             id,
             sb,
             root,
             point,
+            flags: flags::FlagWord::new(flags),
         }))
     }
 
     fn of(info: Arc<MountInfo>) -> MountEntry {
-        let replicas = std::array::from_fn(|_| Ref::new(Mount { info: info.clone() }));
+        let replicas = std::array::from_fn(|_| {
+            Ref::new(Mount {
+                info: info.clone(),
+                writers: AtomicU32::new(0),
+            })
+        });
         MountEntry {
             info,
             replicas,

@@ -12,7 +12,7 @@ use crate::dentry::{Dentry, DentryRef, Flags};
 use crate::error::{Error, Result};
 use crate::filesystem::FileSystem;
 use crate::inode::{InodeRef, LATE_LINK, LinkBody};
-use crate::mount::{MountEntry, MountInfo, MountRef, MountTable, Point};
+use crate::mount::{MountEntry, MountFlags, MountInfo, MountRef, MountTable, Point};
 use crate::super_block::SuperBlock;
 
 /// Everything that walks share.
@@ -34,7 +34,7 @@ impl Namespace {
         Ok(Namespace {
             caches,
             mounts: RcuPtr::new(Some(Ref::new(MountTable::default()))),
-            root: Arc::new(MountEntry::new(0, sb, root, None)),
+            root: Arc::new(MountEntry::new(0, sb, root, None, MountFlags::empty())),
             next_mount: AtomicU64::new(1),
             changing: Mutex::new(Rank::Namespace, ()),
         })
@@ -113,7 +113,12 @@ impl Namespace {
 
     /// Mounts `fs` on a directory. What was there is hidden until it is unmounted.
     #[doc(alias("do_new_mount", "do_add_mount"))]
-    pub(crate) fn mount(&self, at: &VfsPath, fs: Box<dyn FileSystem>) -> Result<()> {
+    pub(crate) fn mount(
+        &self,
+        at: &VfsPath,
+        fs: Box<dyn FileSystem>,
+        flags: MountFlags,
+    ) -> Result<()> {
         if at.inode().kind() != crate::FileType::Directory {
             return Err(Error::NotADirectory);
         }
@@ -127,11 +132,13 @@ impl Namespace {
         // Against a removal that has found nothing mounted here, and goes on.
         let covered = dentry.inode_ref().ok_or(Error::NotFound)?;
         let _covered = covered.rwsem.write();
-        if dentry.flags().contains(Flags::UNHASHED) {
-            return Err(Error::NotFound);
-        }
         let id = self.next_mount.fetch_add(1, Relaxed);
         let parent = self.entry_of(&mnt).ok_or(Error::Invalid)?;
+        // Before it is there: from here on nobody drops the name from the cache, which would
+        // leave a mount that no path leads to.
+        if !self.caches.dcache.mark_mountpoint(&dentry) {
+            return Err(Error::NotFound);
+        }
         let point = Point {
             entry: parent,
             dentry: dentry.clone(),
@@ -139,12 +146,9 @@ impl Namespace {
         let table = {
             let guard = rcu::read_lock();
             self.mounts(&guard)
-                .with(MountEntry::new(id, sb, root, Some(point)))
+                .with(MountEntry::new(id, sb, root, Some(point), flags))
         };
         self.publish(table, &changing);
-        self.caches
-            .dcache
-            .change_flags(&dentry, |flags| flags.insert(Flags::MOUNTPOINT));
         Ok(())
     }
 
@@ -181,12 +185,29 @@ impl Namespace {
                 .change_flags(&point.dentry, |f| f.remove(Flags::MOUNTPOINT));
         }
         self.publish(table, &changing);
-        let sb = info.sb.id();
+        let (sb, root) = (info.sb.id(), info.root.clone());
         drop((changing, entry));
         rcu::barrier();
+        // It would keep its inode, and what the back end keeps with that, until the mount
+        // has been freed in stages, and nobody evicts it then.
+        root.forget_inode();
         self.caches.dcache.drop_super_block(sb);
         self.caches.icache.evict_inodes(|id| id.sb == sb);
+        // What the back end kept with them is given back before this returns: a host's
+        // file system is not busy for longer than ours was.
+        rcu::barrier();
         Ok(())
+    }
+
+    /// Gives the mount whose root `at` is other flags.
+    #[doc(alias = "do_reconfigure_mnt")]
+    pub(crate) fn remount(&self, at: &VfsPath, flags: MountFlags) -> Result<()> {
+        if !at.is_mount_root() {
+            return Err(Error::Invalid);
+        }
+        let _changing = self.changing.lock();
+        let entry = self.entry_of(at.mnt()).ok_or(Error::Invalid)?;
+        entry.set_flags(flags)
     }
 
     fn publish(&self, table: MountTable, _changing: &MutexGuard<'_, ()>) {
@@ -227,8 +248,10 @@ fn open_super_block(
     caches: &Arc<Caches>,
 ) -> Result<(Arc<SuperBlock>, DentryRef)> {
     let sb = Arc::new(SuperBlock::new(fs, caches.clone()));
+    // Taken before asking: the answer may be older than its arrival.
+    let validity = sb.validity(None);
     let root = sb.read_root()?;
-    let validity = sb.validity();
     let dentry = Dentry::root(sb.id(), root, validity);
+    sb.fs().mounted(&sb)?;
     Ok((sb, dentry))
 }

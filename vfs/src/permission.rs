@@ -1,8 +1,15 @@
-//! Who may do what: credentials against owner, group and permission bits.
+//! Who may do what: credentials against owner, group, permission bits and ACL.
+//!
+//! [`Credentials::may`] decides on what is cached, and takes no lock: it is what walks
+//! ask, for every directory that not everyone may search. Where it would have to know an
+//! ACL that is not cached it says [`Error::WouldBlock`]; [`Target::may`] goes on from
+//! there and asks the back end.
 
-use crate::attr::FileType;
+use crate::acl;
+use crate::attr::{FileType, InodeFlags};
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, Protection};
+use crate::target::Target;
 
 /// Who asks.
 #[doc(alias = "struct cred")]
@@ -16,6 +23,10 @@ pub struct Credentials {
     pub groups: Box<[u32]>,
     /// What permission bits do not stop.
     pub caps: Caps,
+    /// The real user and group where they are other ones, as in a set-user-id program:
+    /// access(2) goes by them.
+    #[doc(alias("getuid(2)", "getgid(2)"))]
+    pub real: Option<(u32, u32)>,
 }
 
 bitflags::bitflags! {
@@ -31,6 +42,25 @@ bitflags::bitflags! {
         /// What only the owner of a file may do.
         #[doc(alias = "CAP_FOWNER")]
         const FOWNER = 4;
+        /// Giving files away.
+        #[doc(alias = "CAP_CHOWN")]
+        const CHOWN = 8;
+        /// Keeping the set-id bits of what is written or chowned, and setting the set-gid
+        /// bit for a group that one is not in.
+        #[doc(alias = "CAP_FSETID")]
+        const FSETID = 16;
+        /// Making device nodes.
+        #[doc(alias = "CAP_MKNOD")]
+        const MKNOD = 32;
+        /// Setting and clearing "immutable" and "append only".
+        #[doc(alias = "CAP_LINUX_IMMUTABLE")]
+        const LINUX_IMMUTABLE = 64;
+        /// Extended attributes `trusted.*`, and `security.*`.
+        #[doc(alias = "CAP_SYS_ADMIN")]
+        const SYS_ADMIN = 128;
+        /// The extended attribute `security.capability`.
+        #[doc(alias = "CAP_SETFCAP")]
+        const SETFCAP = 256;
     }
 }
 
@@ -58,6 +88,7 @@ impl Credentials {
             gid: 0,
             groups: Box::default(),
             caps: Caps::all(),
+            real: None,
         }
     }
 
@@ -68,33 +99,78 @@ impl Credentials {
             gid,
             groups: Box::default(),
             caps: Caps::empty(),
+            real: None,
         }
     }
 
-    fn is_in_group(&self, gid: u32) -> bool {
+    #[doc(alias = "in_group_p")]
+    pub(crate) fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Checks `wanted` against an inode's permissions, as of one moment. Takes no lock.
+    /// Checks `wanted` against what is known of an inode, as of one moment. Takes no lock.
     ///
     /// # Errors
-    /// [`Error::PermissionDenied`].
-    #[doc(alias("inode_permission", "generic_permission"))]
+    /// [`Error::PermissionDenied`]; [`Error::NotPermitted`] for writing what is immutable;
+    /// [`Error::WouldBlock`] if an ACL decides that is not cached.
+    #[doc(alias("inode_permission", "generic_permission", "MAY_NOT_BLOCK"))]
     pub(crate) fn may(&self, inode: &Inode, wanted: Access) -> Result<()> {
-        let (uid, gid, mode) = inode.owner_and_mode();
+        let is = inode.protection();
+        if wanted.contains(Access::WRITE) && is.flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        if self.is_ruled_by_acl(is) {
+            return inode
+                .with_acl(|acl| self.may_by_acl(inode, is, Some(acl), wanted))
+                .unwrap_or(Err(Error::WouldBlock));
+        }
+        self.may_by_mode(inode, is, wanted)
+    }
+
+    /// For owners, and where the mask forbids everything, the permission bits say it all.
+    fn is_ruled_by_acl(&self, is: Protection) -> bool {
+        is.may_have_acl() && is.mode() & 0o070 != 0 && self.uid != is.uid
+    }
+
+    #[cold]
+    #[doc(alias = "check_acl")]
+    fn may_by_acl(
+        &self,
+        inode: &Inode,
+        is: Protection,
+        acl: Option<&[u8]>,
+        wanted: Access,
+    ) -> Result<()> {
+        let Some(acl) = acl else {
+            return self.may_by_mode(inode, is, wanted);
+        };
+        match acl::permission(acl, self, (is.uid, is.gid), wanted.bits() as u16) {
+            Err(Error::PermissionDenied) => self.overrides(inode, is, wanted),
+            decided => decided,
+        }
+    }
+
+    #[doc(alias = "acl_permission_check")]
+    fn may_by_mode(&self, inode: &Inode, is: Protection, wanted: Access) -> Result<()> {
         // One class decides, even if another one would allow more.
-        let class = if self.uid == uid {
-            mode >> 6
-        } else if self.is_in_group(gid) {
-            mode >> 3
+        let class = if self.uid == is.uid {
+            is.mode() >> 6
+        } else if self.is_in_group(is.gid) {
+            is.mode() >> 3
         } else {
-            mode
+            is.mode()
         };
         if wanted.bits() & !u32::from(class) & 0o7 == 0 {
             return Ok(());
         }
+        self.overrides(inode, is, wanted)
+    }
+
+    /// What capabilities allow beyond that.
+    #[doc(alias = "capable_wrt_inode_uidgid")]
+    fn overrides(&self, inode: &Inode, is: Protection, wanted: Access) -> Result<()> {
         let is_dir = inode.kind() == FileType::Directory;
-        let nobody_executes = !is_dir && mode & 0o111 == 0;
+        let nobody_executes = !is_dir && is.mode() & 0o111 == 0;
         let overridden = self.caps.contains(Caps::DAC_OVERRIDE)
             && !(wanted.contains(Access::EXEC) && nobody_executes);
         let read_or_search = if is_dir {
@@ -110,4 +186,42 @@ impl Credentials {
             Err(Error::PermissionDenied)
         }
     }
+}
+
+impl Target<'_> {
+    /// Checks `wanted`; may ask the back end for an ACL.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] for writing where the back end takes no changes (on a mount that
+    /// takes none, that is seen later); [`Error::PermissionDenied`];
+    /// [`Error::NotPermitted`] for writing what is immutable; what the back end reports.
+    #[doc(alias("inode_permission", "sb_permission"))]
+    pub(crate) fn may(&self, wanted: Access) -> Result<()> {
+        if wanted.contains(Access::WRITE) && self.sb().read_only && is_kept(self.inode()) {
+            return Err(Error::ReadOnly);
+        }
+        match self.credentials.may(self.inode(), wanted) {
+            Err(Error::WouldBlock) => self.may_asking(wanted),
+            decided => decided,
+        }
+    }
+
+    #[cold]
+    fn may_asking(&self, wanted: Access) -> Result<()> {
+        let inode = self.inode();
+        let (is, acl) = self.ask_access_acl()?;
+        if !self.credentials.is_ruled_by_acl(is) {
+            // Changed hands meanwhile.
+            return self.credentials.may_by_mode(inode, is, wanted);
+        }
+        self.credentials
+            .may_by_acl(inode, is, acl.as_deref(), wanted)
+    }
+}
+
+/// What is written to is in the file system; a device, pipe or socket leads elsewhere.
+#[doc(alias("special_file", "sb_permission"))]
+pub(crate) fn is_kept(inode: &Inode) -> bool {
+    use FileType::{Directory, Regular, Symlink};
+    matches!(inode.kind(), Regular | Directory | Symlink)
 }

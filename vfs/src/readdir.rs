@@ -26,6 +26,10 @@ pub struct DirEntry {
     pub ino: u64,
     /// What it is, if the directory tells.
     pub kind: Option<FileType>,
+    /// The position after it: where [`File::read_dir_from`](crate::File::read_dir_from)
+    /// goes on. Never 0, which is the start.
+    #[doc(alias = "d_off")]
+    pub next: u64,
 }
 
 /// A listing in progress. It holds the directory, and no lock between two entries.
@@ -43,9 +47,13 @@ pub struct ReadDir {
 
 impl ReadDir {
     pub(crate) fn new(dir: VfsPath) -> ReadDir {
+        ReadDir::from(dir, 0)
+    }
+
+    pub(crate) fn from(dir: VfsPath, from: u64) -> ReadDir {
         ReadDir {
             dir,
-            from: 0,
+            from,
             batch: VecDeque::new(),
             listed: 0,
             ended: false,
@@ -95,6 +103,7 @@ impl Emit for Batch<'_> {
             name: name.into(),
             ino,
             kind,
+            next,
         });
         *self.from = next;
         ControlFlow::Continue(())

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use rcuwalk_sync::clock;
+use rcuwalk_sync::atomic::AtomicU32;
 use rcuwalk_sync::lock::{Mutex, Rank};
 use rcuwalk_sync::rcu;
 
 use crate::caches::Caches;
-use crate::dentry::Validity;
 use crate::descriptors::HeldDescriptor;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileSystem, Freshness};
+use crate::fresh::FIRST_EPOCH;
 use crate::inode::{Iget, InUse, InodeId, InodeKey, InodeRef, NewInode, Stale};
 
 /// A back end in use.
@@ -21,9 +21,14 @@ use crate::inode::{Iget, InUse, InodeId, InodeKey, InodeRef, NewInode, Stale};
 pub struct SuperBlock {
     id: u32,
     fs: Box<dyn FileSystem>,
-    freshness: Freshness,
+    pub(crate) freshness: Freshness,
+    /// Counts [`doubt_all`](Self::doubt_all); see `fresh.rs`.
+    pub(crate) epoch: AtomicU32,
     /// See [`FileSystem::looks_around`].
     pub(crate) looks_around: bool,
+    /// See [`FileSystem::read_only`].
+    #[doc(alias("SB_RDONLY", "sb_rdonly"))]
+    pub(crate) read_only: bool,
     pub(crate) caches: Arc<Caches>,
     /// Held by who locks two directories (a rename between two or over one, a removal
     /// of one): one at a time, so that "is an ancestor of" stays
@@ -37,7 +42,9 @@ impl SuperBlock {
         SuperBlock {
             id: caches.new_super_block_id(),
             freshness: fs.freshness(),
+            epoch: AtomicU32::new(FIRST_EPOCH),
             looks_around: fs.looks_around(),
+            read_only: fs.read_only(),
             fs,
             caches,
             rename_mutex: Mutex::new(Rank::RenameMutex, ()),
@@ -114,31 +121,29 @@ impl SuperBlock {
         gone
     }
 
+    /// Drops the inodes of this file system that nobody uses: for a thread of the back
+    /// end that may have held some while it was unmounted.
+    #[doc(alias = "evict_inodes")]
+    pub fn evict_unused(&self) {
+        self.caches.icache.evict_inodes(|id| id.sb == self.id);
+    }
+
     /// Counts a descriptor that is kept with an inode, making room first if the
     /// budget is used up. Keep the result beside the descriptor.
     pub fn hold_descriptor(&self) -> HeldDescriptor {
         self.caches.hold_descriptor()
     }
 
-    /// How long a name that the back end has just confirmed is believed.
-    pub(crate) fn validity(&self) -> Validity {
-        match self.freshness {
-            Freshness::Always => Validity {
-                revalidate: false,
-                until: u64::MAX,
-            },
-            Freshness::EachUse => Validity {
-                revalidate: true,
-                until: 0,
-            },
-            Freshness::Ttl(ttl) => {
-                let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-                Validity {
-                    revalidate: true,
-                    until: clock::millis().saturating_add(ttl),
-                }
-            }
-        }
+    /// Counts a descriptor if the budget has room for it: for a back end that can give
+    /// back another one first. One that cannot goes on to
+    /// [`hold_descriptor`](Self::hold_descriptor).
+    pub fn try_hold_descriptor(&self) -> Option<HeldDescriptor> {
+        self.caches.descriptors.try_hold()
+    }
+
+    /// True if nobody changes the back end but through this VFS.
+    pub(crate) fn is_believed_for_ever(&self) -> bool {
+        self.freshness == Freshness::Always
     }
 
     /// The inode of the root directory.

@@ -8,14 +8,15 @@ use crate::caches::Caches;
 use crate::context::{Context, VfsPath};
 use crate::dentry::Flags;
 use crate::error::{Error, Result};
-use crate::file::File;
-use crate::filesystem::FileSystem;
+use crate::filesystem::{FileSystem, StatFs};
 use crate::inode::{InodeStatistics, Scheme};
+use crate::mount::MountFlags;
 use crate::name::Name;
 use crate::namespace::Namespace;
 use crate::permission::{Access, Credentials};
 use crate::readdir::ReadDir;
 use crate::stats::Statistics;
+use crate::target::Target;
 use crate::walk::{LookupFlags, Request, filename_lookup, filename_parentat};
 
 /// A tree of mounted file systems with its caches. Clones are handles to the same.
@@ -80,8 +81,52 @@ impl Vfs {
     /// [`Error::NotADirectory`] if `at` is none.
     #[doc(alias = "mount(2)")]
     pub fn mount(&self, ctx: &Context, at: impl AsRef<[u8]>, fs: impl FileSystem) -> Result<()> {
+        self.mount_with(ctx, at, fs, MountFlags::empty())
+    }
+
+    /// As [`mount`](Self::mount), a mount with flags.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount).
+    #[doc(alias("mount(2)", "mount_setattr(2)"))]
+    pub fn mount_with(
+        &self,
+        ctx: &Context,
+        at: impl AsRef<[u8]>,
+        fs: impl FileSystem,
+        flags: MountFlags,
+    ) -> Result<()> {
         let at = self.lookup(ctx, at, LookupFlags::FOLLOW | LookupFlags::DIRECTORY)?;
-        self.ns.mount(&at, Box::new(fs))
+        self.ns.mount(&at, Box::new(fs), flags)
+    }
+
+    /// Gives the mount whose root `at` is, the root mount included, these flags and no
+    /// others.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `at` is not the root of a mount. [`Error::Busy`] if it is to
+    /// become read-only while a file in it is open for writing or something is being
+    /// changed.
+    #[doc(alias("MS_REMOUNT", "mount_setattr(2)"))]
+    pub fn remount(&self, ctx: &Context, at: impl AsRef<[u8]>, flags: MountFlags) -> Result<()> {
+        let at = self.lookup(ctx, at, LookupFlags::FOLLOW)?;
+        self.ns.remount(&at, flags)
+    }
+
+    /// The path of `place` as `ctx` sees it: from its root, through all mounts, and as of
+    /// one moment, whatever is renamed meanwhile. Does not block.
+    ///
+    /// # Errors
+    /// As getcwd(3): [`Error::NotFound`] if the name has been removed, or the place is not
+    /// below the context's root.
+    #[doc(alias("d_path", "getcwd(2)"))]
+    pub fn path_of(&self, ctx: &Context, place: &VfsPath) -> Result<Box<[u8]>> {
+        if place.dentry().flags().contains(Flags::UNHASHED) {
+            return Err(Error::NotFound);
+        }
+        let dcache = &self.ns.caches.dcache;
+        let path = dcache.path_between(ctx.root(), place);
+        path.ok_or(Error::NotFound)
     }
 
     /// Unmounts the file system whose root `at` is.
@@ -128,35 +173,15 @@ impl Vfs {
         )
     }
 
-    /// Checks whether the caller may access what `path` leads to; with an empty
-    /// `mode`, whether it exists. A cached answer takes no reference.
+    /// How full the file system is that `path` leads to.
     ///
     /// # Errors
-    /// See [`Vfs`]; [`Error::PermissionDenied`] if the caller may not.
-    #[doc(alias("access(2)", "faccessat2(2)"))]
-    #[inline]
-    pub fn access(
-        &self,
-        ctx: &Context,
-        path: impl AsRef<[u8]>,
-        mode: Access,
-        flags: LookupFlags,
-    ) -> Result<()> {
-        let request = self.request(ctx, path.as_ref(), flags);
-        let allowed = filename_lookup(
-            &request,
-            |found| {
-                let allowed =
-                    mode.is_empty() || ctx.credentials().may(found.inode()?, mode).is_ok();
-                found.is_still_true().then_some(allowed)
-            },
-            |path| Ok(ctx.credentials().may(path.inode(), mode).is_ok()),
-        )?;
-        if allowed {
-            Ok(())
-        } else {
-            Err(Error::PermissionDenied)
-        }
+    /// See [`Vfs`].
+    #[doc(alias("statfs(2)", "statvfs(3)"))]
+    pub fn statfs(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<StatFs> {
+        let at = self.lookup(ctx, path, LookupFlags::FOLLOW)?;
+        let sb = &at.mnt().sb;
+        sb.fs().statfs(sb)
     }
 
     /// The target of the symbolic link that `path` leads to.
@@ -165,7 +190,16 @@ impl Vfs {
     /// See [`Vfs`]; [`Error::Invalid`] if it is no symbolic link.
     #[doc(alias = "readlink(2)")]
     pub fn read_link(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<Box<[u8]>> {
-        let link = self.lookup(ctx, path, LookupFlags::default())?;
+        self.read_link_at(&self.lookup(ctx, path, LookupFlags::default())?)
+    }
+
+    /// The target of the symbolic link that is held here, which nobody needs permission
+    /// for.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is no symbolic link; what the back end reports.
+    #[doc(alias("readlinkat(2)", "AT_EMPTY_PATH"))]
+    pub fn read_link_at(&self, link: &VfsPath) -> Result<Box<[u8]>> {
         if link.inode().kind() != FileType::Symlink {
             return Err(Error::Invalid);
         }
@@ -184,28 +218,8 @@ impl Vfs {
     pub fn read_dir(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<ReadDir> {
         let flags = LookupFlags::FOLLOW | LookupFlags::DIRECTORY;
         let dir = self.lookup(ctx, path, flags)?;
-        ctx.credentials().may(dir.inode(), Access::READ)?;
+        Target::new(&dir, ctx.credentials()).may(Access::READ)?;
         Ok(ReadDir::new(dir))
-    }
-
-    /// Opens the regular file that `path` leads to, for reading. With
-    /// [`LookupFlags::CACHED`] the walk does not block; opening may.
-    ///
-    /// # Errors
-    /// See [`Vfs`]; [`Error::IsADirectory`], and [`Error::NoSuchDevice`] for what is
-    /// neither file nor directory.
-    #[doc(alias("openat2(2)", "do_filp_open"))]
-    pub fn open(&self, ctx: &Context, path: impl AsRef<[u8]>, flags: LookupFlags) -> Result<File> {
-        let open = |flags| {
-            let at = self.lookup(ctx, path.as_ref(), flags)?;
-            ctx.credentials().may(at.inode(), Access::READ)?;
-            File::open(at)
-        };
-        match open(flags) {
-            // The name stands for another file by now: once more, asking the back end.
-            Err(Error::Stale) => open(flags | LookupFlags::REVAL),
-            opened => opened,
-        }
     }
 
     /// Drops every cached name and inode that nobody uses.
@@ -226,13 +240,13 @@ impl Vfs {
     #[doc(alias("d_invalidate", "FUSE_NOTIFY_INVAL_ENTRY"))]
     pub fn invalidate(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
         let request = self.request(ctx, path.as_ref(), LookupFlags::default());
-        let parent = filename_parentat(request)?;
+        let parent = filename_parentat(&request)?;
         let dcache = &self.ns.caches.dcache;
         let name = dcache.name(Name::new(&parent.last)?);
         // What has been asked and not answered yet is in doubt as well: wait for it.
         let _exclusive = parent.dir.inode_held().rwsem.write();
         if let Some(dentry) = dcache.d_lookup(parent.dir.dentry(), &name) {
-            dcache.change_flags(&dentry, |flags| flags.insert(Flags::DOUBTED));
+            dcache.doubt(&dentry);
         }
         Ok(())
     }
@@ -249,9 +263,22 @@ impl Vfs {
         path: &'a [u8],
         flags: LookupFlags,
     ) -> Request<'a> {
+        self.request_at(ctx, ctx.cwd(), path, flags)
+    }
+
+    /// A relative path starts at `start`.
+    #[inline(always)]
+    pub(crate) fn request_at<'a>(
+        &'a self,
+        ctx: &'a Context,
+        start: &'a VfsPath,
+        path: &'a [u8],
+        flags: LookupFlags,
+    ) -> Request<'a> {
         Request {
             ns: &self.ns,
             ctx,
+            start,
             path,
             flags,
         }

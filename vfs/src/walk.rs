@@ -32,21 +32,26 @@ mod refs;
 mod text;
 mod unlazy;
 
+use std::borrow::Cow;
+
 use rcuwalk_sync::bytes::has_zero;
 use rcuwalk_sync::rcu as sync_rcu;
 use rcuwalk_sync::{RcuGuard, Seq, Shared};
 
 pub(crate) use rcu::RcuFound;
 pub(crate) use record::{Reach, Record, Recorder, reach};
-pub(crate) use refs::{Parent, RefWalk, d_confirm, d_revalidate};
+pub(crate) use refs::{RefWalk, d_confirm, d_revalidate};
 
 use crate::context::{Context, VfsPath};
 use crate::dentry::Dentry;
 use crate::error::{Error, Result};
+use crate::inode::Inode;
 use crate::mount::Mount;
 use crate::name::PATH_MAX;
 use crate::namespace::Namespace;
+use crate::permission::{Access, Credentials};
 use crate::stats::Why;
+use crate::target::Target;
 use rcu::{End, RcuWalk};
 
 /// Symbolic links that one walk follows at most.
@@ -75,6 +80,10 @@ bitflags::bitflags! {
         /// Ask the back end about every cached name on the way.
         #[doc(alias = "LOOKUP_REVAL")]
         const REVAL = 32;
+        /// [`Vfs::access`](crate::Vfs::access) goes by effective ids and capabilities,
+        /// as all other calls do.
+        #[doc(alias("AT_EACCESS", "eaccess(3)"))]
+        const EACCESS = 64;
     }
 }
 
@@ -83,11 +92,27 @@ bitflags::bitflags! {
 pub(crate) struct Request<'a> {
     pub(crate) ns: &'a Namespace,
     pub(crate) ctx: &'a Context,
+    /// Where a relative path starts: the context's current directory, as a rule.
+    pub(crate) start: &'a VfsPath,
     pub(crate) path: &'a [u8],
     pub(crate) flags: LookupFlags,
 }
 
+/// Where the last component of a path would be, for who wants to make or remove it.
+pub(crate) struct Parent<'a> {
+    pub(crate) dir: VfsPath,
+    /// The last component; `.` and `..` stand for themselves, and `.` for a path of
+    /// slashes.
+    pub(crate) last: Cow<'a, [u8]>,
+    /// It had a slash behind it.
+    pub(crate) must_be_dir: bool,
+}
+
 /// What becomes of an RCU-walk that could not finish.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and a box would be an allocation per slow walk"
+)]
 enum Unfinished<'a> {
     /// It stopped at a step it may not decide; go on from here with references.
     Unlazied(RefWalk<'a>),
@@ -170,21 +195,51 @@ fn lookup_slow_path<R>(
     };
     match walk.lookup().and_then(answer) {
         // What was cached is gone from the back end: once more, asking about every
-        // name on the way. If that is stale again, so is the truth.
-        Err(Error::Stale) if !reval => RefWalk::start(*request, true).lookup().and_then(answer),
+        // name on the way. If that is stale again, so is the truth; or the start, which was
+        // found by a name that is to be asked for when somebody next comes by it.
+        Err(Error::Stale) if !reval => {
+            let again = RefWalk::start(*request, true).lookup().and_then(answer);
+            if let Err(Error::Stale) = again {
+                request.ns.caches.dcache.doubt(request.start.dentry());
+            }
+            again
+        }
         answered => answered,
     }
 }
 
-/// Resolves all but the last component, for an operation on that.
+/// Resolves all but the last component, for an operation on that: what comes before it
+/// is a path of its own, to a directory that the caller may search.
 #[doc(alias = "path_parentat")]
-pub(crate) fn filename_parentat(request: Request<'_>) -> Result<Parent> {
-    check_path(&request)?;
-    request.ns.caches.counters.get().ref_walk();
-    match RefWalk::start(request, false).parent() {
-        Err(Error::Stale) => RefWalk::start(request, true).parent(),
-        found => found,
+pub(crate) fn filename_parentat<'a>(request: &Request<'a>) -> Result<Parent<'a>> {
+    check_path(request)?;
+    let path = request.path;
+    let end = path.iter().rposition(|byte| *byte != b'/');
+    let end = end.map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|byte| *byte == b'/');
+    let start = start.map_or(0, |slash| slash + 1);
+    let (above, last, must_be_dir) = match end {
+        0 => (path, &b"."[..], true),
+        _ => (&path[..start], &path[start..end], end < path.len()),
+    };
+    let above = Request {
+        path: above,
+        flags: request.flags | LookupFlags::FOLLOW | LookupFlags::DIRECTORY,
+        ..*request
+    };
+    let dir = match above.path {
+        b"" => RefWalk::start(above, above.flags.contains(LookupFlags::REVAL)).lookup()?,
+        _ => filename_lookup(&above, |found| found.try_get(), Ok)?,
+    };
+    // The root is not searched for itself.
+    if end > 0 {
+        Target::new(&dir, request.ctx.credentials()).may(Access::EXEC)?;
     }
+    Ok(Parent {
+        dir,
+        last: Cow::Borrowed(last),
+        must_be_dir,
+    })
 }
 
 #[inline]
@@ -196,6 +251,14 @@ pub(crate) fn check_path(request: &Request<'_>) -> Result<()> {
         _ if has_zero(request.path) => Err(Error::Invalid),
         _ => Ok(()),
     }
+}
+
+/// Whether a link in the last place may lead on: not from a directory that everyone may
+/// write to and that is sticky, unless it is the caller's own or the directory's owner's.
+fn may_follow_link(who: &Credentials, dir: &Inode, link: &Inode) -> bool {
+    const STICKY_FOR_ALL: u16 = 0o1002;
+    let (dir, owner) = (dir.protection(), link.protection().uid);
+    who.uid == owner || dir.mode() & STICKY_FOR_ALL != STICKY_FOR_ALL || dir.uid == owner
 }
 
 /// Where a walk under RCU stands: a place, and the moment it was read.

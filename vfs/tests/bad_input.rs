@@ -3,7 +3,7 @@
 mod common;
 
 use common::{FOLLOW, REF, Tree};
-use rcuwalk::{Access, Budget, Error, FileType, LookupFlags, Result};
+use rcuwalk::{Access, Budget, Error, FileType, LookupFlags, OpenFlags, Result};
 
 const TREE: &str = "dir/ dir/file file link->file dangling->nowhere loop->loop a->b b->a \
                     nul->file tail->dir/";
@@ -17,12 +17,15 @@ fn errors(tree: &Tree, path: &[u8]) -> Vec<i32> {
         all.push(errno(vfs.stat(ctx, path, flags).map(drop)));
         all.push(errno(vfs.lookup(ctx, path, flags).map(drop)));
         all.push(errno(vfs.access(ctx, path, Access::empty(), flags)));
-        all.push(errno(vfs.open(ctx, path, flags).map(drop)));
+        let mut how = OpenFlags::READ;
+        how.set(OpenFlags::NOFOLLOW, !flags.contains(FOLLOW));
+        let how = how.mode(0).resolve(flags);
+        all.push(errno(vfs.open(ctx, path, how).map(drop)));
     }
     all.push(errno(vfs.read_dir(ctx, path).map(drop)));
     all.push(errno(vfs.read_link(ctx, path).map(drop)));
     all.push(errno(vfs.invalidate(ctx, path)));
-    all.push(errno(vfs.set_mode(ctx, path, 0o755)));
+    all.push(errno(vfs.chmod(ctx, path, 0o755)));
     all
 }
 
@@ -179,14 +182,16 @@ fn what_is_no_file_is_not_opened() {
     tree.vfs
         .mknod(&tree.ctx, "fifo", FileType::Fifo, 0o644, 0)
         .unwrap();
-    let open = |path: &str, flags| tree.vfs.open(&tree.ctx, path, flags).err().unwrap();
-    let none = LookupFlags::empty();
-    assert!(matches!(open("dir", FOLLOW), Error::IsADirectory));
+    let open = |path: &str, flags: OpenFlags| tree.vfs.open(&tree.ctx, path, flags).err().unwrap();
+    let follow = OpenFlags::READ;
+    let none = follow | OpenFlags::NOFOLLOW;
+    let write = follow | OpenFlags::WRITE;
+    assert!(matches!(open("dir", write), Error::IsADirectory));
     assert!(matches!(open("link", none), Error::TooManySymlinks));
-    assert!(matches!(open("fifo", FOLLOW), Error::NoSuchDevice));
-    assert!(matches!(open("file/", FOLLOW), Error::NotADirectory));
-    assert!(matches!(open("dangling", FOLLOW), Error::NotFound));
-    let directory = FOLLOW | LookupFlags::DIRECTORY;
+    assert!(matches!(open("fifo", follow), Error::NoSuchDevice));
+    assert!(matches!(open("file/", follow), Error::NotADirectory));
+    assert!(matches!(open("dangling", follow), Error::NotFound));
+    let directory = follow | OpenFlags::DIRECTORY;
     assert!(matches!(open("file", directory), Error::NotADirectory));
     let read_link = |path: &str| tree.vfs.read_link(&tree.ctx, path);
     assert_eq!(&*read_link("dangling").unwrap(), b"nowhere");
@@ -239,7 +244,7 @@ fn a_held_directory_closes_for_all() {
     tree.vfs.invalidate(&tree.ctx, "d").unwrap();
     let stat = || tree.vfs.stat(&user, "/d/file", FOLLOW);
     assert!(stat().is_ok() && stat().is_ok());
-    tree.vfs.set_mode(&inside, ".", 0).unwrap();
+    tree.vfs.chmod(&inside, ".", 0).unwrap();
     for _ in 0..2 {
         assert!(matches!(stat(), Err(Error::PermissionDenied)), "WALK-1");
     }

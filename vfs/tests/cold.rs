@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{FOLLOW, Hooked, Tracked, Tree, grow};
 use rcuwalk::inode::{IgetOf, InodeCache, Key};
-use rcuwalk::{Budget, Credentials, Error, Vfs};
+use rcuwalk::{Budget, Credentials, Error, OpenFlags, Vfs};
 use rcuwalk_sync::rcu;
 
 const THREADS: usize = 8;
@@ -363,7 +363,7 @@ fn the_names_of_a_file_change_one_at_a_time() {
 #[test]
 fn an_unlinked_file_stays_for_its_holder() {
     let tree = Tree::with_budget("file", Budget::default());
-    let open = tree.vfs.open(&tree.ctx, "/file", FOLLOW).unwrap();
+    let open = tree.vfs.open(&tree.ctx, "/file", OpenFlags::READ).unwrap();
     tree.vfs.unlink(&tree.ctx, "/file").unwrap();
     assert!(!tree.has("/file"));
     tree.vfs.create(&tree.ctx, "/file", 0o600).unwrap();

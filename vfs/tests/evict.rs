@@ -131,6 +131,43 @@ fn a_hot_cache_stays_within_its_budget() {
     }
 }
 
+/// MEM-1: where few are unused among many that were used again, as many go as come.
+#[test]
+fn the_few_that_are_unused_are_not_too_few() {
+    const BUDGET: usize = 1 << 15;
+    for scheme in SCHEMES {
+        let cache: Cache = builder(scheme).inodes(BUDGET).build();
+        let old = || 0..BUDGET as u64;
+        old().for_each(|n| drop(read(&cache, ino(n))));
+        // Two are left in each batch that is looked over.
+        let used = old().filter(|n| n % 32 != 0);
+        used.for_each(|n| drop(read(&cache, ino(n))));
+        for n in 0..3000 {
+            drop(read(&cache, ino(1 << 32 | n)));
+            let size = cache.size().0;
+            assert!(within_two_percent(size, BUDGET, 1), "MEM-1: {size}");
+        }
+    }
+}
+
+/// MEM-1: a second chance is for as long as others can go: what all is used again before
+/// each look stays within the budget as well.
+#[test]
+fn no_use_is_too_much_for_the_budget() {
+    const BUDGET: usize = 1000;
+    let cache: Cache = builder(Scheme::OURS).inodes(BUDGET).build();
+    for new in 0..BUDGET as u64 + 300 {
+        drop(read(&cache, ino(new)));
+        if new >= BUDGET as u64 {
+            (0..=new).for_each(|n| _ = is_cached(&cache, ino(n)));
+        }
+        let size = cache.size().0;
+        assert!(within_two_percent(size, BUDGET, 1), "MEM-1: {size}");
+    }
+    let size = cache.size().0;
+    assert!(size >= BUDGET * 9 / 10, "MEM-1: no more than that: {size}");
+}
+
 /// MEM-1: what is in use counts, but keeps nobody from inserting, and what is not in use
 /// stays within the budget beside it.
 #[test]

@@ -466,3 +466,30 @@ fn the_hook_waits_for_the_end_of_freeing() {
     assert_eq!(seen.load(SeqCst), 2, "INODE-4: and then its parent");
     assert!(cache.ilookup(&Key(1)).unwrap().is_none(), "INODE-4");
 }
+
+/// `on_last`: at once where an inode goes with its last reference, and nowhere else.
+#[test]
+fn the_last_reference_to_what_is_not_cached_says_so() {
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    let hook = |_: &Node| _ = LAST.fetch_add(1, SeqCst);
+    let cache = builder::<u64>(Scheme::OURS).on_last(hook).build();
+    drop(read(&cache, ino(1)));
+    cache.drop_unused();
+    assert_eq!(LAST.load(SeqCst), 0, "one that was cached");
+    let inode = read(&cache, ino(2));
+    let second = inode.clone();
+    inode.dont_cache();
+    drop(inode);
+    assert_eq!(LAST.load(SeqCst), 0, "one that is still in use");
+    drop(second);
+    assert_eq!(LAST.load(SeqCst), 1);
+    let inode = read(&cache, ino(3));
+    cache.unhash(&inode);
+    {
+        let lock = Mutex::new(Rank::DirRwsem, ());
+        let _held = lock.lock();
+        drop(inode);
+        assert_eq!(LAST.load(SeqCst), 1, "not with a lock held");
+    }
+    assert_eq!(LAST.load(SeqCst), 2);
+}

@@ -103,7 +103,7 @@ fn what_is_no_directory_is_not_listed() {
     assert_eq!(list("/link").unwrap(), 1);
     assert!(matches!(list("/d/file"), Err(Error::NotADirectory)));
     assert!(matches!(list("/missing"), Err(Error::NotFound)));
-    tree.vfs.set_mode(&tree.ctx, "/d", 0o311).unwrap();
+    tree.vfs.chmod(&tree.ctx, "/d", 0o311).unwrap();
     let user = tree.vfs.context(Credentials::user(1, 1));
     let refused = tree.vfs.read_dir(&user, "/d");
     assert!(matches!(refused.err(), Some(Error::PermissionDenied)));

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::{
-    At, Attr, Budget, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode,
-    InodeFill, InodeKey, InodeRef, LookupFlags, Name, RawEntry, Result, SuperBlock, Vfs,
+    At, Attr, Budget, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget,
+    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, RawEntry, Result,
+    SuperBlock, Vfs,
 };
 
 /// One directory of numbered files, in blocks of so many.
@@ -115,7 +116,7 @@ impl FileSystem for Blocks {
         Ok(())
     }
 
-    fn open(&self, _: &SuperBlock, _: &At<'_>) -> Result<Box<dyn FileHandle>> {
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
         Err(Error::NotSupported)
     }
 }

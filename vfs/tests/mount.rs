@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use common::{FOLLOW, REF, Tree, grow, stress_ops};
-use rcuwalk::{Error, LookupFlags};
+use rcuwalk::{Error, LookupFlags, OpenFlags};
 
 const OUTER: &str = "mnt/ mnt/below mnt/sub/ mnt/sub/deep file link->mnt other/";
 const INNER: &str = "in/ in/file in/up->../.. top";
@@ -104,7 +104,10 @@ fn a_mount_in_use_stays() {
     busy("a path in it is held");
     drop(path);
 
-    let file = tree.vfs.open(&tree.ctx, "/mnt/in/file", FOLLOW).unwrap();
+    let file = tree
+        .vfs
+        .open(&tree.ctx, "/mnt/in/file", OpenFlags::READ)
+        .unwrap();
     busy("a file in it is open");
     drop(file);
 

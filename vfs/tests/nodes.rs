@@ -9,7 +9,7 @@ use std::thread;
 
 use common::Random;
 use common::inodes::{Cache as AnyCache, Ino, Log, Node, builder, eventually, ino, is_cached};
-use rcuwalk::inode::{IgetOf, InodeRefOf, NodeId, NodeTable, Numbered, Scheme, Stale};
+use rcuwalk::inode::{Hand, IgetOf, InodeRefOf, NodeId, NodeTable, Numbered, Scheme, Stale};
 use rcuwalk_sync::rcu;
 
 /// What the inodes of these tests hold: the id that a peer knows them by.
@@ -83,6 +83,29 @@ fn an_entry_that_was_not_sent_takes_its_lookup_back() {
     drop(third);
     assert_eq!(nodes.forget(id, 1), Ok(()), "NODE-1: the peer's own");
     assert_eq!((nodes.len(), cache.drop_unused()), (0, 1), "NODE-1");
+}
+
+/// NODE-1: while the peer knows one inode by an id, no other gets it; whose turn it is
+/// afterwards is for the next LOOKUP to say.
+#[test]
+fn an_id_that_is_taken_is_not_given_to_another() {
+    let (cache, nodes) = (cache(), Nodes::new());
+    let named = |number, id| match cache.iget(ino(number)).unwrap() {
+        IgetOf::New(new) => new.init(Part(NodeId(id))),
+        IgetOf::Cached(_) => panic!("there is none yet"),
+    };
+    let (first, second) = (named(1, 77), named(2, 77));
+    let id = nodes.try_entry(first.clone()).unwrap().sent();
+    assert_eq!(id, NodeId(77));
+    assert!(nodes.try_entry(second.clone()).is_err(), "NODE-1");
+    assert_eq!(nodes.lookups(id), 1, "NODE-1: not counted for the other");
+    assert_eq!(nodes.try_entry(first).unwrap().sent(), id, "NODE-1");
+    assert_eq!(nodes.get(id).unwrap().key().number, 1, "NODE-1");
+    assert_eq!(nodes.forget(id, 2), Ok(()));
+    assert_eq!(nodes.try_entry(second).unwrap().sent(), id, "NODE-1");
+    assert_eq!(nodes.get(id).unwrap().key().number, 2, "NODE-1");
+    assert_eq!(nodes.forget(id, 1), Ok(()));
+    assert!(nodes.is_empty(), "NODE-1");
 }
 
 /// NODE-1: whoever gives back more than it had has given back all, in one or in many.
@@ -356,4 +379,37 @@ fn a_known_inode_is_never_evicted() {
     nodes.batch_forget(ids.iter().map(|id| (*id, 1)));
     cache.drop_unused();
     eventually("NODE-1: then they go", || known.load(SeqCst) == 100);
+}
+
+/// NODE-1: a hand that goes round meets what is known, each once while the table keeps its
+/// size, in steps as large as it was told to make; and it counts for no LOOKUP.
+#[test]
+fn a_sweep_goes_round_the_table() {
+    let (cache, nodes) = (cache(), Nodes::new());
+    let mut hand = Hand::default();
+    let mut found = Vec::new();
+    assert_eq!(nodes.sweep(&mut hand, 100, &mut found, |_| true), 0, "none");
+    let ids: HashSet<NodeId> = (0..1000)
+        .map(|n| nodes.entry(read(&cache, &nodes, n)).sent())
+        .collect();
+    // From the first chain on, wherever it stood. The last step may end in the next round.
+    hand = Hand::default();
+    let mut looked = 0;
+    while looked < ids.len() {
+        let step = nodes.sweep(&mut hand, 10, &mut found, |_| true);
+        assert!(step < 40, "a step of {step}");
+        looked += step;
+    }
+    assert_eq!(found.len(), looked);
+    let again = found.split_off(ids.len());
+    assert_eq!(found.iter().copied().collect::<HashSet<_>>(), ids, "NODE-1");
+    assert_eq!(again, found[..again.len()], "the same way round");
+    found.clear();
+    let even = |part: &Part| part.0.0.is_multiple_of(2);
+    while nodes.sweep(&mut hand, 100, &mut found, even) == 0 || found.len() < 500 {}
+    assert!(found.iter().all(|id| id.0.is_multiple_of(2)));
+    nodes.batch_forget(ids.into_iter().map(|id| (id, 1)));
+    found.clear();
+    nodes.sweep(&mut hand, 100_000, &mut found, |_| true);
+    assert_eq!((found.len(), nodes.len()), (0, 0), "NODE-1: all given back");
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use common::{FOLLOW, REF, Tree, grow};
 use rcuwalk::inode::{IgetOf, InodeCache, Key};
 use rcuwalk::{
-    At, Attr, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill,
-    InodeKey, InodeRef, Name, Result, SuperBlock, Vfs,
+    At, Attr, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, Name, OpenFlags, Result, SuperBlock, Vfs,
 };
 use rcuwalk_memfs::{MemFs, file, symlink};
 
@@ -148,7 +148,7 @@ impl FileSystem for Switch {
     fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
         Ok(())
     }
-    fn open(&self, _: &SuperBlock, _: &At<'_>) -> Result<Box<dyn FileHandle>> {
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
         Err(Error::NotSupported)
     }
 }

@@ -43,7 +43,7 @@ fn a_hit_stores_nothing() {
     tree.vfs
         .mount(&tree.ctx, "/mnt", grow("in/ in/file up->../a"))
         .unwrap();
-    tree.vfs.set_mode(&tree.ctx, "/a/private", 0o700).unwrap();
+    tree.vfs.chmod(&tree.ctx, "/a/private", 0o700).unwrap();
     let inside = tree.ctx.clone().with_cwd(tree.hold("/a/b"));
     let paths = [
         "/",
@@ -170,7 +170,7 @@ fn a_chmod_takes_effect_at_once() {
             }
         }
         for mode in [0o700, 0o644, 0o766] {
-            tree.vfs.set_mode(&tree.ctx, "/a/b", mode).unwrap();
+            tree.vfs.chmod(&tree.ctx, "/a/b", mode).unwrap();
             for path in paths {
                 for flags in [FOLLOW, REF, FOLLOW] {
                     let seen = tree.vfs.stat(&user, path, flags);
@@ -183,9 +183,9 @@ fn a_chmod_takes_effect_at_once() {
                 }
             }
         }
-        tree.vfs.set_mode(&tree.ctx, "/a/b", 0o711).unwrap();
+        tree.vfs.chmod(&tree.ctx, "/a/b", 0o711).unwrap();
     }
-    let refused = tree.vfs.set_mode(&user, "/a", 0o777);
+    let refused = tree.vfs.chmod(&user, "/a", 0o777);
     assert!(matches!(refused, Err(Error::NotPermitted)), "EDGE-1");
 }
 
@@ -213,11 +213,11 @@ fn no_walk_passes_after_a_chmod() {
             });
         }
         for _ in 0..5_000 {
-            tree.vfs.set_mode(&tree.ctx, "/a", 0o700).unwrap();
+            tree.vfs.chmod(&tree.ctx, "/a", 0o700).unwrap();
             phase.fetch_add(1, SeqCst);
             thread::yield_now();
             phase.fetch_add(1, SeqCst);
-            tree.vfs.set_mode(&tree.ctx, "/a", 0o755).unwrap();
+            tree.vfs.chmod(&tree.ctx, "/a", 0o755).unwrap();
         }
         done.store(true, SeqCst);
     });

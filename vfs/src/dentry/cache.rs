@@ -4,18 +4,27 @@
 //! a reference the bucket's lock settles it. DENTRY-3: during a rename a name is
 //! found old or new, never neither: in between it is off the table, a walk misses,
 //! goes to the slow path, and waits there for the directory that the rename holds.
+//!
+//! What a dentry stands for changes in place, inode and flags in one write section: an
+//! RCU-walk sees the dentry before it or after it, or starts again (SEQ-1). From nothing
+//! to something at any time: who holds a negative dentry asks it for its inode, and gets
+//! none or the new one. From something to nothing, and on to another name, only while
+//! nobody but the cache and the caller has a reference, nor can get one; a walk that
+//! fails to for that reason takes the slow path and waits for the directory. So a
+//! dentry that is held stands for the same file, under whatever name, for as long.
 
 use std::sync::atomic::AtomicU64;
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{Lru, RcuHash, Ref, Shared, rcu};
+use rcuwalk_sync::{Lru, RcuHash, SeqLock, Shared, rcu};
 
 use super::in_lookup::LookupTable;
 use super::name::HashKeys;
+use super::shrink::CACHED;
 use super::{Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::budget::Share;
-use crate::inode::InodeRef;
+use crate::inode::{Inode, InodeRef, InodeRefOf};
 use crate::name::Name;
 
 /// All cached names of one [`Vfs`](crate::Vfs).
@@ -25,6 +34,8 @@ pub(crate) struct Dcache {
     pub(super) share: Share,
     pub(super) in_lookup: LookupTable,
     keys: HashKeys,
+    /// Written to while a dentry is moved; read by who looks at several at once.
+    pub(super) rename_lock: SeqLock,
     pub(super) evicted: AtomicU64,
 }
 
@@ -42,6 +53,7 @@ impl Dcache {
             share,
             in_lookup: LookupTable::new(),
             keys: HashKeys::random(),
+            rename_lock: SeqLock::new(Rank::RenameLock),
             evicted: AtomicU64::new(0),
         }
     }
@@ -100,7 +112,6 @@ impl Dcache {
     /// Adds `name` in `parent`, standing for `inode` or for nothing. The caller has
     /// the right to: it holds the directory exclusively, or an
     /// [`InLookup`](super::InLookup) for the name.
-    #[doc(alias = "d_instantiate")]
     pub(crate) fn d_add(
         &self,
         parent: &DentryRef,
@@ -157,14 +168,13 @@ impl Dcache {
     }
 
     /// Takes a name out of the cache. Who holds the dentry keeps it; nobody finds
-    /// it again.
-    #[doc(alias = "d_delete")]
-    pub(crate) fn d_drop(&self, dentry: &DentryRef) {
+    /// it again. What is mounted on stays: then false.
+    pub(crate) fn d_drop(&self, dentry: &DentryRef) -> bool {
         {
             let locked = dentry.lock(Rank::Dentry);
             let flags = locked.flags();
-            if flags.intersects(Flags::UNHASHED | Flags::ROOT) {
-                return;
+            if flags.intersects(Flags::UNHASHED | Flags::ROOT | Flags::MOUNTPOINT) {
+                return flags.contains(Flags::UNHASHED);
             }
             let off = self.table.lock(locked.hash.load(Relaxed)).remove(&locked);
             locked
@@ -175,46 +185,56 @@ impl Dcache {
             drop(off);
         }
         drop(self.lru.remove(dentry));
+        true
     }
 
-    /// Moves a dentry to another name, another directory, or both.
-    ///
-    /// The caller holds both directories exclusively and has dropped the dentry
-    /// that had the new name.
-    #[doc(alias = "__d_move")]
-    pub(crate) fn d_move(&self, dentry: &DentryRef, parent: &DentryRef, name: &NameHash<'_>) {
-        let old_parent;
-        let old_name;
-        // A name that gets longer or shorter weighs more or less than the list knows.
-        let weighs_otherwise = dentry.flags().contains(Flags::LONG) != name.words.is_long();
-        let listed = weighs_otherwise.then(|| self.lru.remove(dentry)).flatten();
-        {
-            let locked = dentry.lock(Rank::Dentry);
-            let mut flags = locked.flags();
-            if flags.contains(Flags::UNHASHED) {
-                return;
-            }
-            let Some(off) = self.table.lock(locked.hash.load(Relaxed)).remove(&locked) else {
-                return;
-            };
-            let hash = name.in_dir(parent.address());
-            {
-                let mut section = locked.seq.write();
-                old_parent = locked.parent.swap(Some(parent.clone()));
-                for (place, word) in locked.words.iter().zip(name.words.words()) {
-                    place.store(word, Relaxed);
-                }
-                old_name = locked.long_name.swap(name.long().map(Ref::new));
-                locked.hash.store(hash, Relaxed);
-                flags.set(Flags::LONG, name.words.is_long());
-                section.set_payload(flags.bits());
-            }
-            self.table.lock(hash).insert(off);
+    /// The negative dentry of a name that has just been given to `inode`. The caller holds
+    /// the directory exclusively.
+    pub(crate) fn d_instantiate(&self, dentry: &DentryRef, inode: InodeRef, validity: Validity) {
+        set_inode(dentry, Some(inode), validity);
+    }
+
+    /// The name stands for nothing any more: the dentry becomes negative, or leaves the
+    /// cache if somebody holds it, for whom it stays what it is. The caller holds the
+    /// directory exclusively.
+    pub(crate) fn d_delete(&self, dentry: &DentryRef, validity: Validity) {
+        let negative = if_unused(dentry, || set_inode(dentry, None, validity));
+        if !negative {
+            self.d_drop(dentry);
         }
-        drop((old_parent, old_name));
-        if let Some(dentry) = listed {
-            self.add_to_lru(dentry);
+    }
+
+    /// Believes that a name in `dir` stands for `inode` until then, unless it has been
+    /// moved out of there, or given to another, since the back end was asked.
+    pub(crate) fn confirm(
+        &self,
+        dentry: &DentryRef,
+        dir: &Inode,
+        inode: Option<&InodeRef>,
+        until: u64,
+    ) {
+        let locked = dentry.lock(Rank::Dentry);
+        let guard = rcu::read_lock();
+        let in_dir = locked.parent(&guard).and_then(|dir| dir.inode(&guard));
+        let who = |inode: &Shared<Inode>| std::ptr::from_ref::<Inode>(inode);
+        let is = locked.inode(&guard).map(who);
+        let was = inode.map(|inode| std::ptr::from_ref::<Inode>(inode));
+        if in_dir.map(who) == Some(std::ptr::from_ref(dir)) && is == was {
+            locked.set_valid_until(until);
         }
+    }
+
+    /// Something is going to be mounted here; false if no walk comes here any more.
+    #[doc(alias = "d_set_mounted")]
+    pub(crate) fn mark_mountpoint(&self, dentry: &DentryRef) -> bool {
+        let mut may = false;
+        self.change_flags(dentry, |flags| {
+            may = !flags.contains(Flags::UNHASHED);
+            if may {
+                flags.insert(Flags::MOUNTPOINT);
+            }
+        });
+        may
     }
 
     /// Changes flags under the dentry's lock.
@@ -223,6 +243,15 @@ impl Dcache {
         let mut flags = locked.flags();
         change(&mut flags);
         locked.seq.write().set_payload(flags.bits());
+    }
+
+    /// The next walk asks the back end about this name. Who looks it up just now may take
+    /// that for his own answer, unless the directory is held exclusively.
+    pub(crate) fn doubt(&self, dentry: &DentryRef) {
+        self.change_flags(dentry, |flags| {
+            let has_name = !flags.intersects(Flags::UNHASHED | Flags::ROOT);
+            flags.set(Flags::DOUBTED, has_name);
+        });
     }
 
     /// Brings the mark "everyone may search" in line with the inode's permissions.
@@ -245,4 +274,34 @@ impl Dcache {
         let (dentries, extra) = self.lru.size();
         (dentries, extra + dentries * Shared::<Dentry>::BYTES)
     }
+}
+
+/// Changes what a dentry stands for.
+fn set_inode(dentry: &DentryRef, inode: Option<InodeRef>, validity: Validity) {
+    let old;
+    {
+        let locked = dentry.lock(Rank::Dentry);
+        let mut flags = locked.flags() - Flags::OF_INODE - Flags::DOUBTED;
+        flags |= Flags::of_inode(inode.as_deref(), !validity.revalidate);
+        locked.set_valid_until(validity.until);
+        let mut section = locked.seq.write();
+        old = locked.inode.swap(inode.map(InodeRef::into_shared));
+        section.set_payload(flags.bits());
+    }
+    drop(old.map(InodeRefOf::new));
+}
+
+/// Does something to a dentry that nobody but the cache and the caller has a reference
+/// to, while nobody gets one. The caller holds its directory exclusively, so that nobody
+/// is adding it just now, or adds another one for its name. True if it has been done.
+pub(super) fn if_unused(dentry: &DentryRef, change: impl FnOnce()) -> bool {
+    let mut done = false;
+    dentry.while_unshared(CACHED + 1, || {
+        // Off the table the references are other people's.
+        if dentry.is_hashed() {
+            change();
+            done = true;
+        }
+    });
+    done
 }

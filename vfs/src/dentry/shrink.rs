@@ -1,21 +1,23 @@
 //! Keeping the dentry cache within its share of the budget (MEM-1).
 //!
-//! Whoever adds a name to a shard that is too full looks over a few dentries from
-//! the tail. In use (a count above the cache's own two: open, current, a mount
+//! Whoever adds a name makes room, as [`Share`](crate::budget::Share) says: it looks over
+//! a few dentries from the tail. In use (a count above the cache's own two: open, current, a mount
 //! point, or a directory with cached children) stays; used since the last look gets
 //! a second chance; the rest goes, and with it the hold on its parent and inode.
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{HashKey, Ref, Shared, Verdict, rcu};
+use rcuwalk_sync::{Flag, HashKey, Ref, Shared, Verdict, rcu};
 
 use super::{Dcache, Dentry, DentryRef, Flags};
+use crate::budget::Need;
 use crate::inode::InodeRefOf;
 
 /// References to a dentry that only the cache has: the hash table's and the list's.
-const CACHED: u32 = 2;
-/// Dentries looked at by one insertion into a full shard.
-const PRUNE_BATCH: usize = 64;
+pub(super) const CACHED: u32 = 2;
+
+/// No dentry has it.
+const UNUSED: Flag = Flag::new(1);
 
 impl Dcache {
     /// Puts a new dentry on the list, and makes room if that was too much.
@@ -36,20 +38,11 @@ impl Dcache {
         self.share.is_over(dentries, extra)
     }
 
-    /// A batch from the shard that is to give, and from the others if that was nothing.
     #[cold]
     fn make_room(&self) {
-        let shards = self.lru.shards();
-        let first = self.lru.victim();
-        for round in 0..2 * shards {
-            let gone = {
-                let shard = (first + round) % shards;
-                self.prune_shard(shard, PRUNE_BATCH, Verdict::Stop, |_| false)
-            };
-            if gone > 0 || !self.is_over() {
-                return;
-            }
-        }
+        self.share.make_room(&self.lru, |shard, most| {
+            self.prune_shard(shard, most, Verdict::Stop, |_| false);
+        });
     }
 
     /// Drops every name that nobody uses, and then its directory, and so on up.
@@ -102,11 +95,11 @@ impl Dcache {
                 return Verdict::Rotate;
             }
             if !at_once(dentry) {
-                if !self.share.is_over(dentries, extra) {
-                    return otherwise;
-                }
-                if !dentry.age() && !is_orphan(dentry) {
-                    return Verdict::Rotate;
+                let used = || !dentry.age() && !is_orphan(dentry);
+                match self.share.need(dentries, extra) {
+                    Need::Nothing => return otherwise,
+                    Need::Room if used() => return Verdict::Rotate,
+                    Need::Room | Need::RoomAtOnce => {}
                 }
             }
             if !dentry.kill_if_count_is(CACHED) {
@@ -121,6 +114,38 @@ impl Dcache {
         let gone = gone.len() + above;
         self.evicted.fetch_add(gone as u64, Relaxed);
         gone
+    }
+
+    /// Drops a reference. If it is the last one to a dentry that no walk finds, what that
+    /// holds is let go now, and not only when it is freed: a file without a name goes when
+    /// it is closed.
+    #[doc(alias("retain_dentry", "dput"))]
+    #[inline]
+    pub(crate) fn put(&self, dentry: DentryRef) {
+        if dentry.flags().contains(Flags::UNHASHED) {
+            self.put_unhashed(dentry);
+        }
+    }
+
+    #[cold]
+    fn put_unhashed(&self, dentry: DentryRef) {
+        if rcu::in_read_section() {
+            // A walk that thinks better of it. No lock may be taken here, so if it had the
+            // last one, what that held goes when it is freed.
+            return;
+        }
+        let mut left = Some(dentry);
+        while let Some(dentry) = left {
+            // Of several who drop theirs at once, one has the last.
+            left = match Ref::put_unless_last(dentry, 0, UNUSED) {
+                Some(last) if last.kill_if_count_is(1) => {
+                    let parent = self.detach(&last);
+                    parent.filter(|parent| parent.flags().contains(Flags::UNHASHED))
+                }
+                // A walk that came by has got one: once more.
+                not_yet => not_yet,
+            };
+        }
     }
 
     /// Detaches a killed dentry, and kills the directories above that nobody uses
@@ -159,7 +184,7 @@ impl Dcache {
             let mut section = locked.seq.write();
             parent = locked.parent.swap(None);
             inode = locked.inode.swap(None).map(InodeRefOf::new);
-            section.set_payload((flags & !(Flags::PLAIN | Flags::LINK | Flags::DIR)).bits());
+            section.set_payload((flags - Flags::OF_INODE).bits());
         }
         drop((inode, off));
         parent

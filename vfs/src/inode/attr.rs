@@ -1,21 +1,51 @@
 //! Attributes that writers change as one and readers read as one, without a lock.
 
-use rcuwalk_sync::SeqCount;
 use rcuwalk_sync::atomic::*;
-use rcuwalk_sync::model::{self, Mutex, spin_loop};
+use rcuwalk_sync::model::{self, Mutex, MutexGuard, spin_loop};
+use rcuwalk_sync::{Seq, SeqCount};
 
-use crate::attr::{Attr, FileType, Timestamp};
+use crate::attr::{Attr, FileType, InodeFlags, Timestamp};
+
+/// Owner, group, permission bits and what goes with them.
+#[derive(Clone, Copy)]
+pub(crate) struct Protection {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    payload: u32,
+}
+
+impl Protection {
+    /// Permission bits with set-id and sticky.
+    #[inline]
+    pub(crate) fn mode(self) -> u16 {
+        self.payload as u16 & 0o7777
+    }
+
+    /// Whether an access ACL has a say beside the permission bits.
+    #[inline]
+    pub(crate) fn may_have_acl(self) -> bool {
+        self.payload & MAY_HAVE_ACL != 0
+    }
+
+    /// Immutable and append-only.
+    #[inline]
+    pub(crate) fn flags(self) -> InodeFlags {
+        flags_of(self.payload)
+    }
+}
 
 /// One inode's attributes under a sequence count (SEQ-1).
 ///
-/// Type and permission bits are the count's payload: the walk gets them with one
-/// load.
+/// Type, permission bits and flags are the count's payload: the walk gets them with
+/// one load.
 pub struct AttrCell {
     seq: SeqCount,
     nlink: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    rdev: AtomicU32,
+    /// A device's number. A directory has none, and keeps the version of its names here
+    /// (see `fresh.rs`), which is no attribute: it changes apart from the count.
+    rdev_or_version: AtomicU32,
     size: AtomicU64,
     blocks: AtomicU64,
     seconds: [AtomicU64; 4],
@@ -23,10 +53,15 @@ pub struct AttrCell {
 }
 
 model::fresh_static! {
-    /// Serialises writers. One lock for all inodes: attributes change far less often
-    /// than they are read, and a lock per inode would cost each of them 8 bytes.
-    static WRITERS: Mutex<()> = Mutex::new(());
+    /// Serialise writers. A few locks for all inodes: one in each would cost it 8 bytes.
+    static WRITERS: [Writers; SHARDS] = [Writers(Mutex::new(())); SHARDS];
 }
+
+const SHARDS: usize = 64;
+
+/// On a cache line of its own.
+#[repr(align(128))]
+struct Writers(Mutex<()>);
 
 impl AttrCell {
     /// Holds `attr`, less `ino` and `dev`.
@@ -36,7 +71,7 @@ impl AttrCell {
             nlink: AtomicU32::new(0),
             uid: AtomicU32::new(0),
             gid: AtomicU32::new(0),
-            rdev: AtomicU32::new(0),
+            rdev_or_version: AtomicU32::new(0),
             size: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             seconds: Default::default(),
@@ -44,6 +79,18 @@ impl AttrCell {
         };
         cell.write(attr);
         cell
+    }
+
+    /// The right to write to it. Nothing panics while it is held, and it guards no data of
+    /// its own.
+    fn writers(&self) -> MutexGuard<'_, ()> {
+        // In a model a schedule is to go the same way again, and addresses differ.
+        let shard = match cfg!(any(loom, shuttle)) {
+            true => 0,
+            false => (std::ptr::from_ref(self).addr() >> 6) % SHARDS,
+        };
+        let writers = WRITERS[shard].0.lock();
+        writers.unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// All of one moment; `ino` and `dev` are 0.
@@ -61,10 +108,7 @@ impl AttrCell {
 
     /// Replaces all of it; readers see the old or the new.
     pub fn store(&self, attr: &Attr) {
-        // Nothing panics under it, and it guards no data of its own.
-        let _writers = WRITERS
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _writers = self.writers();
         if self.load()
             == (Attr {
                 ino: 0,
@@ -75,25 +119,146 @@ impl AttrCell {
             // A revalidation that found nothing new leaves readers alone.
             return;
         }
+        let known = self.seq.payload() & (MAY_HAVE_ACL | ACL_CHANGES | NO_CAPS);
+        self.replace(attr, known);
+    }
+
+    /// The same, if nothing has changed since that moment; otherwise false. Even if it is
+    /// no news, it ends that moment. Where the ctime is another, the access ACL is to be
+    /// asked for: `forget` is called under the writers' lock, before anyone sees the rest.
+    pub(crate) fn store_since(&self, since: Seq, attr: &Attr, forget: impl FnOnce()) -> bool {
+        let _writers = self.writers();
+        if self.seq.read_retry(since) {
+            return false;
+        }
+        let mut known = self.seq.payload() & (MAY_HAVE_ACL | ACL_CHANGES | NO_CAPS);
+        if self.load().ctime != attr.ctime && self.kind() != FileType::Symlink {
+            forget();
+            known |= MAY_HAVE_ACL;
+        }
+        self.replace(attr, known);
+        true
+    }
+
+    /// With the writers' lock held.
+    fn replace(&self, attr: &Attr, known: u32) {
         let mut writer = self.seq.write();
-        writer.set_payload(payload(&Attr {
+        let now = payload(&Attr {
             kind: self.kind(),
             ..*attr
-        }));
+        });
+        writer.set_payload(now | known);
         self.write(attr);
     }
 
-    /// Owner, group and permission bits of one moment.
+    /// Replaces what is known about the access ACL: `change` is called under the writers'
+    /// lock, and says what is known then. With `since`, only if nothing of all this has
+    /// changed after that moment.
+    pub(crate) fn change_acl(&self, since: Option<Seq>, change: impl FnOnce() -> AclState) {
+        let _writers = self.writers();
+        if since.is_some_and(|since| self.seq.read_retry(since)) {
+            return;
+        }
+        let was = self.seq.payload();
+        let rest = was & !(MAY_HAVE_ACL | ACL_CHANGES);
+        let mut writer = self.seq.write();
+        let acl = match change() {
+            AclState::None => 0,
+            AclState::Some => MAY_HAVE_ACL,
+            AclState::Forgotten => MAY_HAVE_ACL | was & ACL_CHANGES,
+            AclState::Changes => MAY_HAVE_ACL | ACL_CHANGES,
+        };
+        writer.set_payload(rest | acl);
+    }
+
+    /// The moment that a question asked now belongs to, and all that is asked about.
+    pub(crate) fn now(&self) -> Seq {
+        loop {
+            if let Some(now) = self.seq.read_begin() {
+                return now;
+            }
+            spin_loop();
+        }
+    }
+
+    /// True if nothing has changed since.
+    pub(crate) fn is_still(&self, then: Seq) -> bool {
+        !self.seq.read_retry(then)
+    }
+
+    /// Whether the ACL was being changed at that moment.
+    pub(crate) fn acl_changed_at(then: Seq) -> bool {
+        then.payload() & ACL_CHANGES != 0
+    }
+
+    /// Remembers whether it is known that there is no `security.capability`.
+    pub(crate) fn set_no_caps(&self, none: bool) {
+        let _writers = self.writers();
+        let was = self.seq.payload();
+        let now = if none { was | NO_CAPS } else { was & !NO_CAPS };
+        if now != was {
+            self.seq.write().set_payload(now);
+        }
+    }
+
+    /// See [`set_no_caps`](Self::set_no_caps).
+    pub(crate) fn no_caps(&self) -> bool {
+        self.seq.payload() & NO_CAPS != 0
+    }
+
+    /// Immutable and append-only.
+    pub(crate) fn flags(&self) -> InodeFlags {
+        flags_of(self.seq.payload())
+    }
+
+    /// What decides who may do what, of one moment.
     #[inline]
-    pub(crate) fn owner_and_mode(&self) -> (u32, u32, u16) {
+    pub(crate) fn protection(&self) -> Protection {
         loop {
             if let Some(begin) = self.seq.read_begin() {
-                let owner = (self.uid.load(Relaxed), self.gid.load(Relaxed));
+                let (uid, gid) = (self.uid.load(Relaxed), self.gid.load(Relaxed));
                 if !self.seq.read_retry(begin) {
-                    return (owner.0, owner.1, begin.payload() as u16 & 0o7777);
+                    return Protection {
+                        uid,
+                        gid,
+                        payload: begin.payload(),
+                    };
                 }
             }
             spin_loop();
+        }
+    }
+
+    /// How many names it has: one look, not tied to the other attributes.
+    pub(crate) fn nlink(&self) -> u32 {
+        self.nlink.load(Relaxed)
+    }
+
+    /// The version of a directory's names; 0 while nobody watches it.
+    pub(crate) fn names_version(&self) -> u32 {
+        debug_assert_eq!(self.kind(), FileType::Directory, "no other has names");
+        // Acquire: pairs with the Release in `doubt_names` (FRESH-1).
+        self.rdev_or_version.load(Acquire)
+    }
+
+    /// From now on, changes of this directory are reported.
+    pub(crate) fn set_watched(&self) {
+        debug_assert_eq!(self.kind(), FileType::Directory, "no other is watched");
+        self.rdev_or_version.store(1, Relaxed);
+    }
+
+    /// The next version, if it is watched.
+    pub(crate) fn doubt_names(&self) {
+        let version = &self.rdev_or_version;
+        // Relaxed: watched or not is settled before anyone else sees the inode (INODE-2).
+        if self.kind() != FileType::Directory || version.load(Relaxed) == 0 {
+            return;
+        }
+        // Release: pairs with the Acquire in `names_version`; who sees this version asks
+        // the back end after the change that it is for (FRESH-1).
+        if version.fetch_add(1, Release) == u32::MAX {
+            // 0 is for those that nobody watches. Nothing was fresh meanwhile.
+            version.fetch_add(1, Release);
         }
     }
 
@@ -111,10 +276,14 @@ impl AttrCell {
             ino: 0,
             kind: kind_of(payload),
             mode: payload as u16 & 0o7777,
+            flags: flags_of(payload),
             nlink: self.nlink.load(Relaxed),
             uid: self.uid.load(Relaxed),
             gid: self.gid.load(Relaxed),
-            rdev: decode_dev(self.rdev.load(Relaxed)),
+            rdev: match kind_of(payload) {
+                FileType::Directory => 0,
+                _ => decode_dev(self.rdev_or_version.load(Relaxed)),
+            },
             size: self.size.load(Relaxed),
             blocks: self.blocks.load(Relaxed),
             atime: time(0),
@@ -128,7 +297,10 @@ impl AttrCell {
         self.nlink.store(attr.nlink, Relaxed);
         self.uid.store(attr.uid, Relaxed);
         self.gid.store(attr.gid, Relaxed);
-        self.rdev.store(encode_dev(attr.rdev), Relaxed);
+        if self.kind() != FileType::Directory {
+            let rdev = encode_dev(attr.rdev);
+            self.rdev_or_version.store(rdev, Relaxed);
+        }
         self.size.store(attr.size, Relaxed);
         self.blocks.store(attr.blocks, Relaxed);
         for (n, time) in [attr.atime, attr.mtime, attr.ctime, attr.btime]
@@ -141,9 +313,39 @@ impl AttrCell {
     }
 }
 
-/// Permission bits below, type above.
+/// ```text
+///   bit 0        16     20      24                25              26
+///   | permission | type | flags | may have an ACL | no capability | ACL changes |
+/// ```
 fn payload(attr: &Attr) -> u32 {
-    u32::from(attr.mode & 0o7777) | (attr.kind as u32) << 16
+    u32::from(attr.mode & 0o7777) | (attr.kind as u32) << 16 | u32::from(attr.flags.bits()) << 20
+}
+
+/// In the payload: an access ACL is cached, or is to be asked for.
+const MAY_HAVE_ACL: u32 = 1 << 24;
+
+/// In the payload: there is no attribute `security.capability`.
+#[doc(alias = "S_NOSEC")]
+const NO_CAPS: u32 = 1 << 25;
+
+/// In the payload: the access ACL is being changed, and no answer about it lasts.
+const ACL_CHANGES: u32 = 1 << 26;
+
+/// What is known about the access ACL.
+#[derive(Clone, Copy)]
+pub(crate) enum AclState {
+    /// There is none.
+    None,
+    /// There is one, or the back end is to be asked for it.
+    Some,
+    /// The back end is to be asked for it; if it is being changed, it still is.
+    Forgotten,
+    /// It is being changed; to be asked for, and not to be kept.
+    Changes,
+}
+
+fn flags_of(payload: u32) -> InodeFlags {
+    InodeFlags::from_bits_truncate((payload >> 20) as u8 & 0xF)
 }
 
 fn kind_of(payload: u32) -> FileType {
@@ -157,7 +359,7 @@ fn kind_of(payload: u32) -> FileType {
         Fifo,
         Socket,
     ];
-    kinds[(payload >> 16) as usize - Regular as usize]
+    kinds[(payload >> 16 & 0xF) as usize - Regular as usize]
 }
 
 /// The kernel's own 32 bits of a device number: 12 of major, 20 of minor.
@@ -206,8 +408,9 @@ mod tests {
             while !done.load(Relaxed) {
                 let seen = cell.load();
                 assert_eq!(seen, attr(seen.nlink), "SEQ-1");
-                let (uid, gid, mode) = cell.owner_and_mode();
-                assert_eq!((uid, gid), (mode.into(), mode.into()), "SEQ-1");
+                let one = cell.protection();
+                let mode = one.mode().into();
+                assert_eq!((one.uid, one.gid), (mode, mode), "SEQ-1");
             }
         });
     }

@@ -49,6 +49,7 @@ pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
     pub(super) share: Share,
     pub(super) scheme: Scheme,
     pub(super) on_evict: Option<OnEvict<K, P>>,
+    pub(super) on_last: Option<fn(&Node<K, P>)>,
     /// Set while this thread runs the hook.
     pub(super) in_hook: PerThread<AtomicBool>,
     pub(super) counters: PerThread<Counters>,
@@ -130,6 +131,7 @@ pub struct Builder<K: Key, P: Send + Sync + 'static> {
     weight: fn(&Node<K, P>) -> usize,
     scheme: Scheme,
     on_evict: Option<OnEvict<K, P>>,
+    on_last: Option<fn(&Node<K, P>)>,
     worker: bool,
 }
 
@@ -176,6 +178,16 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
         self
     }
 
+    /// Called with each inode that goes with its last reference because it is not to be
+    /// cached, or is unhashed: a file whose last name is gone gives back at once what it
+    /// takes, and not only when its memory is freed. None of the cache's locks is held;
+    /// the hook does not use the cache.
+    #[doc(alias = "evict_inode")]
+    pub fn on_last(mut self, hook: fn(&Node<K, P>)) -> Self {
+        self.on_last = Some(hook);
+        self
+    }
+
     /// Makes room on a thread of its own, ahead of need. Whoever inserts makes room as
     /// well if that thread does not keep up.
     #[doc(alias = "kswapd")]
@@ -198,6 +210,7 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
             share,
             scheme: self.scheme,
             on_evict: self.on_evict,
+            on_last: self.on_last,
             in_hook: PerThread::new(),
             counters: PerThread::new(),
             too_full: AtomicBool::new(false),
@@ -218,6 +231,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
             weight: |_| 0,
             scheme: Scheme::OURS,
             on_evict: None,
+            on_last: None,
             worker: false,
         }
     }

@@ -7,9 +7,9 @@
 //!   off the list -> on_evict, no lock held -> off the table: who waits wakes
 //! ```
 //!
-//! Whoever inserts makes room: after every few insertions it holds the whole against
-//! the budget and looks over a few inodes of its own shard. What is in use stays and
-//! counts, but never keeps anybody from going on. Nothing here waits for readers.
+//! Whoever inserts makes room, as [`Share`](crate::budget::Share) says. What is in use
+//! stays and counts, but never keeps anybody from going on. Nothing here waits for
+//! readers.
 //!
 //! A hook may look for any inode but its own. So an inode is killed when its turn to be
 //! seen off has come, not before: this thread would wait for itself. And a hook that
@@ -24,9 +24,7 @@ use super::cache::{Inner, InodeCache};
 use super::life::{CACHED, DONT_CACHE, NEW};
 use super::node::{Key, Node};
 use super::stats::Event;
-
-/// Inodes looked over at a time, with the shard locked.
-const BATCH: usize = 64;
+use crate::budget::{BATCH, Need};
 
 impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     /// Looks over up to `most` inodes, and drops those that are unused and have had
@@ -103,47 +101,32 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         self.prune_to_budget();
     }
 
-    /// One batch from the shard that is to give, and more from the others for as long as
-    /// that was not enough.
     fn prune_to_budget(&self) {
-        let over = |inodes, extra| self.share.is_over(inodes, extra);
-        let shards = self.lru.shards();
-        let first = self.lru.victim();
-        // A batch for each that may have come since the last look: so all of them are
-        // looked over before two percent more have come.
-        let limit = BATCH * (self.share.look_after().objects + 1);
-        let (mut looked, mut gone) = (0, 0);
-        for round in 0.. {
-            let shard = (first + round) % shards;
-            // Empty ones count for next to nothing: all may be on one shard.
-            looked += self.lru.len_of(shard).clamp(1, BATCH);
-            gone += self.prune_shard(shard, BATCH, over, Verdict::Stop, |_| false);
-            let (inodes, extra) = self.lru.size();
-            if !over(inodes, extra) {
-                return;
-            }
-            // What is in use is not looked for everywhere by everybody: whoever comes
-            // next goes on.
-            if gone > 0 && looked >= BATCH || looked > limit {
-                break;
-            }
+        let need = |inodes, extra| self.share.need(inodes, extra);
+        let found_room = self.share.make_room(&self.lru, |shard, most| {
+            self.prune_shard(shard, most, need, Verdict::Stop, |_| false);
+        });
+        if !found_room {
+            self.too_full.store(true, Relaxed);
         }
-        self.too_full.store(true, Relaxed);
     }
 
     /// Makes room before it is needed: the worker's part.
     pub(super) fn prune_ahead(&self) {
-        let nearly = |inodes, extra| self.share.is_nearly_over(inodes, extra);
+        let need = |inodes, extra| match self.share.need(inodes, extra) {
+            Need::Nothing if self.share.is_nearly_over(inodes, extra) => Need::Room,
+            need => need,
+        };
         let shards = self.lru.shards();
         // What is in use is passed by: one round over everything is enough.
         let mut left = self.lru.size().0 / BATCH + shards;
         let (mut shard, mut idle) = (self.lru.victim(), 0);
         while left > 0 && idle < shards {
             let (inodes, extra) = self.lru.size();
-            if !nearly(inodes, extra) {
+            if need(inodes, extra) == Need::Nothing {
                 return;
             }
-            match self.prune_shard(shard, BATCH, nearly, Verdict::Stop, |_| false) {
+            match self.prune_shard(shard, BATCH, need, Verdict::Stop, |_| false) {
                 0 => (shard, idle) = ((shard + 1) % shards, idle + 1),
                 _ => (shard, idle) = (self.lru.victim(), 0),
             }
@@ -157,11 +140,14 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         otherwise: Verdict,
         at_once: impl Fn(&Node<K, P>) -> bool,
     ) -> usize {
-        let over = |inodes, extra| self.share.is_over(inodes, extra);
+        let need = |inodes, extra| match self.share.is_over(inodes, extra) {
+            true => Need::Room,
+            false => Need::Nothing,
+        };
         let shards = self.lru.shards();
         let part = |shard| self.lru.part_of(most, shard);
         (0..shards)
-            .map(|shard| self.prune_shard(shard, part(shard), over, otherwise, &at_once))
+            .map(|shard| self.prune_shard(shard, part(shard), need, otherwise, &at_once))
             .sum()
     }
 
@@ -169,14 +155,14 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         self.prune_all_shards(usize::MAX, Verdict::Rotate, |node| wanted(node.key()))
     }
 
-    /// What is in use stays, what was used since the last look gets another chance, for
-    /// as long as there is too much; then, and for what is not wanted `at_once`, it is
-    /// `otherwise`: to stop for who makes room, to look on for who looks for something.
+    /// What is in use stays, and the rest gives what is needed; then, and for what is not
+    /// wanted `at_once`, it is `otherwise`: to stop for who makes room, to look on for who
+    /// looks for something.
     fn prune_shard(
         &self,
         shard: usize,
         most: usize,
-        too_much: impl Fn(usize, usize) -> bool,
+        need: impl Fn(usize, usize) -> Need,
         otherwise: Verdict,
         at_once: impl Fn(&Node<K, P>) -> bool,
     ) -> usize {
@@ -204,12 +190,13 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                     return Verdict::Rotate;
                 }
                 if !at_once(node) && !node.has(DONT_CACHE) {
-                    if !too_much(inodes, extra) {
-                        stopped = otherwise == Verdict::Stop;
-                        return otherwise;
-                    }
-                    if !node.age() {
-                        return Verdict::Rotate;
+                    match need(inodes, extra) {
+                        Need::Nothing => {
+                            stopped = otherwise == Verdict::Stop;
+                            return otherwise;
+                        }
+                        Need::Room if !node.age() => return Verdict::Rotate,
+                        Need::Room | Need::RoomAtOnce => {}
                     }
                 }
                 inodes = inodes.saturating_sub(1);
@@ -253,6 +240,11 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             // thousand pieces of any size could wait to be freed.
             rcu::defer(weight, || ());
         }
+    }
+
+    /// True if somebody wants to know that an inode goes.
+    pub(super) fn sees_off(&self) -> bool {
+        self.on_evict.is_some() || self.on_last.is_some()
     }
 
     /// The last reference to an inode that is not to be cached, which was killed.

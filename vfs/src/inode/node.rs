@@ -213,7 +213,7 @@ impl<K: Key, P: Send + Sync + 'static> Drop for InodeRef<K, P> {
 fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
     let cache = || registry::find::<Inner<K, P>>(node.part.number());
     if !lock::may_sleep() {
-        if !node.is_hashed() && cache().is_none_or(|cache| cache.on_evict.is_none()) {
+        if !node.is_hashed() && cache().is_none_or(|cache| !cache.sees_off()) {
             // Nobody finds it any more, and nobody wants to see it off.
             return;
         }
@@ -226,6 +226,11 @@ fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
         // and comes here.
         if node.kill_if_last(CACHED, DONT_CACHE) {
             if let Some(cache) = registry::find::<Inner<K, P>>(node.part.number()) {
+                if let Some(hook) = cache.on_last
+                    && node.get().is_some()
+                {
+                    hook(&node);
+                }
                 cache.evict_last(node);
             }
             return;

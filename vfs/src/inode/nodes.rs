@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rcuwalk_sync::lock::Rank;
 use rcuwalk_sync::{BucketGuard, HashKey, PerThread, RcuHash, RcuPtr, Ref, rcu};
 
-use super::iget::Stale;
+use super::iget::{InUse, Stale};
 use super::node::{InodeRef, Key, Node, spread};
 
 /// What a peer calls an inode. Never used for a second one.
@@ -49,6 +49,11 @@ pub struct NodeTable<K: Key, P: Numbered + Send + Sync + 'static> {
 /// Ids drawn at a time by one thread.
 const BLOCK: u64 = 1024;
 
+/// Where a [sweep](NodeTable::sweep) has come to, on its way round the table.
+#[derive(Debug, Default)]
+#[doc(alias = "clock hand")]
+pub struct Hand(usize);
+
 struct Known<K: Key, P: Send + Sync + 'static> {
     id: NodeId,
     /// There until the id is given back.
@@ -64,6 +69,22 @@ impl<K: Key, P: Send + Sync + 'static> HashKey for Known<K, P> {
 }
 
 impl<K: Key, P: Send + Sync + 'static> Known<K, P> {
+    /// What the first LOOKUP makes known.
+    fn first(id: NodeId, inode: &InodeRef<K, P>) -> Ref<Self> {
+        Ref::new(Known {
+            id,
+            inode: RcuPtr::new(Some(inode.clone().into_shared())),
+            lookups: AtomicU64::new(1),
+        })
+    }
+
+    /// True if it is this one that the id stands for.
+    fn is(&self, inode: &InodeRef<K, P>) -> bool {
+        let guard = rcu::read_lock();
+        let held = self.inode.load(&guard);
+        held.is_some_and(|held| held.address() == inode.shared().address())
+    }
+
     /// What it held, as a reference whose drop is an `iput`.
     fn let_go(&self) -> Option<InodeRef<K, P>> {
         self.inode.swap(None).map(InodeRef::new)
@@ -99,16 +120,15 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
     }
 
     /// One more LOOKUP of `inode`: the reply carries the id and a count.
+    ///
+    /// For ids from [`new_id`](Self::new_id), of which no two inodes have the same; else
+    /// see [`try_entry`](Self::try_entry).
     #[doc(alias("fuse_reply_entry", "nlookup"))]
     pub fn entry(&self, inode: InodeRef<K, P>) -> Entry<'_, K, P> {
         let id = inode.node_id();
         if self.lock(id).raise().is_none() {
             // Made before locking: nobody waits for the allocator.
-            let known = Ref::new(Known {
-                id,
-                inode: RcuPtr::new(Some(inode.clone().into_shared())),
-                lookups: AtomicU64::new(1),
-            });
+            let known = Known::first(id, &inode);
             let mut bucket = self.lock(id);
             match bucket.raise() {
                 None => bucket.0.insert(known),
@@ -120,11 +140,32 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
                 }
             }
         }
-        Entry {
-            table: self,
-            inode,
-            counted: true,
+        Entry::new(self, id, inode)
+    }
+
+    /// As [`entry`](Self::entry), for a daemon that chooses ids itself: the inode number,
+    /// say, which users see. While the peer knows one inode by an id, no other gets it.
+    ///
+    /// # Errors
+    /// [`InUse`] if the peer knows another inode by this one's id. Give it another, and try
+    /// again; who changes an inode's id sees to it that nobody else asks for an entry of
+    /// it meanwhile.
+    pub fn try_entry(&self, inode: InodeRef<K, P>) -> Result<Entry<'_, K, P>, InUse> {
+        let id = inode.node_id();
+        let raised = self.lock(id).raise_for(&inode)?;
+        if raised.is_none() {
+            let known = Known::first(id, &inode);
+            let mut bucket = self.lock(id);
+            match bucket.raise_for(&inode) {
+                Ok(None) => bucket.0.insert(known),
+                others => {
+                    drop(bucket);
+                    drop(known.let_go());
+                    others?;
+                }
+            }
         }
+        Ok(Entry::new(self, id, inode))
     }
 
     /// The inode that the peer calls `id`. Takes no lock.
@@ -180,6 +221,43 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         results.filter(Result::is_err).count()
     }
 
+    /// Looks over `most` ids or a few more, from where `hand` stands, and adds those to
+    /// `found` whose part is `wanted`: for who wants to ask the peer to give some back.
+    /// Returns how many it has looked at; fewer than `most` if so many chains were looked at.
+    ///
+    /// Takes no lock. `wanted` runs under RCU: it does not block (RCU-2), and may see a part
+    /// that was given back just now. Once round, the hand has seen every id that was known
+    /// all the time; while the table changes its size it may see one twice, or miss it.
+    #[doc(alias = "list_lru_walk")]
+    pub fn sweep(
+        &self,
+        hand: &mut Hand,
+        most: usize,
+        found: &mut Vec<NodeId>,
+        mut wanted: impl FnMut(&P) -> bool,
+    ) -> usize {
+        let mut looked = 0;
+        for _ in 0..most {
+            // One chain at a time, or a long sweep would hold up what is to be freed.
+            let guard = rcu::read_lock();
+            let view = self.table.view(&guard);
+            let chain = hand.0 % view.chains();
+            view.find(chain as u64, |known| {
+                looked += 1;
+                let part = known.inode.load(&guard).and_then(|inode| inode.get());
+                if part.is_some_and(&mut wanted) {
+                    found.push(known.id);
+                }
+                false
+            });
+            hand.0 = chain + 1;
+            if looked >= most {
+                break;
+            }
+        }
+        looked
+    }
+
     /// How many LOOKUPs of `id` the peer has not given back.
     pub fn lookups(&self, id: NodeId) -> u64 {
         let bucket = self.lock(id);
@@ -223,6 +301,14 @@ impl<K: Key, P: Send + Sync + 'static> Bucket<'_, K, P> {
         known.lookups.store(lookups, Relaxed);
         Some(())
     }
+
+    /// The same, if what is known by the id is this inode.
+    fn raise_for(&self, inode: &InodeRef<K, P>) -> Result<Option<()>, InUse> {
+        match self.find() {
+            Some(known) if !known.is(inode) => Err(InUse),
+            _ => Ok(self.raise()),
+        }
+    }
 }
 
 /// The answer to a LOOKUP: an inode with its id, and a count for it that the peer does
@@ -232,14 +318,25 @@ impl<K: Key, P: Send + Sync + 'static> Bucket<'_, K, P> {
 #[must_use = "dropping it takes the LOOKUP back"]
 pub struct Entry<'t, K: Key, P: Numbered + Send + Sync + 'static> {
     table: &'t NodeTable<K, P>,
+    /// What it was counted by.
+    id: NodeId,
     inode: InodeRef<K, P>,
     counted: bool,
 }
 
-impl<K: Key, P: Numbered + Send + Sync + 'static> Entry<'_, K, P> {
+impl<'t, K: Key, P: Numbered + Send + Sync + 'static> Entry<'t, K, P> {
+    fn new(table: &'t NodeTable<K, P>, id: NodeId, inode: InodeRef<K, P>) -> Self {
+        Entry {
+            table,
+            id,
+            inode,
+            counted: true,
+        }
+    }
+
     /// What the peer is to call it.
     pub fn id(&self) -> NodeId {
-        self.inode.node_id()
+        self.id
     }
 
     /// What it is.

@@ -54,7 +54,7 @@ impl RefWalk<'_> {
         }
         let so_many = caches.counters.get().slow_lookup();
         self.record.how(How::LookedUp);
-        let validity = sb.validity();
+        let validity = sb.validity(Some(dir));
         let mut unasked = Unasked {
             added: 0,
             left,

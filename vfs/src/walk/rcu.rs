@@ -11,15 +11,15 @@
 //! before the component in question, so that it can go on with references.
 
 use rcuwalk_sync::bytes::has_zero;
-use rcuwalk_sync::{RcuGuard, Seq, Shared, View, clock};
+use rcuwalk_sync::{RcuGuard, Seq, Shared, View};
 
 use super::component::{long_component, short_component};
 use super::text::{LinkStack, Saved};
-use super::{Here, LookupFlags, MAX_LINKS, Request};
+use super::{Here, LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::context::VfsPath;
 use crate::dentry::{Dentry, Flags, NameHash, NameWords, in_dir};
 use crate::inode::{Inode, LinkBody};
-use crate::mount::MountTable;
+use crate::mount::{MountFlags, MountInfo, MountTable};
 use crate::name::Name;
 use crate::permission::Access;
 use crate::stats::Why;
@@ -78,7 +78,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         let start = if absolute {
             request.ctx.root()
         } else {
-            request.ctx.cwd()
+            request.start
         };
         RcuWalk {
             request,
@@ -209,7 +209,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             return Err(Why::Error);
         }
         if flags.contains(Flags::REVALIDATE) {
-            self.check_fresh(self.at.dentry)?;
+            self.check_place()?;
         }
         Ok(Step::End(End::Found))
     }
@@ -238,7 +238,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             return Err(Why::Moved);
         };
         if flags.contains(Flags::REVALIDATE) {
-            self.check_fresh(self.at.dentry)?;
+            self.check_place()?;
         }
         if !flags.contains(Flags::DIR) || self.at.has_changed() {
             return Err(Why::Error);
@@ -333,7 +333,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             return Err(Why::Revalidate);
         }
         if flags.contains(Flags::REVALIDATE) {
-            self.check_fresh(child)?;
+            self.check_name(child)?;
         }
         if flags.is_negative() {
             self.at = to;
@@ -357,10 +357,31 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if flags.contains(Flags::LINK) {
             let last = end == self.text.bytes().len() && self.stack.is_empty();
             if !last || self.request.flags.contains(LookupFlags::FOLLOW) {
+                self.may_follow_link(to, end)?;
                 return self.pick_link(to, end);
             }
         }
         self.go_on(to, end)
+    }
+
+    /// As the REF-walk's, which is left to refuse it.
+    #[inline]
+    fn may_follow_link(&self, link: Here<'g>, end: usize) -> Result<(), Why> {
+        if !link.mnt.flags().contains(MountFlags::PROTECTED_LINKS) {
+            return Ok(());
+        }
+        let is_slashes = |text: &[u8]| text.iter().all(|byte| *byte == b'/');
+        let trailing = is_slashes(&self.text.bytes()[end..])
+            && self
+                .stack
+                .all(|saved| is_slashes(&saved.text.bytes()[saved.pos..]));
+        let inode = link.inode(self.guard).ok_or(Why::Moved)?;
+        let dir = self.at.inode(self.guard).ok_or(Why::Moved)?;
+        let who = self.request.ctx.credentials();
+        if trailing && !may_follow_link(who, dir, inode) {
+            return Err(Why::Error);
+        }
+        Ok(())
     }
 
     /// The link's target becomes the text; what is left of this one is put aside.
@@ -444,12 +465,22 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         Ok(at)
     }
 
+    /// The place where the walk stands, however it came there.
     #[cold]
-    fn check_fresh(&self, dentry: &Dentry) -> Result<(), Why> {
-        if dentry.valid_until() <= clock::millis() {
-            Err(Why::Revalidate)
-        } else {
-            Ok(())
+    fn check_place(&self) -> Result<(), Why> {
+        let Here { mnt, dentry, .. } = self.at;
+        match mnt.sb.is_place_fresh(dentry, self.guard) {
+            true => Ok(()),
+            false => Err(Why::Revalidate),
+        }
+    }
+
+    /// A name in the directory where the walk stands.
+    #[cold]
+    fn check_name(&self, child: &Dentry) -> Result<(), Why> {
+        match self.at.mnt.sb.is_name_fresh(child, self.guard) {
+            true => Ok(()),
+            false => Err(Why::Revalidate),
         }
     }
 }
@@ -462,6 +493,12 @@ impl<'g> RcuFound<'_, '_, 'g> {
     #[inline]
     pub(crate) fn inode(&self) -> Option<&'g Shared<Inode>> {
         self.0.at.inode(self.0.guard)
+    }
+
+    /// The mount that the walk ended in.
+    #[inline]
+    pub(crate) fn mnt(&self) -> &'g MountInfo {
+        self.0.at.mnt
     }
 
     /// True if, up to now, the path has led to where the walk ended.

@@ -3,21 +3,24 @@
 //! It may sleep and may ask the back end. It is the definition of what a path means
 //! here; the RCU-walk is the same with fewer rights.
 
-use rcuwalk_sync::{Ref, clock};
+use std::borrow::Cow;
+
+use rcuwalk_sync::{Ref, rcu};
 
 use super::component::long_component;
 use super::record::{Recorder, crossed};
 use super::text::{LinkStack, Saved};
-use super::{LookupFlags, MAX_LINKS, Request};
+use super::{LookupFlags, MAX_LINKS, Parent, Request, may_follow_link};
 use crate::attr::FileType;
 use crate::context::VfsPath;
 use crate::dentry::{DentryRef, Flags, ParallelLookup};
 use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, Inode, InodeRef, LinkBody};
-use crate::mount::MountRef;
+use crate::mount::{MountFlags, MountRef};
 use crate::name::Name;
 use crate::permission::Access;
 use crate::super_block::SuperBlock;
+use crate::target::Target;
 use crate::trace::How;
 
 /// A text of a REF-walk: the caller's path, or a link's target, held.
@@ -55,15 +58,6 @@ pub(crate) struct RefWalk<'a> {
     pub(super) record: Recorder<'a>,
 }
 
-/// Where the last component of a path would be, for who wants to make or remove it.
-pub(crate) struct Parent {
-    pub(crate) dir: VfsPath,
-    /// The last component; `.` and `..` stand for themselves.
-    pub(crate) last: Box<[u8]>,
-    /// It had a slash behind it.
-    pub(crate) must_be_dir: bool,
-}
-
 /// A component, its bytes apart from the text that the walk may have to leave.
 struct Step {
     name: Box<[u8]>,
@@ -77,7 +71,7 @@ impl<'a> RefWalk<'a> {
         let start = if absolute {
             request.ctx.root()
         } else {
-            request.ctx.cwd()
+            request.start
         };
         let text = Text::Path(request.path);
         let stack = LinkStack::new();
@@ -120,8 +114,8 @@ impl<'a> RefWalk<'a> {
         Ok(self.at)
     }
 
-    /// Walks to the last component and stops before it.
-    pub(crate) fn parent(mut self) -> Result<Parent> {
+    /// Walks to the last component and stands before it.
+    pub(crate) fn walk_to_last(&mut self) -> Result<Parent<'static>> {
         self.parent = true;
         match self.link_path_walk()? {
             Some(step) => {
@@ -129,16 +123,16 @@ impl<'a> RefWalk<'a> {
                 let rest = &self.text.bytes()[step.end..];
                 let must_be_dir = !rest.is_empty();
                 Ok(Parent {
-                    last: step.name,
+                    last: Cow::Owned(step.name.into_vec()),
                     must_be_dir,
-                    dir: self.at,
+                    dir: self.at.clone(),
                 })
             }
             // No component at all: the path is made of slashes.
             None => Ok(Parent {
-                last: Box::from(&b"."[..]),
+                last: Cow::Borrowed(b"."),
                 must_be_dir: true,
-                dir: self.at,
+                dir: self.at.clone(),
             }),
         }
     }
@@ -204,11 +198,33 @@ impl<'a> RefWalk<'a> {
 
     /// A name is looked up in directories only, and only by who may search them.
     fn may_lookup(&self) -> Result<()> {
-        let dir = self.at.inode();
-        if dir.kind() != FileType::Directory {
+        if self.at.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
-        self.request.ctx.credentials().may(dir, Access::EXEC)
+        Target::new(&self.at, self.request.ctx.credentials()).may(Access::EXEC)
+    }
+
+    /// What is cached and believed of the last component, which the walk stands before.
+    #[doc(alias = "lookup_fast_for_open")]
+    pub(crate) fn last_cached(&self, name: Name<'_>) -> Result<Option<DentryRef>> {
+        self.lookup_fast(name)
+    }
+
+    /// Where the last component leads, as `dentry` says: across what is mounted there.
+    pub(crate) fn last_place(&self, dentry: DentryRef) -> Result<VfsPath> {
+        let to = self.traverse_mounts(self.at.mnt().clone(), dentry)?;
+        let inode = to.dentry().inode_ref().ok_or(Error::NotFound)?;
+        Ok(VfsPath::new(to.mnt, to.dentry, inode))
+    }
+
+    /// The last component is this link, with nothing behind it: goes on with its target,
+    /// to the last component of that.
+    #[doc(alias = "WALK_TRAILING")]
+    pub(crate) fn follow_last(&mut self, link: InodeRef) -> Result<Parent<'static>> {
+        let end = self.text.bytes().len();
+        self.may_follow_link(&link, end)?;
+        self.pick_link(link, end)?;
+        self.walk_to_last()
     }
 
     fn walk_component(&mut self, step: Step) -> Result<()> {
@@ -241,12 +257,12 @@ impl<'a> RefWalk<'a> {
 
     /// True if the dentry is to be believed; otherwise it has been dropped.
     fn revalidate(&self, dentry: &DentryRef, name: Name<'_>) -> Result<bool> {
-        let expired = self.reval || dentry.valid_until() <= clock::millis();
-        if !dentry.flags().contains(Flags::REVALIDATE) || !expired {
+        let sb = &self.at.mnt().sb;
+        let doubtful = self.reval || !sb.is_name_fresh(dentry, &rcu::read_lock());
+        if !dentry.flags().contains(Flags::REVALIDATE) || !doubtful {
             return Ok(true);
         }
         self.record.how(How::Revalidated);
-        let sb = &self.at.mnt().sb;
         d_revalidate(sb, self.at.inode(), dentry, name)
     }
 
@@ -278,7 +294,7 @@ impl<'a> RefWalk<'a> {
                     caches.counters.get().slow_lookup();
                     self.record.how(How::LookedUp);
                     // Taken before asking: the answer may be older than its arrival.
-                    let validity = sb.validity();
+                    let validity = sb.validity(Some(&dir));
                     let inode = sb.fs().lookup(sb, &dir, name)?;
                     let dentry = in_lookup.done(inode, validity);
                     caches.make_room(1);
@@ -299,6 +315,7 @@ impl<'a> RefWalk<'a> {
         self.record.found(&inode, crossed(self.at.mnt(), to.mnt()));
         let follow = !step.last || self.request.flags.contains(LookupFlags::FOLLOW);
         if inode.kind() == FileType::Symlink && follow {
+            self.may_follow_link(&inode, step.end)?;
             return self.pick_link(inode, step.end);
         }
         self.at = VfsPath::new(to.mnt().clone(), to.dentry().clone(), inode);
@@ -317,6 +334,24 @@ impl<'a> RefWalk<'a> {
             (mnt, dentry) = (over, root);
         }
         Ok(Place { mnt, dentry })
+    }
+
+    /// On a mount that protects from it, nobody is led astray by a link that somebody else
+    /// has put into a directory for all: one in the last place of the path, that is.
+    fn may_follow_link(&self, link: &Inode, end: usize) -> Result<()> {
+        if !self.at.mnt().flags().contains(MountFlags::PROTECTED_LINKS) {
+            return Ok(());
+        }
+        let is_slashes = |text: &[u8]| text.iter().all(|byte| *byte == b'/');
+        let trailing = is_slashes(&self.text.bytes()[end..])
+            && self
+                .stack
+                .all(|saved| is_slashes(&saved.text.bytes()[saved.pos..]));
+        let who = self.request.ctx.credentials();
+        if trailing && !may_follow_link(who, self.at.inode(), link) {
+            return Err(Error::PermissionDenied);
+        }
+        Ok(())
     }
 
     #[cold]
@@ -386,16 +421,38 @@ impl<'a> RefWalk<'a> {
     /// a mount) has not been revalidated with one: asks for its attributes instead.
     fn refresh_place(&self) -> Result<()> {
         let dentry = self.at.dentry();
-        let expired = self.reval || dentry.valid_until() <= clock::millis();
-        if dentry.flags().contains(Flags::REVALIDATE) && expired {
-            let sb = &self.at.mnt().sb;
-            let validity = sb.validity();
+        let sb = &self.at.mnt().sb;
+        let doubtful = self.reval || !sb.is_place_fresh(dentry, &rcu::read_lock());
+        let doubtful = doubtful && dentry.flags().contains(Flags::REVALIDATE);
+        if doubtful {
+            let validity = sb.validity(None);
             sb.fs().refresh(sb, self.at.inode())?;
             // Only a root's time is its own: a name is believed on the word of its
             // directory, which has not been asked.
             if dentry.flags().contains(Flags::ROOT) {
                 dentry.set_valid_until(validity.until);
             }
+        }
+        if doubtful || self.reval && dentry.flags().contains(Flags::DOUBTED) {
+            self.check_own_name()?;
+        }
+        Ok(())
+    }
+
+    /// A file that has been opened is reached by its place, and by name for the back end,
+    /// which may hold nothing else of it: so its attributes are asked for by name as well.
+    /// If that is gone, the file is one without a name from now on.
+    #[doc(alias = "d_weak_revalidate")]
+    fn check_own_name(&self) -> Result<()> {
+        let (dentry, sb) = (self.at.dentry(), &self.at.mnt().sb);
+        if self.at.inode().kind() == FileType::Directory {
+            return Ok(());
+        }
+        let Some((parent, name)) = dentry.place() else {
+            return Ok(());
+        };
+        if let Some(dir) = parent.inode_ref() {
+            d_revalidate(sb, &dir, dentry, Name::new(&name)?)?;
         }
         Ok(())
     }
@@ -419,14 +476,17 @@ pub(crate) fn d_revalidate(
     }
     sb.caches.counters.get().revalidation();
     // Taken before asking: the answer may be older than its arrival.
-    let validity = sb.validity();
+    let validity = sb.validity(Some(dir));
     let inode = dentry.inode_ref();
-    if sb.fs().revalidate(sb, dir, name, inode.as_deref())? {
-        dentry.set_valid_until(validity.until);
+    // One that is not in the cache any more is not what the next lookup finds.
+    let is_cached = inode.as_ref().is_none_or(InodeRef::is_hashed);
+    if is_cached && sb.fs().revalidate(sb, dir, name, inode.as_deref())? {
+        let dcache = &sb.caches.dcache;
+        dcache.confirm(dentry, dir, inode.as_ref(), validity.until);
         return Ok(true);
     }
-    sb.caches.dcache.d_drop(dentry);
-    Ok(false)
+    // Unless something has been mounted there meanwhile.
+    Ok(!sb.caches.dcache.d_drop(dentry))
 }
 
 /// Looks a doubted name up again: true if it still stands for the same inode, or for
@@ -450,8 +510,7 @@ pub(crate) fn d_confirm(
             (None, None) => true,
             _ => false,
         };
-        if !same {
-            sb.caches.dcache.d_drop(dentry);
+        if !same && sb.caches.dcache.d_drop(dentry) {
             return Ok(false);
         }
     }

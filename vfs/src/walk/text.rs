@@ -38,6 +38,12 @@ impl<T> LinkStack<T> {
         self.depth
     }
 
+    /// True if it is of all texts that were put aside.
+    pub(super) fn all(&self, is: impl Fn(&Saved<T>) -> bool) -> bool {
+        let embedded = self.embedded.iter().flatten();
+        embedded.chain(&self.spilled).all(is)
+    }
+
     pub(super) fn push(&mut self, saved: Saved<T>) {
         match self.embedded.get_mut(self.depth) {
             Some(place) => *place = Some(saved),

@@ -2,14 +2,16 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod beside;
 pub(crate) mod inodes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use rcuwalk::{
-    At, Attr, Budget, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget,
-    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, Result, SuperBlock, Vfs,
+    At, Attr, Budget, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
+    Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, OpenFlags, Rename,
+    Result, SetAttr, SuperBlock, Vfs,
 };
 use rcuwalk_memfs::{MemFs, directory, file, symlink};
 
@@ -80,6 +82,21 @@ pub(crate) fn grow(entries: &str) -> MemFs {
     fs
 }
 
+/// Says that a test cannot run here, and why.
+pub(crate) fn skip(reason: &str) {
+    use std::io::Write;
+    eprintln!("skipped: {reason}");
+    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
+        let options = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(file);
+        // One write, so that the lines of tests in other processes stay whole.
+        let line = format!("{reason}\n");
+        options.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
 /// How many operations a stress test does.
 pub(crate) fn stress_ops(debug: usize, release: usize) -> usize {
     match std::env::var("RCUWALK_STRESS_OPS") {
@@ -138,39 +155,34 @@ impl<F: FileSystem> FileSystem for Hooked<F> {
     fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
         self.fs.read_dir(sb, dir, from, emit)
     }
-    fn open(&self, sb: &SuperBlock, at: &At<'_>) -> Result<Box<dyn FileHandle>> {
-        self.fs.open(sb, at)
+    fn open(&self, by: &Caller<'_>, at: &At<'_>, flags: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        self.fs.open(by, at, flags)
     }
     fn create(
         &self,
-        sb: &SuperBlock,
+        by: &Caller<'_>,
         dir: &Inode,
         name: Name<'_>,
         new: &NewFile<'_>,
     ) -> Result<InodeRef> {
-        self.fs.create(sb, dir, name, new)
+        self.fs.create(by, dir, name, new)
     }
-    fn link(&self, inode: &Inode, dir: &Inode, name: Name<'_>) -> Result<()> {
+    fn link(&self, by: &Caller<'_>, file: &At<'_>, dir: &Inode, name: Name<'_>) -> Result<()> {
+        (self.before_link_or_unlink)(file.inode);
+        self.fs.link(by, file, dir, name)
+    }
+    fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
+        self.fs.setattr(by, at, change)
+    }
+    fn unlink(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
         (self.before_link_or_unlink)(inode);
-        self.fs.link(inode, dir, name)
+        self.fs.unlink(by, dir, name, inode)
     }
-    fn set_mode(&self, inode: &Inode, mode: u16) -> Result<()> {
-        self.fs.set_mode(inode, mode)
+    fn rmdir(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        self.fs.rmdir(by, dir, name, inode)
     }
-    fn unlink(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        (self.before_link_or_unlink)(inode);
-        self.fs.unlink(dir, name, inode)
-    }
-    fn rmdir(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        self.fs.rmdir(dir, name, inode)
-    }
-    fn rename(
-        &self,
-        sb: &SuperBlock,
-        from: (&Inode, Name<'_>),
-        to: (&Inode, Name<'_>),
-    ) -> Result<()> {
-        self.fs.rename(sb, from, to)
+    fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
+        self.fs.rename(by, how)
     }
 }
 
@@ -236,7 +248,7 @@ impl FileSystem for Numbered {
     fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
         Ok(())
     }
-    fn open(&self, _: &SuperBlock, _: &At<'_>) -> Result<Box<dyn FileHandle>> {
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
         Err(Error::NotSupported)
     }
 }

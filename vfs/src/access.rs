@@ -1,0 +1,152 @@
+//! access(2): may the caller, and who is that?
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::mount::MountInfo;
+use crate::permission::{Access, Caps, Credentials, is_kept};
+use crate::target::Target;
+use crate::vfs::Vfs;
+use crate::walk::{LookupFlags, filename_lookup};
+
+/// What is said about a place without a reference to it.
+#[derive(Clone, Copy)]
+enum Verdict {
+    Allowed,
+    Denied,
+    Immutable,
+    ReadOnly,
+}
+
+impl Vfs {
+    /// Checks whether the caller may access what `path` leads to; with an empty
+    /// `mode`, whether it exists. A cached answer takes no reference.
+    ///
+    /// As access(2) does, it goes by the [real ids](Credentials::real) all the way, and by
+    /// the capabilities that a user has by being user 0; with [`LookupFlags::EACCESS`],
+    /// by what counts for all other calls.
+    ///
+    /// # Errors
+    /// See [`Vfs`]; [`Error::PermissionDenied`] if the caller may not,
+    /// [`Error::NotPermitted`] for writing what is immutable, [`Error::ReadOnly`].
+    #[doc(alias("access(2)", "faccessat2(2)", "do_faccessat"))]
+    #[inline]
+    pub fn access(
+        &self,
+        ctx: &Context,
+        path: impl AsRef<[u8]>,
+        mode: Access,
+        flags: LookupFlags,
+    ) -> Result<()> {
+        if ctx.credentials().differ_for_access() && !flags.contains(LookupFlags::EACCESS) {
+            return self.access_for_real(ctx, path.as_ref(), mode, flags);
+        }
+        self.may_access(ctx, path.as_ref(), mode, flags)
+    }
+
+    #[cold]
+    #[doc(alias = "access_override_creds")]
+    fn access_for_real(
+        &self,
+        ctx: &Context,
+        path: &[u8],
+        mode: Access,
+        flags: LookupFlags,
+    ) -> Result<()> {
+        let real = ctx.credentials().for_access();
+        self.may_access(&ctx.clone().with_credentials(real), path, mode, flags)
+    }
+
+    #[inline]
+    fn may_access(
+        &self,
+        ctx: &Context,
+        path: &[u8],
+        mode: Access,
+        flags: LookupFlags,
+    ) -> Result<()> {
+        let who = ctx.credentials();
+        let request = self.request(ctx, path, flags);
+        let verdict = filename_lookup(
+            &request,
+            |found| {
+                let (mnt, inode) = (found.mnt(), found.inode()?);
+                if mode.contains(Access::WRITE) && mnt.sb.read_only {
+                    // That comes before what is wrong with the caller.
+                    return None;
+                }
+                let verdict = cached_verdict(who, inode, mode)?.through(mnt, inode, mode);
+                found.is_still_true().then_some(verdict)
+            },
+            |path| {
+                Target::new(&path, who).may(mode)?;
+                Ok(Verdict::Allowed.through(path.mnt(), path.inode(), mode))
+            },
+        )?;
+        match verdict {
+            Verdict::Allowed => Ok(()),
+            Verdict::Denied => Err(Error::PermissionDenied),
+            Verdict::Immutable => Err(Error::NotPermitted),
+            Verdict::ReadOnly => Err(Error::ReadOnly),
+        }
+    }
+}
+
+impl Verdict {
+    /// What may be written is not through a mount that is read-only, unless it leads to
+    /// somewhere else.
+    #[inline]
+    #[doc(alias("__mnt_is_readonly", "special_file"))]
+    fn through(self, mnt: &MountInfo, inode: &Inode, mode: Access) -> Verdict {
+        if !mode.contains(Access::WRITE) || !is_kept(inode) {
+            return self;
+        }
+        // A file system that takes no changes says so before it looks at the file.
+        match self {
+            _ if mnt.sb.read_only => Verdict::ReadOnly,
+            Verdict::Allowed if mnt.is_read_only() => Verdict::ReadOnly,
+            decided => decided,
+        }
+    }
+}
+
+/// `None` if the back end has to be asked.
+#[inline]
+fn cached_verdict(who: &Credentials, inode: &Inode, mode: Access) -> Option<Verdict> {
+    if mode.is_empty() {
+        return Some(Verdict::Allowed);
+    }
+    match who.may(inode, mode) {
+        Ok(()) => Some(Verdict::Allowed),
+        Err(Error::PermissionDenied) => Some(Verdict::Denied),
+        Err(Error::NotPermitted) => Some(Verdict::Immutable),
+        Err(_) => None,
+    }
+}
+
+impl Credentials {
+    /// Whether access(2) asks for somebody else than all other calls do.
+    #[doc(alias = "access_need_override_creds")]
+    fn differ_for_access(&self) -> bool {
+        self.real.is_some() || self.uid != 0 && !self.caps.is_empty()
+    }
+
+    /// Whom access(2) asks for: a set-user-id program wants to know what the user who runs
+    /// it may.
+    fn for_access(&self) -> Credentials {
+        let (uid, gid) = self.real.unwrap_or((self.uid, self.gid));
+        let caps = match (uid, self.uid) {
+            (0, 0) => self.caps,
+            // What it is permitted and has laid down for the moment.
+            (0, _) => Caps::all(),
+            _ => Caps::empty(),
+        };
+        Credentials {
+            uid,
+            gid,
+            caps,
+            groups: self.groups.clone(),
+            real: None,
+        }
+    }
+}

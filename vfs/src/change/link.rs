@@ -1,0 +1,125 @@
+//! One more name for a file.
+
+use super::locked::Locked;
+use crate::attr::{FileType, InodeFlags};
+use crate::context::{Context, VfsPath};
+use crate::error::{Error, Result};
+use crate::inode::LINKABLE;
+use crate::mount::{MountFlags, Writing};
+use crate::permission::{Access, Caps};
+use crate::target::Target;
+use crate::vfs::Vfs;
+use crate::walk::{LookupFlags, filename_lookup};
+
+impl Vfs {
+    #[doc(alias = "do_linkat")]
+    pub(super) fn link_names(
+        &self,
+        ctx: &Context,
+        old: (&VfsPath, &[u8]),
+        new: (&VfsPath, &[u8]),
+        flags: LookupFlags,
+    ) -> Result<()> {
+        let ways = LookupFlags::REF_WALK | LookupFlags::REVAL;
+        let known = LookupFlags::FOLLOW | LookupFlags::EMPTY_PATH | ways;
+        if !known.contains(flags) {
+            return Err(Error::Invalid);
+        }
+        self.retry_estale(|reval| {
+            let file = self.file_to_link(ctx, old, flags | reval)?;
+            self.link_file(ctx, &file, new, flags & ways | reval)
+        })
+    }
+
+    fn file_to_link(
+        &self,
+        ctx: &Context,
+        (start, path): (&VfsPath, &[u8]),
+        flags: LookupFlags,
+    ) -> Result<VfsPath> {
+        if path.is_empty() && flags.contains(LookupFlags::EMPTY_PATH) {
+            // Whoever has been handed an open file may not make a name for it with that.
+            let who = ctx.credentials();
+            let may = who.caps.contains(Caps::DAC_READ_SEARCH)
+                || Target::new(start, who).is_owner_or_capable();
+            return may.then(|| start.clone()).ok_or(Error::NotFound);
+        }
+        let request = self.request_at(ctx, start, path, flags);
+        filename_lookup(&request, |found| found.try_get(), Ok)
+    }
+
+    fn link_file(
+        &self,
+        ctx: &Context,
+        file: &VfsPath,
+        new: (&VfsPath, &[u8]),
+        flags: LookupFlags,
+    ) -> Result<()> {
+        let parent = self.parent_of(ctx, new, flags)?;
+        parent.no_dots(Error::Exists)?;
+        let writing = Writing::new(&**parent.dir.mnt());
+        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let last = dir.find(&parent.last)?;
+        if last.inode.is_some() {
+            return Err(Error::Exists);
+        }
+        if parent.must_be_dir {
+            return Err(Error::NotFound);
+        }
+        let _writing = writing?;
+        // As link(2) says it: after what is wrong with the new name.
+        if !file.mnt().is(parent.dir.mnt()) {
+            return Err(Error::CrossDevice);
+        }
+        dir.may_link(file)?;
+        dir.may_create()?;
+        let inode = file.inode_held();
+        let kept = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
+        if inode.flags().intersects(kept) || inode.kind() == FileType::Directory {
+            return Err(Error::NotPermitted);
+        }
+        let _file = inode.rwsem.write_nested();
+        // Its last name went while this one was under way; or it never had one.
+        if inode.attr().nlink == 0 && !inode.shared().has(LINKABLE) {
+            return Err(Error::NotFound);
+        }
+        let name = last.name.name;
+        let target = Target::new(file, ctx.credentials());
+        let done = target.with_at(|at| dir.fs().link(&dir.caller(), at, dir.inode, name));
+        if let Err(err) = &done {
+            dir.doubt(&last);
+            target.doubt_if_stale(err);
+        }
+        let has_name = done.is_ok() || inode.attr().nlink > 0;
+        if has_name && inode.shared().has(LINKABLE) {
+            inode.shared().clear(LINKABLE);
+            inode.do_cache();
+        }
+        done?;
+        dir.instantiate(&last, file.inode_ref());
+        Ok(())
+    }
+}
+
+impl Locked<'_> {
+    /// On a mount that protects them, files get further names from who could change them
+    /// anyway, and nothing special does from others than its owner.
+    #[doc(alias("may_linkat", "safe_hardlink_source"))]
+    fn may_link(&self, file: &VfsPath) -> Result<()> {
+        if !file.mnt().flags().contains(MountFlags::PROTECTED_LINKS) {
+            return Ok(());
+        }
+        let inode = file.inode();
+        let file = Target::new(file, self.ctx.credentials());
+        let mode = inode.protection().mode();
+        let set_id = mode & 0o4000 != 0 || mode & 0o2010 == 0o2010;
+        let harmless = inode.kind() == FileType::Regular
+            && !set_id
+            && file.may(Access::READ | Access::WRITE).is_ok();
+        if harmless || file.is_owner_or_capable() {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
+        }
+    }
+}

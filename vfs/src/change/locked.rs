@@ -1,0 +1,254 @@
+//! A directory that is being changed: [`Locked`].
+
+use rcuwalk_sync::lock::WriteGuard;
+
+use crate::attr::{FileType, InodeFlags};
+use crate::context::{Context, VfsPath};
+use crate::dentry::{Dcache, DentryRef, Flags, NameHash, Validity};
+use crate::error::{Error, Result};
+use crate::filesystem::{Caller, FileSystem};
+use crate::inode::{DEAD_DIR, Inode, InodeRef, Listed};
+use crate::name::Name;
+use crate::permission::{Access, Caps};
+use crate::super_block::SuperBlock;
+use crate::target::Target;
+use crate::vfs::Vfs;
+use crate::walk::{d_confirm, d_revalidate};
+
+/// A directory locked exclusively, for a change by somebody.
+pub(crate) struct Locked<'a> {
+    pub(super) vfs: &'a Vfs,
+    pub(super) ctx: &'a Context,
+    pub(super) path: &'a VfsPath,
+    pub(crate) inode: &'a InodeRef,
+    _exclusive: WriteGuard<'a, Listed>,
+}
+
+/// A name in a locked directory, and what it stands for.
+pub(crate) struct Last<'n> {
+    pub(super) name: NameHash<'n>,
+    /// `None` only where the name stands for nothing.
+    pub(super) dentry: Option<DentryRef>,
+    pub(crate) inode: Option<InodeRef>,
+    /// Taken before the back end was asked: its answer may be older than its arrival.
+    pub(super) validity: Validity,
+    dcache: &'n Dcache,
+}
+
+impl Drop for Last<'_> {
+    fn drop(&mut self) {
+        if let Some(dentry) = self.dentry.take() {
+            self.dcache.put(dentry);
+        }
+    }
+}
+
+impl<'a> Locked<'a> {
+    /// # Errors
+    /// [`Error::NotFound`] if it has been removed.
+    pub(crate) fn new(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Result<Locked<'a>> {
+        Self::lock(vfs, ctx, path, false)
+    }
+
+    /// Both directories of a rename; one if they are the same. The caller has the rename
+    /// mutex if they are not.
+    #[doc(alias = "lock_rename")]
+    pub(super) fn pair(
+        vfs: &'a Vfs,
+        ctx: &'a Context,
+        a: &'a VfsPath,
+        b: &'a VfsPath,
+    ) -> Result<(Locked<'a>, Option<Locked<'a>>)> {
+        // By inode: two names of a directory, of which one was dropped from the cache,
+        // have the same lock.
+        let (a_inode, b_inode) = (a.inode_held(), b.inode_held());
+        if InodeRef::ptr_eq(a_inode, b_inode) {
+            return Ok((Self::lock(vfs, ctx, a, false)?, None));
+        }
+        let dcache = &vfs.ns().caches.dcache;
+        let a_first = if dcache.is_subdir(b.dentry(), a_inode) {
+            true
+        } else if dcache.is_subdir(a.dentry(), b_inode) {
+            false
+        } else {
+            a_inode.shared().address() < b_inode.shared().address()
+        };
+        if a_first {
+            let a = Self::lock(vfs, ctx, a, false)?;
+            Ok((a, Some(Self::lock(vfs, ctx, b, true)?)))
+        } else {
+            let b = Self::lock(vfs, ctx, b, false)?;
+            Ok((Self::lock(vfs, ctx, a, true)?, Some(b)))
+        }
+    }
+
+    fn lock(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath, nested: bool) -> Result<Locked<'a>> {
+        let inode = path.inode_held();
+        let guard = if nested {
+            inode.rwsem.write_nested()
+        } else {
+            inode.rwsem.write()
+        };
+        Ok(Locked {
+            vfs,
+            ctx,
+            path,
+            inode,
+            _exclusive: guard,
+        })
+    }
+
+    pub(super) fn sb(&self) -> &'a SuperBlock {
+        &self.path.mnt().sb
+    }
+
+    pub(super) fn fs(&self) -> &'a dyn FileSystem {
+        self.sb().fs()
+    }
+
+    /// For the back end.
+    pub(crate) fn caller(&self) -> Caller<'a> {
+        self.target().caller()
+    }
+
+    /// The directory, and who changes it.
+    pub(crate) fn target(&self) -> Target<'a> {
+        Target::new(self.path, self.ctx.credentials())
+    }
+
+    /// A name in it, and what it stands for. With the directory locked there is no lookup
+    /// of it under way, and it stays what it is. That the name is missing is not cached:
+    /// it will not be for long, as a rule. A directory that has been removed has none.
+    #[doc(alias = "lookup_one_qstr_excl")]
+    pub(crate) fn find<'n>(&self, name: &'n [u8]) -> Result<Last<'n>>
+    where
+        'a: 'n,
+    {
+        // Not when it is locked: of two directories the first one's name is looked at first.
+        if self.inode.shared().has(DEAD_DIR) {
+            return Err(Error::NotFound);
+        }
+        let name = Name::new(name)?;
+        let dcache = &self.vfs.ns().caches.dcache;
+        let hash = dcache.name(name);
+        let validity = self.sb().validity(Some(self.inode));
+        if let Some(dentry) = dcache.d_lookup(self.path.dentry(), &hash)
+            && self.is_believable(&dentry, name)?
+        {
+            let inode = dentry.inode_ref();
+            self.is_not_itself(inode.as_ref())?;
+            return Ok(Last {
+                name: hash,
+                inode,
+                dentry: Some(dentry),
+                validity,
+                dcache,
+            });
+        }
+        let inode = self.fs().lookup(self.sb(), self.inode, name)?;
+        self.is_not_itself(inode.as_ref())?;
+        let add = |inode: &InodeRef| {
+            let inode = Some(inode.clone());
+            dcache.d_add(self.path.dentry(), &hash, inode, validity)
+        };
+        Ok(Last {
+            name: hash,
+            dentry: inode.as_ref().map(add),
+            inode,
+            validity,
+            dcache,
+        })
+    }
+
+    /// A directory in itself, as a broken back end may have it, is not changed: whoever
+    /// removes or moves it would wait for his own lock.
+    #[doc(alias = "d_splice_alias")]
+    fn is_not_itself(&self, inode: Option<&InodeRef>) -> Result<()> {
+        match inode {
+            Some(inode) if InodeRef::ptr_eq(inode, self.inode) => Err(Error::TooManySymlinks),
+            _ => Ok(()),
+        }
+    }
+
+    /// A change relies on what the back end says now, not on what it said a while ago.
+    fn is_believable(&self, dentry: &DentryRef, name: Name<'_>) -> Result<bool> {
+        let revalidate = dentry.flags().contains(Flags::REVALIDATE);
+        Ok(d_confirm(self.sb(), self.inode, dentry, name)?
+            && (!revalidate || d_revalidate(self.sb(), self.inode, dentry, name)?))
+    }
+
+    /// The same, with a negative dentry for a name that is missing.
+    pub(super) fn find_or_add<'n>(&self, name: &'n [u8]) -> Result<Last<'n>>
+    where
+        'a: 'n,
+    {
+        let mut last = self.find(name)?;
+        if last.dentry.is_none() {
+            let (dcache, dir) = (&self.vfs.ns().caches.dcache, self.path.dentry());
+            last.dentry = Some(dcache.d_add(dir, &last.name, None, last.validity));
+        }
+        Ok(last)
+    }
+
+    /// A change of this name has failed in the back end: because what the cache says about
+    /// it is wrong, or halfway, or its answer was lost. The next walk asks.
+    #[doc(alias = "d_invalidate")]
+    pub(super) fn doubt(&self, last: &Last<'_>) {
+        if let Some(dentry) = &last.dentry {
+            self.vfs.ns().caches.dcache.doubt(dentry);
+        }
+    }
+
+    /// The name, which stood for nothing, stands for `inode` now.
+    pub(crate) fn instantiate(&self, last: &Last<'_>, inode: InodeRef) -> DentryRef {
+        let caches = &self.vfs.ns().caches;
+        let dentry = match &last.dentry {
+            Some(dentry) => {
+                caches.dcache.d_instantiate(dentry, inode, last.validity);
+                dentry.clone()
+            }
+            None => {
+                let dir = self.path.dentry();
+                caches
+                    .dcache
+                    .d_add(dir, &last.name, Some(inode), last.validity)
+            }
+        };
+        caches.make_room(1);
+        dentry
+    }
+
+    /// Who makes a name in a directory must be allowed to write it.
+    #[doc(alias("may_o_create", "IS_DEADDIR"))]
+    pub(crate) fn may_create(&self) -> Result<()> {
+        self.target().may(Access::WRITE | Access::EXEC)
+    }
+
+    /// Who takes a name out of a directory must be allowed to write it, and to deprive the
+    /// owner of what the name stands for.
+    pub(super) fn may_delete(&self, victim: &Inode, as_dir: bool) -> Result<()> {
+        self.may_create()?;
+        let kept = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
+        if self.inode.flags().contains(InodeFlags::APPEND)
+            || self.is_sticky_for(victim)
+            || victim.flags().intersects(kept)
+        {
+            return Err(Error::NotPermitted);
+        }
+        match (as_dir, victim.kind() == FileType::Directory) {
+            (true, false) => Err(Error::NotADirectory),
+            (false, true) => Err(Error::IsADirectory),
+            _ => Ok(()),
+        }
+    }
+
+    #[doc(alias = "check_sticky")]
+    fn is_sticky_for(&self, victim: &Inode) -> bool {
+        let is = self.inode.protection();
+        let who = self.ctx.credentials();
+        is.mode() & 0o1000 != 0
+            && who.uid != victim.protection().uid
+            && who.uid != is.uid
+            && !who.caps.contains(Caps::FOWNER)
+    }
+}

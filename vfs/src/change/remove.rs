@@ -1,0 +1,115 @@
+//! One name less.
+
+use super::locked::{Last, Locked};
+use crate::attr::FileType;
+use crate::context::Context;
+use crate::dentry::{DentryRef, Flags};
+use crate::error::{Error, Result};
+use crate::inode::{DEAD_DIR, InodeRef};
+use crate::mount::Writing;
+use crate::vfs::Vfs;
+use crate::walk::LookupFlags;
+
+impl Vfs {
+    #[doc(alias = "do_unlinkat")]
+    pub(super) fn unlink_name(&self, ctx: &Context, path: &[u8], flags: LookupFlags) -> Result<()> {
+        let parent = self.parent_of(ctx, (ctx.cwd(), path), flags)?;
+        parent.no_dots(Error::IsADirectory)?;
+        let _writing = Writing::new(&**parent.dir.mnt())?;
+        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let last = dir.find(&parent.last)?;
+        let (dentry, inode) = last.found()?;
+        if parent.must_be_dir {
+            return Err(match inode.kind() {
+                FileType::Directory => Error::IsADirectory,
+                _ => Error::NotADirectory,
+            });
+        }
+        dir.may_delete(inode, false)?;
+        // No link is made to it between its last name and the end.
+        let _victim = inode.rwsem.write_nested();
+        if is_mountpoint(dentry) {
+            return Err(Error::Busy);
+        }
+        let (by, name) = (dir.caller(), last.name.name);
+        let lived = inode.attr().nlink > 0;
+        let done = dir.fs().unlink(&by, dir.inode, name, inode);
+        done.inspect_err(|_| dir.not_removed(&last, inode, lived))?;
+        dir.removed(&last, dentry, inode);
+        Ok(())
+    }
+
+    #[doc(alias = "do_rmdir")]
+    pub(super) fn remove_dir(&self, ctx: &Context, path: &[u8], flags: LookupFlags) -> Result<()> {
+        let parent = self.parent_of(ctx, (ctx.cwd(), path), flags)?;
+        parent.no_dots(match &*parent.last {
+            b".." => Error::NotEmpty,
+            // A path of slashes: the root.
+            _ if path.iter().all(|byte| *byte == b'/') => Error::Busy,
+            _ => Error::Invalid,
+        })?;
+        let _writing = Writing::new(&**parent.dir.mnt())?;
+        // Where others move directories, one may have two dentries for a while, which
+        // disagree about what is above what: whoever locks two is alone (LOCK-1).
+        let _one_at_a_time = parent.dir.mnt().sb.rename_mutex.lock();
+        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let last = dir.find(&parent.last)?;
+        let (dentry, inode) = last.found()?;
+        dir.may_delete(inode, true)?;
+        // Nobody makes a name in it between the check and the end.
+        let _victim = inode.rwsem.write_nested();
+        if is_mountpoint(dentry) {
+            return Err(Error::Busy);
+        }
+        let (by, name) = (dir.caller(), last.name.name);
+        let lived = inode.attr().nlink > 0;
+        let done = dir.fs().rmdir(&by, dir.inode, name, inode);
+        done.inspect_err(|_| dir.not_removed(&last, inode, lived))?;
+        inode.shared().set(DEAD_DIR);
+        dir.removed(&last, dentry, inode);
+        Ok(())
+    }
+}
+
+impl Last<'_> {
+    /// Something that is there.
+    pub(crate) fn found(&self) -> Result<(&DentryRef, &InodeRef)> {
+        let found = self.dentry.as_ref().zip(self.inode.as_ref());
+        found.ok_or(Error::NotFound)
+    }
+}
+
+impl Locked<'_> {
+    /// The name stands for nothing any more.
+    fn removed(&self, last: &Last<'_>, dentry: &DentryRef, inode: &InodeRef) {
+        let dcache = &self.vfs.ns().caches.dcache;
+        dcache.d_delete(dentry, last.validity);
+        self.lost_a_name(inode);
+    }
+
+    /// The back end says that it has not removed the name. The inode, which `lived` before,
+    /// may tell otherwise.
+    pub(super) fn not_removed(&self, last: &Last<'_>, inode: &InodeRef, lived: bool) {
+        self.doubt(last);
+        if lived && inode.attr().nlink == 0 {
+            if inode.kind() == FileType::Directory {
+                inode.shared().set(DEAD_DIR);
+            }
+            self.lost_a_name(inode);
+        }
+    }
+
+    /// The inode leaves the cache with its last name, so that a later file with its number
+    /// is not taken for it.
+    pub(super) fn lost_a_name(&self, inode: &InodeRef) {
+        if inode.attr().nlink == 0 {
+            self.sb().unhash(inode);
+        }
+    }
+}
+
+/// True if something is mounted there. Stays false while the inode is locked.
+#[doc(alias = "is_local_mountpoint")]
+pub(super) fn is_mountpoint(dentry: &DentryRef) -> bool {
+    dentry.flags().contains(Flags::MOUNTPOINT)
+}

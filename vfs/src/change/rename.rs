@@ -1,0 +1,295 @@
+//! A name for another one, or two for each other.
+
+use rcuwalk_sync::lock::WriteGuard;
+
+use super::locked::{Last, Locked};
+use super::remove::is_mountpoint;
+use crate::acl::{self, Inherited};
+use crate::attr::FileType;
+use crate::context::{Context, VfsPath};
+use crate::dentry::DentryRef;
+use crate::error::{Error, Result};
+use crate::filesystem::{NewFile, Rename, RenameFlags};
+use crate::inode::{DEAD_DIR, InodeRef, Listed};
+use crate::mount::Writing;
+use crate::permission::Access;
+use crate::target::Target;
+use crate::vfs::Vfs;
+use crate::walk::Parent;
+
+impl Vfs {
+    #[doc(alias = "do_renameat2")]
+    pub(super) fn rename_names(
+        &self,
+        ctx: &Context,
+        old: (&VfsPath, &[u8]),
+        new: (&VfsPath, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let not_in_exchange = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
+        let contradictory =
+            flags.contains(RenameFlags::EXCHANGE) && flags.intersects(not_in_exchange);
+        if contradictory || !RenameFlags::all().contains(flags) {
+            return Err(Error::Invalid);
+        }
+        self.retry_estale(|reval| {
+            let from = self.parent_of(ctx, old, reval)?;
+            let to = self.parent_of(ctx, new, reval)?;
+            self.rename_in(ctx, &from, &to, flags)
+        })
+    }
+
+    fn rename_in(
+        &self,
+        ctx: &Context,
+        from: &Parent<'_>,
+        to: &Parent<'_>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let mnt = from.dir.mnt();
+        if !mnt.is(to.dir.mnt()) {
+            return Err(Error::CrossDevice);
+        }
+        from.no_dots(Error::Busy)?;
+        to.no_dots(if flags.contains(RenameFlags::NOREPLACE) {
+            Error::Exists
+        } else {
+            Error::Busy
+        })?;
+        let _writing = Writing::new(&**mnt)?;
+        let across = !InodeRef::ptr_eq(from.dir.inode_held(), to.dir.inode_held());
+        let mut alone = across;
+        loop {
+            let _one_at_a_time = alone.then(|| mnt.sb.rename_mutex.lock());
+            let (from_dir, to_dir) = Locked::pair(self, ctx, &from.dir, &to.dir)?;
+            let renaming = Renaming {
+                to_dir: to_dir.as_ref().unwrap_or(&from_dir),
+                from_dir: &from_dir,
+                flags,
+                across,
+                alone,
+            };
+            match renaming.rename(from, to)? {
+                Outcome::Done => return Ok(()),
+                Outcome::OnlyAlone => alone = true,
+            }
+        }
+    }
+}
+
+/// A rename whose directories are locked.
+struct Renaming<'r, 'a> {
+    from_dir: &'r Locked<'a>,
+    to_dir: &'r Locked<'a>,
+    flags: RenameFlags,
+    /// Between two directories.
+    across: bool,
+    /// The super block's rename mutex is held.
+    alone: bool,
+}
+
+/// How an attempt ended.
+enum Outcome {
+    Done,
+    /// It needs the super block's rename mutex.
+    OnlyAlone,
+}
+
+/// What is moved, and what has its new name.
+struct Pair<'l> {
+    moved: &'l InodeRef,
+    moves_dir: bool,
+    replaced: Option<&'l InodeRef>,
+    replaces_dir: bool,
+}
+
+impl Renaming<'_, '_> {
+    fn rename(&self, from: &Parent<'_>, to: &Parent<'_>) -> Result<Outcome> {
+        let source = self.from_dir.find(&from.last)?;
+        let (from_dentry, moved) = source.found()?;
+        let target = self.to_dir.find_or_add(&to.last)?;
+        let to_dentry = target.dentry.as_ref().ok_or(Error::NotFound)?;
+        let replaced = target.inode.as_ref();
+        let pair = Pair {
+            moved,
+            moves_dir: is_dir(moved),
+            replaced,
+            replaces_dir: replaced.is_some_and(is_dir),
+        };
+        self.check_names(&pair, from.must_be_dir, to.must_be_dir)?;
+        if replaced.is_some_and(|inode| InodeRef::ptr_eq(inode, moved)) {
+            // Two names of one file: nothing is to be done.
+            return Ok(Outcome::Done);
+        }
+        self.check_rights(&pair, &source, &target)?;
+        if self.locks_target_dir(&pair) && !self.alone {
+            // Two directories are locked: not without the mutex, see `remove_dir`.
+            return Ok(Outcome::OnlyAlone);
+        }
+        let _locked = self.lock_both(&pair);
+        if is_mountpoint(from_dentry) || is_mountpoint(to_dentry) {
+            return Err(Error::Busy);
+        }
+        let left = self.whiteout()?;
+        let whiteout = left.as_ref().map(|left| NewFile {
+            uid: self.from_dir.caller().credentials.uid,
+            gid: left.gid,
+            acl: left.acl.as_deref(),
+            ..NewFile::new(FileType::CharDevice, left.mode)
+        });
+        let how = Rename {
+            from: (self.from_dir.inode, source.name.name),
+            to: (self.to_dir.inode, target.name.name),
+            moved,
+            replaced: replaced.map(|inode| &**inode),
+            flags: self.flags,
+            whiteout: whiteout.as_ref(),
+        };
+        let fs = self.from_dir.fs();
+        let lived = replaced.is_some_and(|inode| inode.attr().nlink > 0);
+        let done = fs.rename(&self.from_dir.caller(), &how);
+        done.inspect_err(|_| {
+            self.from_dir.doubt(&source);
+            self.to_dir.doubt(&target);
+            if let Some(inode) = replaced {
+                self.to_dir.not_removed(&target, inode, lived);
+            }
+        })?;
+        self.renamed(&pair, &source, &target, (from_dentry, to_dentry));
+        Ok(Outcome::Done)
+    }
+
+    /// What a whiteout inherits from its directory, as every new file does.
+    #[doc(alias("shmem_whiteout", "ext4_whiteout_for_rename"))]
+    fn whiteout(&self) -> Result<Option<Inherited>> {
+        if !self.flags.contains(RenameFlags::WHITEOUT) {
+            return Ok(None);
+        }
+        let (dir, umask) = (self.from_dir.target(), self.from_dir.ctx.umask());
+        acl::inherit(&dir, FileType::CharDevice, 0, umask).map(Some)
+    }
+
+    fn is_exchange(&self) -> bool {
+        self.flags.contains(RenameFlags::EXCHANGE)
+    }
+
+    /// What the two names and their slashes say, before anybody asks who may.
+    fn check_names(&self, pair: &Pair<'_>, from_slash: bool, to_slash: bool) -> Result<()> {
+        let exchange = self.is_exchange();
+        match pair.replaced {
+            None if exchange => return Err(Error::NotFound),
+            Some(_) if self.flags.contains(RenameFlags::NOREPLACE) => return Err(Error::Exists),
+            _ => {}
+        }
+        let slash_behind_file = match exchange {
+            true => !pair.replaces_dir && to_slash || !pair.moves_dir && from_slash,
+            false => !pair.moves_dir && (from_slash || to_slash),
+        };
+        if slash_behind_file {
+            return Err(Error::NotADirectory);
+        }
+        // The source is not above its new place, nor the target above its old one. In
+        // one directory neither can be, and nobody keeps the directories above still.
+        if !self.across {
+            return Ok(());
+        }
+        let dcache = &self.from_dir.vfs.ns().caches.dcache;
+        if pair.moves_dir && dcache.is_subdir(self.to_dir.path.dentry(), pair.moved) {
+            return Err(Error::Invalid);
+        }
+        let above = |target| dcache.is_subdir(self.from_dir.path.dentry(), target);
+        match pair.replaced {
+            Some(target) if pair.replaces_dir && above(target) && exchange => Err(Error::Invalid),
+            Some(target) if pair.replaces_dir && above(target) => Err(Error::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    #[doc(alias = "vfs_rename")]
+    fn check_rights(&self, pair: &Pair<'_>, source: &Last<'_>, target: &Last<'_>) -> Result<()> {
+        self.from_dir.may_delete(pair.moved, pair.moves_dir)?;
+        match pair.replaced {
+            None => self.to_dir.may_create()?,
+            Some(inode) => {
+                let as_dir = match self.is_exchange() {
+                    true => pair.replaces_dir,
+                    false => pair.moves_dir,
+                };
+                self.to_dir.may_delete(inode, as_dir)?;
+            }
+        }
+        // A directory whose parent changes gets a new `..`.
+        if self.across && pair.moves_dir {
+            self.may_write(source)?;
+        }
+        if self.across && pair.replaces_dir && self.is_exchange() {
+            self.may_write(target)?;
+        }
+        Ok(())
+    }
+
+    fn may_write(&self, dir: &Last<'_>) -> Result<()> {
+        let (dentry, inode) = dir.found()?;
+        let mnt = self.from_dir.path.mnt().clone();
+        let dir = VfsPath::new(mnt, dentry.clone(), inode.clone());
+        Target::new(&dir, self.from_dir.ctx.credentials()).may(Access::WRITE)
+    }
+
+    fn locks_target_dir(&self, pair: &Pair<'_>) -> bool {
+        pair.replaces_dir && (self.across || !self.is_exchange())
+    }
+
+    /// Locks what gets another name, and what loses its own: directories first (and those
+    /// that stay in theirs and live on not at all), of two that are none by address.
+    #[doc(alias = "lock_two_nondirectories")]
+    fn lock_both<'l>(&self, pair: &Pair<'l>) -> [Option<WriteGuard<'l, Listed>>; 2] {
+        let source = (!pair.moves_dir || self.across).then_some(pair.moved);
+        let target = pair
+            .replaced
+            .filter(|_| !pair.replaces_dir || self.locks_target_dir(pair));
+        let lock = |inode: Option<&'l InodeRef>| inode.map(|inode| inode.rwsem.write_nested());
+        let target_first = match (source, target) {
+            (Some(a), Some(b)) if pair.moves_dir == pair.replaces_dir => {
+                b.shared().address() < a.shared().address()
+            }
+            _ => pair.replaces_dir,
+        };
+        if target_first {
+            let target = lock(target);
+            [target, lock(source)]
+        } else {
+            let source = lock(source);
+            [source, lock(target)]
+        }
+    }
+
+    /// Brings the cache in line.
+    fn renamed(
+        &self,
+        pair: &Pair<'_>,
+        source: &Last<'_>,
+        target: &Last<'_>,
+        (from, to): (&DentryRef, &DentryRef),
+    ) {
+        let dcache = &self.from_dir.vfs.ns().caches.dcache;
+        if self.is_exchange() {
+            return dcache.d_exchange(from, to);
+        }
+        if let Some(inode) = pair.replaced
+            && pair.replaces_dir
+        {
+            inode.shared().set(DEAD_DIR);
+        }
+        let whiteout = self.flags.contains(RenameFlags::WHITEOUT);
+        let nothing_left = (!whiteout).then_some(source.validity);
+        let place = (self.to_dir.path.dentry(), &target.name);
+        dcache.d_move(from, to, place, nothing_left);
+        if let Some(inode) = pair.replaced {
+            self.to_dir.lost_a_name(inode);
+        }
+    }
+}
+
+fn is_dir(inode: &InodeRef) -> bool {
+    inode.kind() == FileType::Directory
+}

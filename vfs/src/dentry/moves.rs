@@ -1,0 +1,166 @@
+//! A dentry under another name, in another directory, or both; two that change places.
+//!
+//! The kernel's order: `rename_lock`, then the locks of the dentries, then one bucket at
+//! a time. Names and parents change while the dentries are on no chain, in a write
+//! section of each (DENTRY-3: see `cache.rs`).
+
+use rcuwalk_sync::atomic::Relaxed;
+use rcuwalk_sync::lock::Rank;
+use rcuwalk_sync::{Ref, Shared};
+
+use super::cache::if_unused;
+use super::{Dcache, Dentry, DentryRef, Flags, NameHash, Validity};
+use crate::fresh::NEVER;
+use crate::inode::{InodeRef, InodeRefOf};
+
+impl Dcache {
+    /// Moves a dentry over `target`, the dentry of its new name, which is negative or
+    /// stands for what has just been replaced.
+    ///
+    /// If nobody holds `target`, it becomes negative and gets the old name, where
+    /// `nothing_left` says that there is nothing; so the next lookup of that needs not
+    /// ask. Otherwise it leaves the cache.
+    ///
+    /// The caller holds both directories exclusively.
+    #[doc(alias = "__d_move")]
+    pub(crate) fn d_move(
+        &self,
+        dentry: &DentryRef,
+        target: &DentryRef,
+        (parent, name): (&DentryRef, &NameHash<'_>),
+        nothing_left: Option<Validity>,
+    ) {
+        let same_weight = is_long(dentry) == is_long(target);
+        if let Some(validity) = nothing_left.filter(|_| same_weight) {
+            let mut gone = None;
+            let done = if_unused(target, || {
+                gone = self.swap_places(dentry, target, Some(validity));
+            });
+            drop(gone);
+            if done {
+                return;
+            }
+        }
+        self.d_drop(target);
+        self.move_alone(dentry, parent, name);
+    }
+
+    /// Two dentries change places. The caller holds both directories exclusively.
+    pub(crate) fn d_exchange(&self, a: &DentryRef, b: &DentryRef) {
+        // A name that gets longer or shorter weighs more or less than the list knows.
+        let weigh_otherwise = is_long(a) != is_long(b);
+        let listed = weigh_otherwise.then(|| [a, b].map(|dentry| self.lru.remove(dentry)));
+        self.swap_places(a, b, None);
+        let listed = listed.into_iter().flatten().flatten();
+        listed.for_each(|dentry| self.add_to_lru(dentry));
+    }
+
+    /// With `negative`, `b` stands for nothing afterwards; returns what it stood for.
+    fn swap_places(
+        &self,
+        a: &DentryRef,
+        b: &DentryRef,
+        negative: Option<Validity>,
+    ) -> Option<InodeRef> {
+        let _moving = self.rename_lock.write();
+        // LOCK-1: neither is above the other, so by address.
+        let (first, second) = match a.address() < b.address() {
+            true => (a, b),
+            false => (b, a),
+        };
+        let _first = first.lock(Rank::Dentry);
+        let _second = second.lock_nested(Rank::Dentry);
+        // Whoever drops a name that the back end no longer confirms may have been
+        // faster: then it changes its place and stays off the table.
+        let off = [a, b].map(|dentry| self.unhash(dentry));
+        let old = swap_names(a, b, negative);
+        for (dentry, off) in [a, b].into_iter().zip(off) {
+            self.rehash(dentry, off);
+        }
+        old.map(InodeRefOf::new)
+    }
+
+    fn move_alone(&self, dentry: &DentryRef, parent: &DentryRef, name: &NameHash<'_>) {
+        let old_parent;
+        let old_name;
+        let weighs_otherwise = is_long(dentry) != name.words.is_long();
+        let listed = weighs_otherwise.then(|| self.lru.remove(dentry)).flatten();
+        {
+            let _moving = self.rename_lock.write();
+            let locked = dentry.lock(Rank::Dentry);
+            let mut flags = locked.flags();
+            let off = self.unhash(&locked);
+            {
+                let mut section = locked.seq.write();
+                // Stamps of two directories say nothing about each other. Before the
+                // parent: who sees that sees this.
+                locked.set_valid_until(NEVER);
+                old_parent = locked.parent.swap(Some(parent.clone()));
+                for (place, word) in locked.words.iter().zip(name.words.words()) {
+                    place.store(word, Relaxed);
+                }
+                old_name = locked.long_name.swap(name.long().map(Ref::new));
+                locked.hash.store(name.in_dir(parent.address()), Relaxed);
+                flags.set(Flags::LONG, name.words.is_long());
+                section.set_payload(flags.bits());
+            }
+            self.rehash(&locked, off);
+        }
+        drop((old_parent, old_name));
+        if let Some(dentry) = listed {
+            self.add_to_lru(dentry);
+        }
+    }
+
+    fn unhash(&self, dentry: &Shared<Dentry>) -> Option<DentryRef> {
+        self.table.lock(dentry.hash.load(Relaxed)).remove(dentry)
+    }
+
+    /// Where its name is now, if it was on a chain before.
+    fn rehash(&self, dentry: &Shared<Dentry>, off: Option<DentryRef>) {
+        if let Some(off) = off {
+            self.table.lock(dentry.hash.load(Relaxed)).insert(off);
+        }
+    }
+}
+
+/// Gives each of two locked dentries the parent and the name of the other.
+#[doc(alias = "copy_name")]
+fn swap_names(
+    a: &Dentry,
+    b: &Dentry,
+    negative: Option<Validity>,
+) -> Option<Ref<crate::inode::Inode>> {
+    let (mut a_flags, mut b_flags) = (a.flags(), b.flags());
+    let (a_long, b_long) = (a_flags & Flags::LONG, b_flags & Flags::LONG);
+    a_flags = (a_flags - Flags::LONG) | b_long;
+    b_flags = (b_flags - Flags::LONG) | a_long;
+    let mut a_section = a.seq.write();
+    let mut b_section = b.seq.write();
+    // As in `move_alone`.
+    a.set_valid_until(NEVER);
+    b.set_valid_until(NEVER);
+    let a_parent = a.parent.swap(b.parent.swap(None));
+    b.parent.swap(a_parent);
+    let a_name = a.long_name.swap(b.long_name.swap(None));
+    b.long_name.swap(a_name);
+    let words = a.words.iter().zip(&b.words);
+    for (a, b) in words.chain([(&a.hash, &b.hash)]) {
+        let word = a.load(Relaxed);
+        a.store(b.load(Relaxed), Relaxed);
+        b.store(word, Relaxed);
+    }
+    let mut gone = None;
+    if let Some(validity) = negative {
+        gone = b.inode.swap(None);
+        b_flags -= Flags::OF_INODE | Flags::DOUBTED;
+        b.set_valid_until(validity.until);
+    }
+    a_section.set_payload(a_flags.bits());
+    b_section.set_payload(b_flags.bits());
+    gone
+}
+
+fn is_long(dentry: &Dentry) -> bool {
+    dentry.flags().contains(Flags::LONG)
+}

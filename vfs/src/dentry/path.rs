@@ -1,0 +1,76 @@
+//! From a dentry up: what is above it, and what it is called.
+//!
+//! Several dentries are looked at, and any of them may be moved meanwhile: `rename_lock`
+//! tells whether one was. Nobody takes a reference or a dentry's lock on the way.
+
+use rcuwalk_sync::atomic::Relaxed;
+use rcuwalk_sync::{Shared, rcu};
+
+use super::{Dcache, Dentry, DentryRef, NameWords};
+use crate::context::VfsPath;
+use crate::inode::InodeRef;
+use crate::mount::MountInfo;
+
+impl Dcache {
+    /// True if `above` is the directory at `below` or one of those above it in its file
+    /// system. By inode: a directory may have two dentries, of which one has been
+    /// dropped from the cache.
+    ///
+    /// It stays true while the super block's rename mutex is held.
+    #[doc(alias = "d_ancestor")]
+    pub(crate) fn is_subdir(&self, below: &DentryRef, above: &InodeRef) -> bool {
+        let above = above.shared().address();
+        self.rename_lock.read(|| {
+            let guard = rcu::read_lock();
+            let mut at: Option<&Shared<Dentry>> = Some(below);
+            while let Some(dentry) = at {
+                if dentry.inode.is(above) {
+                    return true;
+                }
+                at = dentry.parent.load(&guard);
+            }
+            false
+        })
+    }
+
+    /// The path from `root` to `place`, through all mounts between them; `None` if `root`
+    /// is not above it.
+    #[doc(alias("prepend_path", "d_path"))]
+    pub(crate) fn path_between(&self, root: &VfsPath, place: &VfsPath) -> Option<Box<[u8]>> {
+        // Backwards, byte by byte.
+        let reversed = self.rename_lock.read(|| reversed_path(root, place));
+        let mut path = reversed?;
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        path.reverse();
+        Some(path.into())
+    }
+}
+
+fn reversed_path(root: &VfsPath, place: &VfsPath) -> Option<Vec<u8>> {
+    let guard = rcu::read_lock();
+    let mut path = Vec::new();
+    let mut mnt: &MountInfo = place.mnt();
+    let mut at: &Shared<Dentry> = place.dentry();
+    loop {
+        if std::ptr::eq(at, &**root.dentry()) && mnt.is(root.mnt()) {
+            return Some(path);
+        }
+        if std::ptr::eq(at, &*mnt.root) {
+            let point = mnt.point.as_ref()?;
+            (mnt, at) = (point.entry.info(), &point.dentry);
+            continue;
+        }
+        match at.long_name.load(&guard) {
+            Some(long) => path.extend(long.iter().rev()),
+            None => {
+                let words = at.words.each_ref().map(|word| word.load(Relaxed));
+                let name = NameWords::from_words(words).to_bytes();
+                path.extend(name.iter().rev());
+            }
+        }
+        path.push(b'/');
+        at = at.parent.load(&guard)?;
+    }
+}

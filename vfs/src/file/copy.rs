@@ -1,0 +1,166 @@
+//! Copying from one open file to another.
+
+use super::{File, LONGEST, MOST};
+use crate::attr::{FileType, InodeFlags};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::inode::InodeRef;
+use crate::open::OpenFlags;
+use crate::target::Target;
+
+/// What is read and written at a time where the back end does not copy by itself.
+const AT_ONCE: usize = 1 << 17;
+
+impl File {
+    /// Copies up to `len` bytes from `offset` on to `to`, at `to_offset`, and returns how
+    /// many: fewer at the end of this file, or where something fails half-way; 0 means that
+    /// there are none. The back end copies, if it can; else they are read and written. No
+    /// more than 2 GiB at a time. May block.
+    ///
+    /// # Errors
+    /// [`Error::IsADirectory`], [`Error::Invalid`] for what is no regular file, ranges of
+    /// one file that overlap, and offsets of 2^63 and more; [`Error::BadDescriptor`] if this
+    /// was not opened to be read, or `to` not to be written, or to append;
+    /// [`Error::CrossDevice`] for another file system, [`Error::NotPermitted`] if `to` is
+    /// immutable, [`Error::Overflow`] if a range wraps, [`Error::FileTooBig`],
+    /// [`Error::NoSpace`]; what the back end reports.
+    #[doc(alias("copy_file_range(2)", "vfs_copy_file_range", "splice_copy_file_range"))]
+    pub fn copy_file_range(&self, offset: u64, to: &File, to_offset: u64, len: u64) -> Result<u64> {
+        self.copy_by(&to.target(), (offset, to, to_offset), len)
+    }
+
+    /// [`copy_file_range`](Self::copy_file_range) on behalf of `ctx` and not of who opened
+    /// the files: see [`write_at_as`](Self::write_at_as).
+    ///
+    /// # Errors
+    /// As [`copy_file_range`](Self::copy_file_range).
+    pub fn copy_file_range_as(
+        &self,
+        ctx: &Context,
+        offset: u64,
+        to: &File,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.copy_by(&to.target_of(ctx), (offset, to, to_offset), len)
+    }
+
+    fn copy_by(
+        &self,
+        who: &Target<'_>,
+        (offset, to, to_offset): (u64, &File, u64),
+        len: u64,
+    ) -> Result<u64> {
+        self.not_only_place()?;
+        to.not_only_place()?;
+        let len = self.check_copy((offset, to_offset, len), to)?;
+        let (Some(from), Some(into)) = (&self.handle, &to.handle) else {
+            return Err(Error::Invalid);
+        };
+        if len == 0 {
+            return Ok(0);
+        }
+        let inode = to.path.inode_ref();
+        let by_back_end = {
+            let _exclusive = inode.rwsem.write();
+            who.remove_privs()?;
+            into.copy_range(&inode, to_offset, from.as_ref(), offset, len)
+        };
+        let copied = match by_back_end {
+            Err(Error::NotSupported) => copy_by_hand(
+                |buf, at| from.read_at(buf, offset + at),
+                |piece, at| to.write_piece(who, &inode, piece, to_offset + at),
+                len,
+            )?,
+            done => done?,
+        };
+        if copied > 0 {
+            self.accessed();
+        }
+        Ok(copied)
+    }
+
+    /// What may be copied, in the kernel's order of asking; and how much of it.
+    #[doc(alias("generic_copy_file_checks", "rw_verify_area"))]
+    fn check_copy(&self, (offset, to_offset, len): (u64, u64, u64), to: &File) -> Result<u64> {
+        let (from_inode, to_inode) = (self.path.inode(), to.path.inode());
+        let kinds = [from_inode.kind(), to_inode.kind()];
+        if kinds.contains(&FileType::Directory) {
+            return Err(Error::IsADirectory);
+        }
+        if kinds != [FileType::Regular; 2] {
+            return Err(Error::Invalid);
+        }
+        if !self.flags.contains(OpenFlags::READ)
+            || !to.flags.contains(OpenFlags::WRITE)
+            || to.flags.contains(OpenFlags::APPEND)
+        {
+            return Err(Error::BadDescriptor);
+        }
+        if !std::ptr::eq(&*self.path.mnt().sb, &*to.path.mnt().sb) {
+            return Err(Error::CrossDevice);
+        }
+        if to_inode.flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        if offset.checked_add(len).is_none() || to_offset.checked_add(len).is_none() {
+            return Err(Error::Overflow);
+        }
+        // Up to the end as it is known. What is another file says by itself where it ends.
+        let known = len.min(from_inode.attr().size.saturating_sub(offset));
+        if to_offset == LONGEST {
+            return Err(Error::FileTooBig);
+        }
+        let room = LONGEST.saturating_sub(to_offset);
+        let is_same = std::ptr::eq(from_inode, to_inode);
+        if is_same {
+            let known = known.min(room);
+            if to_offset + known > offset && to_offset < offset + known {
+                return Err(Error::Invalid);
+            }
+        }
+        if offset > LONGEST || to_offset > LONGEST {
+            return Err(Error::Invalid);
+        }
+        let most = if is_same { known } else { len };
+        Ok(most.min(room).min(LONGEST - offset).min(MOST as u64))
+    }
+
+    fn write_piece(
+        &self,
+        who: &Target<'_>,
+        inode: &InodeRef,
+        piece: &[u8],
+        offset: u64,
+    ) -> Result<usize> {
+        let _exclusive = inode.rwsem.write();
+        who.remove_privs()?;
+        self.to_write()?.write_at(inode, piece, offset)
+    }
+}
+
+/// Reads and writes; both are told how far it is.
+fn copy_by_hand(
+    read: impl Fn(&mut [u8], u64) -> Result<usize>,
+    write: impl Fn(&[u8], u64) -> Result<usize>,
+    len: u64,
+) -> Result<u64> {
+    let mut buf = vec![0; AT_ONCE.min(usize::try_from(len).unwrap_or(AT_ONCE))];
+    let mut copied = 0;
+    while copied < len {
+        let left = usize::try_from(len - copied).unwrap_or(AT_ONCE);
+        let most = buf.len().min(left);
+        let piece = read(&mut buf[..most], copied).and_then(|read| match read {
+            0 => Ok(0),
+            read => write(&buf[..read], copied),
+        });
+        match piece {
+            Ok(0) => break,
+            Ok(written) => copied += written as u64,
+            Err(err) if copied == 0 => return Err(err),
+            // What has been copied counts; the next call is about the rest.
+            Err(_) => break,
+        }
+    }
+    Ok(copied)
+}

@@ -1,0 +1,236 @@
+//! What [`FileSystem`](super::FileSystem)'s calls are told.
+
+use crate::attr::InodeFlags;
+use crate::attr::{Attr, FileType, Timestamp};
+use crate::filesystem::FileHandle;
+use crate::inode::Inode;
+use crate::name::Name;
+use crate::permission::Credentials;
+use crate::super_block::SuperBlock;
+
+/// On whose behalf a back end is called, and for which mount of it.
+#[derive(Clone, Copy)]
+#[doc(alias = "current_cred")]
+pub struct Caller<'a> {
+    /// The mounted back end.
+    pub sb: &'a SuperBlock,
+    /// Who asks. The VFS has checked them against owner, group, mode and ACL.
+    pub credentials: &'a Credentials,
+}
+
+/// Where a file was found: back ends that hold no descriptor per inode open it again by
+/// directory and name, and check that it is still the same.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    /// The directory and name it was reached by; `None` for a root, for a file that was
+    /// made without a name, and for what the VFS knows to have lost the name it was reached
+    /// by (somebody has it open, or is in it). It may have lost that name unknown to us.
+    pub parent: Option<(&'a Inode, Name<'a>)>,
+    /// The file itself.
+    pub inode: &'a Inode,
+    /// The file as it is open, if the caller came with one.
+    pub open: Option<&'a dyn FileHandle>,
+}
+
+/// What [`FileSystem::create`](super::FileSystem::create) is to make.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFile<'a> {
+    /// Regular file, directory, symbolic link, device node, …
+    pub kind: FileType,
+    /// Permission bits as they are to be: the umask, or the directory's default ACL, is
+    /// applied already.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number for device nodes.
+    pub rdev: u64,
+    /// Target, for a symbolic link.
+    pub target: &'a [u8],
+    /// Its access ACL, in the format of `system.posix_acl_access`, if the directory hands
+    /// one down.
+    pub acl: Option<&'a [u8]>,
+    /// Its default ACL, likewise; for a directory.
+    pub default_acl: Option<&'a [u8]>,
+}
+
+impl<'a> NewFile<'a> {
+    /// Something without target and device number, owned by root.
+    pub fn new(kind: FileType, mode: u16) -> NewFile<'a> {
+        NewFile {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: b"",
+            acl: None,
+            default_acl: None,
+        }
+    }
+
+    /// The attributes the new inode starts with; all times are zero.
+    pub fn attr(&self, ino: u64) -> Attr {
+        Attr {
+            nlink: if self.kind == FileType::Directory {
+                2
+            } else {
+                1
+            },
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size: self.target.len() as u64,
+            ..Attr::new(ino, self.kind, self.mode)
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// How a name is moved.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct RenameFlags: u32 {
+        /// Fail with [`Error::Exists`](crate::Error::Exists) where the new name is taken.
+        #[doc(alias = "RENAME_NOREPLACE")]
+        const NOREPLACE = 1;
+        /// Both names change places.
+        #[doc(alias = "RENAME_EXCHANGE")]
+        const EXCHANGE = 2;
+        /// Leave a character device 0:0 in place of the old name, which says to an overlay
+        /// that there is nothing.
+        #[doc(alias = "RENAME_WHITEOUT")]
+        const WHITEOUT = 4;
+    }
+}
+
+/// What [`FileSystem::rename`](super::FileSystem::rename) is to do.
+#[derive(Clone, Copy)]
+pub struct Rename<'a> {
+    /// The directory and name it has now.
+    pub from: (&'a Inode, Name<'a>),
+    /// The directory and name it gets.
+    pub to: (&'a Inode, Name<'a>),
+    /// What is moved.
+    pub moved: &'a Inode,
+    /// What has the new name now: to be replaced, or exchanged.
+    pub replaced: Option<&'a Inode>,
+    /// The VFS has checked NOREPLACE; a back end that others change as well asks for it
+    /// once more.
+    pub flags: RenameFlags,
+    /// With WHITEOUT: what the device is to be that takes the old name.
+    pub whiteout: Option<&'a NewFile<'a>>,
+}
+
+/// A time to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// What the back end's clock says.
+    #[doc(alias = "UTIME_NOW")]
+    Now,
+    /// This.
+    To(Timestamp),
+}
+
+/// Attributes to change; `None` leaves one as it is.
+///
+/// The VFS has checked that the caller may, and has put into `mode` what else a change
+/// takes away: a change of owner the set-id bits, a chmod by somebody outside of the
+/// group the set-gid bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(alias = "struct iattr")]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size of a regular file.
+    pub size: Option<u64>,
+    /// Time of the last access.
+    pub atime: Option<SetTime>,
+    /// Time of the last change of the contents.
+    pub mtime: Option<SetTime>,
+    /// Immutable, append-only.
+    pub flags: Option<InodeFlags>,
+}
+
+bitflags::bitflags! {
+    /// How an extended attribute is set.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct XattrFlags: u32 {
+        /// Fail with [`Error::Exists`](crate::Error::Exists) if there is one.
+        #[doc(alias = "XATTR_CREATE")]
+        const CREATE = 1;
+        /// Fail with [`Error::NoData`](crate::Error::NoData) if there is none.
+        #[doc(alias = "XATTR_REPLACE")]
+        const REPLACE = 2;
+    }
+}
+
+bitflags::bitflags! {
+    /// What is done to a range of a file; nothing: space is allocated, and the file grows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Allocate: u32 {
+        /// The size stays.
+        #[doc(alias = "FALLOC_FL_KEEP_SIZE")]
+        const KEEP_SIZE = 1;
+        /// The range becomes a hole; comes with `KEEP_SIZE`.
+        #[doc(alias = "FALLOC_FL_PUNCH_HOLE")]
+        const PUNCH_HOLE = 2;
+        /// The range reads as zeros.
+        #[doc(alias = "FALLOC_FL_ZERO_RANGE")]
+        const ZERO_RANGE = 16;
+    }
+}
+
+/// What is sought in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// The next byte that is not in a hole.
+    #[doc(alias = "SEEK_DATA")]
+    Data,
+    /// The next hole; the end of the file counts as one.
+    #[doc(alias = "SEEK_HOLE")]
+    Hole,
+}
+
+/// How full a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "struct kstatfs")]
+pub struct StatFs {
+    /// Its type, as in statfs(2): a magic number.
+    pub kind: u64,
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks that others than root may take.
+    pub blocks_available: u64,
+    /// Inodes in all, 0 if they are not limited.
+    pub files: u64,
+    /// Free inodes.
+    pub files_free: u64,
+    /// The longest name.
+    pub name_max: u32,
+}
+
+impl Default for StatFs {
+    /// One that counts nothing.
+    #[doc(alias = "simple_statfs")]
+    fn default() -> StatFs {
+        StatFs {
+            kind: 0,
+            block_size: 4096,
+            blocks: 0,
+            blocks_free: 0,
+            blocks_available: 0,
+            files: 0,
+            files_free: 0,
+            name_max: crate::NAME_MAX as u32,
+        }
+    }
+}

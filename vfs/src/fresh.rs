@@ -1,0 +1,169 @@
+//! When what the cache says is believed: the one place that both walkers ask.
+//!
+//! A dentry keeps one number with the last answer of the back end. Under
+//! [`Freshness::Ttl`] that is a time. Under [`Freshness::Watched`] it is a *stamp*, and
+//! the dentry is fresh while the stamp is still what it would get now:
+//!
+//! ```text
+//!  +--------------------------+-------------------------------+
+//!  | epoch of the super block | version of the directory      |
+//!  +--------------------------+-------------------------------+
+//!   63   doubt_all: + 1     32  31   doubt_names: + 1         0
+//! ```
+//!
+//! FRESH-1: what is believed under a stamp is an answer that was asked for after the last
+//! doubt. The stamp is read *before* the back end is asked, and a doubt is cast *after*
+//! the change it is about. So one of two things holds of every answer and every change:
+//!
+//! - The stamp was read before the doubt was cast. Then it is outdated by the doubt,
+//!   whenever the answer arrives, and the name is asked for once more.
+//! - The doubt was cast before the stamp was read. Then the change came before the
+//!   question, and the answer knows of it. This is what the Acquire in `stamp` is for:
+//!   it pairs with the Release of [`Inode::doubt_names`] or of `doubt_all`, so that
+//!   whoever sees the doubt asks after whatever came before it.
+//!
+//! A second change between a report and its doubt has a report of its own. Stamps wrap:
+//! a name that is not used while its directory is doubted 2³² times exactly would be
+//! believed once more.
+//!
+//! | what                | believed under `Watched` while                                  |
+//! |---------------------|-----------------------------------------------------------------|
+//! | a name              | its directory is watched and the stamp is that of now           |
+//! | …and its attributes | the file is a directory that is watched, or has one name only, and is what its key stands for |
+//! | a place: the start of a walk, `.`, `..`, a root | the directory is watched, and the epoch that of now |
+//!
+//! A file with two names changes through either, and only one of the two directories
+//! hears of it: so its names are asked for at each use. So are those of an inode that the
+//! back end has taken out of the cache ([`SuperBlock::unhash`]): what is reported of its
+//! file reaches the inode that comes after it. A directory that is not watched has the
+//! version 0, and a file system that hears no more has the epoch 0
+//! ([`SuperBlock::believe_no_more`]): nothing is fresh under either.
+
+use rcuwalk_sync::atomic::{Acquire, Relaxed, Release};
+use rcuwalk_sync::{RcuGuard, Shared, clock};
+
+use crate::attr::FileType;
+use crate::dentry::{Dentry, Validity};
+use crate::filesystem::Freshness;
+use crate::inode::Inode;
+use crate::super_block::SuperBlock;
+
+/// The first epoch. Never 0, so that the stamp 0 stands for an answer of no moment.
+pub(crate) const FIRST_EPOCH: u32 = 1;
+
+/// The epoch of a file system that hears of no changes any more.
+const DEAF: u32 = 0;
+
+/// What is never fresh: a name that the back end has not confirmed in its place.
+pub(crate) const NEVER: u64 = 0;
+
+impl SuperBlock {
+    /// How long an answer of the back end about a name in `dir` is to be believed, or one
+    /// about the root. To be taken before the back end is asked (FRESH-1): the answer may
+    /// be older than its arrival.
+    pub(crate) fn validity(&self, dir: Option<&Inode>) -> Validity {
+        match self.freshness {
+            Freshness::Always => Validity {
+                revalidate: false,
+                until: u64::MAX,
+            },
+            Freshness::EachUse => Validity {
+                revalidate: true,
+                until: NEVER,
+            },
+            Freshness::Ttl(ttl) => {
+                let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+                Validity {
+                    revalidate: true,
+                    until: clock::millis().saturating_add(ttl),
+                }
+            }
+            Freshness::Watched => Validity {
+                revalidate: true,
+                until: self.stamp(dir.map_or(0, Inode::names_version)),
+            },
+        }
+    }
+
+    /// Whether the name `dentry` still stands for what the cache says, with the
+    /// attributes that the cache has. For a dentry with the flag `REVALIDATE`.
+    pub(crate) fn is_name_fresh(&self, dentry: &Dentry, guard: &RcuGuard) -> bool {
+        match self.freshness {
+            Freshness::Always => true,
+            Freshness::EachUse => false,
+            Freshness::Ttl(_) => dentry.valid_until() > clock::millis(),
+            Freshness::Watched => {
+                let dir = dentry.parent(guard).and_then(|dir| dir.inode(guard));
+                let version = dir.map_or(0, |dir| dir.names_version());
+                let now = self.stamp(version);
+                version != 0
+                    && epoch(now) != DEAF
+                    && dentry.valid_until() == now
+                    && dentry.inode(guard).is_none_or(is_watched)
+            }
+        }
+    }
+
+    /// Whether the attributes of a place are still what the cache says, however its name
+    /// fares.
+    pub(crate) fn is_place_fresh(&self, dentry: &Dentry, guard: &RcuGuard) -> bool {
+        let dir = dentry.inode(guard);
+        match (self.freshness, dir) {
+            (Freshness::Watched, Some(dir)) if dir.kind() == FileType::Directory => {
+                let now = epoch(self.stamp(0));
+                is_watched(dir) && now != DEAF && epoch(dentry.valid_until()) == now
+            }
+            _ => self.is_name_fresh(dentry, guard),
+        }
+    }
+
+    /// Casts doubt on all names of `dir`, found or missing: each is asked for again when
+    /// it is next used. For a back end of [`Freshness::Watched`] that has been told of a
+    /// change in it; to be called after that change. Takes no lock and never blocks.
+    #[doc(alias("inode_inc_iversion", "change attribute"))]
+    pub fn doubt_names(&self, dir: &Inode) {
+        dir.doubt_names();
+    }
+
+    /// Casts doubt on every name and attribute of this file system: for a back end of
+    /// [`Freshness::Watched`] that has lost track of what changed. Takes no lock and never
+    /// blocks.
+    pub fn doubt_all(&self) {
+        // Release: pairs with the Acquire in `stamp` (FRESH-1).
+        let mut epoch = self.epoch.load(Relaxed);
+        while epoch != DEAF {
+            let next = epoch.checked_add(1).unwrap_or(FIRST_EPOCH);
+            match self.epoch.compare_exchange(epoch, next, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => epoch = now,
+            }
+        }
+    }
+
+    /// From now on nothing is believed, as under [`Freshness::EachUse`]: for a back end of
+    /// [`Freshness::Watched`] that is told of no changes any more, and will not be. Takes
+    /// no lock and never blocks.
+    pub fn believe_no_more(&self) {
+        // Release: as in `doubt_all`.
+        self.epoch.store(DEAF, Release);
+    }
+
+    fn stamp(&self, version: u32) -> u64 {
+        // Acquire: pairs with the Release in `doubt_all`; who sees an epoch asks the back
+        // end after the changes that it was for (FRESH-1).
+        u64::from(self.epoch.load(Acquire)) << 32 | u64::from(version)
+    }
+}
+
+/// The upper half of a stamp.
+fn epoch(stamp: u64) -> u32 {
+    (stamp >> 32) as u32
+}
+
+/// Whether a change of these attributes is sure to be reported.
+fn is_watched(inode: &Shared<Inode>) -> bool {
+    match inode.kind() {
+        FileType::Directory => inode.names_version() != 0,
+        _ => inode.has_one_name() && inode.is_hashed(),
+    }
+}

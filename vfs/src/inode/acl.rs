@@ -1,0 +1,153 @@
+//! The access ACL that is kept with an inode.
+//!
+//! Two things say what there is: the bit "may have an ACL" beside the permission bits,
+//! and the value itself. They change under one lock, and are read without:
+//!
+//! | bit | value | means                                                    |
+//! |-----|-------|----------------------------------------------------------|
+//! | 0   | any   | there is none: the permission bits decide alone          |
+//! | 1   | some  | this one                                                 |
+//! | 1   | none  | not known: ask the back end                              |
+//!
+//! A reader who loads the two at different moments gets into no other row than one that
+//! has been true on the way, or into the last, which is always safe. What matters is that
+//! permission bits that only mean something together with an ACL (its mask, in place of
+//! the group's) are never seen without the bit: it is in the same word as they are, and
+//! from before the first change in the back end until after the last, nobody clears it
+//! ([`AclChange`]).
+//!
+//! An answer of the back end may be old by the time it arrives. It counts only if the
+//! inode's sequence count is still what it was before the question, and is kept only if no
+//! change was under way then.
+
+use rcuwalk_sync::{Ref, Seq, rcu};
+
+use super::Inode;
+use super::attr::{AclState, AttrCell};
+use crate::attr::{Attr, FileType};
+
+/// The longest ACL that is kept, in bytes: with sixteen entries. An inode's weight may not
+/// change while it is on the list, so this much is not counted; longer ones, which are
+/// rare, are asked for each time.
+const LONGEST: usize = 4 + 16 * 8;
+
+/// When a back end was asked about an inode; see [`Inode::before_asking`].
+#[derive(Clone, Copy, Debug)]
+pub struct Asked(Seq);
+
+impl Inode {
+    /// Forgets the access ACL: it may have changed in the back end, which is asked for it
+    /// when it matters next. Permission bits that may depend on it are to be published
+    /// after this.
+    #[doc(alias = "forget_cached_acl")]
+    pub fn forget_acl(&self) {
+        if self.kind() != FileType::Symlink {
+            self.store_acl(None, AclState::Forgotten, None);
+        }
+    }
+
+    /// Publishes attributes as [`set_attr`](Self::set_attr) does, but only if nothing has
+    /// been published since the back end was asked for them; otherwise false, and it is to
+    /// be asked again. With another ctime, the access ACL is forgotten.
+    ///
+    /// Of two threads that ask at the same time and get different answers, the one with
+    /// the older may be the later to publish it: so would the newer be lost for as long as
+    /// nobody asks again. It is not if both publish like this, for even what is no news
+    /// keeps those out who have asked before.
+    pub fn set_attr_since(&self, asked: Asked, attr: &Attr) -> bool {
+        let mut old = None;
+        let forget = || old = self.body.swap(None);
+        let done = self.attr.store_since(asked.0, attr, forget);
+        // Freed without the lock.
+        drop(old);
+        done
+    }
+
+    /// The moment of a question to the back end, about attributes or the access ACL: to be
+    /// called before it is asked. Takes no lock.
+    #[doc(alias = "ACL_NOT_CACHED")]
+    pub fn before_asking(&self) -> Asked {
+        Asked(self.attr.now())
+    }
+
+    /// What `read` makes of the access ACL that is kept; `None` if none is, and the back
+    /// end is to be asked.
+    pub(crate) fn with_acl<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let guard = rcu::read_lock();
+        self.body.load(&guard).map(|acl| read(acl))
+    }
+
+    /// True if nothing has changed since the back end was asked.
+    pub(crate) fn is_as_asked(&self, asked: Asked) -> bool {
+        self.attr.is_still(asked.0)
+    }
+
+    /// Keeps the back end's answer, unless something has changed since it was asked, or
+    /// was about to.
+    pub(crate) fn keep_answer(&self, asked: Asked, acl: Option<&[u8]>) {
+        if !AttrCell::acl_changed_at(asked.0) {
+            self.store_acl(acl, state_of(acl), Some(asked.0));
+        }
+    }
+
+    /// The caller is going to change the access ACL in the back end, and holds the inode
+    /// exclusively. Meanwhile everybody asks the back end.
+    pub(crate) fn change_acl(&self) -> AclChange<'_> {
+        self.store_acl(None, AclState::Changes, None);
+        AclChange(self)
+    }
+
+    fn store_acl(&self, acl: Option<&[u8]>, state: AclState, since: Option<Seq>) {
+        let fits = acl.filter(|acl| is_kept(acl));
+        let mut new = fits.map(|acl| Ref::new(Box::from(acl)));
+        let mut old = None;
+        self.attr.change_acl(since, || {
+            old = self.body.swap(new.take());
+            state
+        });
+        // Freed without the lock.
+        drop((old, new));
+    }
+
+    /// Whether it is known that the file has no `security.capability`.
+    #[doc(alias = "IS_NOSEC")]
+    pub(crate) fn has_no_caps(&self) -> bool {
+        self.attr.no_caps()
+    }
+
+    pub(crate) fn set_no_caps(&self, none: bool) {
+        self.attr.set_no_caps(none);
+    }
+}
+
+/// Whether an ACL is kept with its inode, and not asked for each time.
+pub(super) fn is_kept(acl: &[u8]) -> bool {
+    acl.len() <= LONGEST
+}
+
+fn state_of(acl: Option<&[u8]>) -> AclState {
+    match acl {
+        Some(_) => AclState::Some,
+        None => AclState::None,
+    }
+}
+
+/// A change of an access ACL under way. If it is dropped half-way, the back end is asked
+/// what has become of it.
+#[must_use = "dropping it forgets the ACL"]
+pub(crate) struct AclChange<'a>(&'a Inode);
+
+impl AclChange<'_> {
+    /// This is the ACL now.
+    #[doc(alias = "set_cached_acl")]
+    pub(crate) fn done(self, acl: Option<&[u8]>) {
+        self.0.store_acl(acl, state_of(acl), None);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for AclChange<'_> {
+    fn drop(&mut self) {
+        self.0.store_acl(None, AclState::Some, None);
+    }
+}

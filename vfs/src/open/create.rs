@@ -1,0 +1,147 @@
+//! A last component that may have to be made, and files without a name.
+
+use super::may::{do_open, may_open, to_write};
+use super::{OpenFlags, OpenHow};
+use crate::acl;
+use crate::attr::FileType;
+use crate::change::{Locked, Make};
+use crate::context::{Context, VfsPath};
+use crate::dentry::{Dentry, DentryRef};
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::filesystem::NewFile;
+use crate::inode::LINKABLE;
+use crate::mount::Writing;
+use crate::name::Name;
+use crate::permission::Access;
+use crate::target::Target;
+use crate::vfs::Vfs;
+use crate::walk::{LookupFlags, Parent, RefWalk, check_path};
+
+/// What became of a last component that was not in the cache.
+enum Last {
+    Created(File),
+    /// It is there after all.
+    Found(DentryRef),
+}
+
+impl Vfs {
+    /// Opens the last component, or makes it. A link in the last place leads on to the
+    /// last component of its target, which may be the one that is made.
+    #[doc(alias("open_last_lookups", "O_CREAT"))]
+    pub(super) fn open_or_create(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
+        let request = self.request(ctx, path, how.lookup - LookupFlags::DIRECTORY);
+        check_path(&request)?;
+        self.ns().caches.counters.get().ref_walk();
+        let exclusive = how.flags.contains(OpenFlags::EXCL);
+        let mut walk = RefWalk::start(request, how.lookup.contains(LookupFlags::REVAL));
+        let mut parent = walk.walk_to_last()?;
+        loop {
+            if matches!(&*parent.last, b"." | b"..") {
+                return Err(if exclusive {
+                    Error::Exists
+                } else {
+                    Error::IsADirectory
+                });
+            }
+            if parent.must_be_dir {
+                return Err(Error::IsADirectory);
+            }
+            let name = Name::new(&parent.last)?;
+            // What has to be made is looked at with its directory locked; so is what must
+            // not be there.
+            let cached = match exclusive {
+                true => None,
+                false => walk.last_cached(name)?,
+            };
+            let last = match cached.filter(|dentry| dentry.inode_ref().is_some()) {
+                Some(dentry) => Last::Found(dentry),
+                None => self.lookup_open(ctx, &parent, name, how)?,
+            };
+            let at = match last {
+                Last::Created(file) => return Ok(file),
+                Last::Found(dentry) => walk.last_place(dentry)?,
+            };
+            let is_link = at.inode().kind() == FileType::Symlink;
+            if is_link && how.lookup.contains(LookupFlags::FOLLOW) {
+                parent = walk.follow_last(at.inode_ref())?;
+                continue;
+            }
+            if exclusive {
+                return Err(Error::Exists);
+            }
+            return do_open(ctx, at, how.flags);
+        }
+    }
+
+    /// Looks at the last component with its directory locked, and makes it if it is
+    /// missing. That it may not be made matters only then.
+    #[doc(alias = "may_o_create")]
+    fn lookup_open(
+        &self,
+        ctx: &Context,
+        parent: &Parent<'_>,
+        name: Name<'_>,
+        how: &OpenHow,
+    ) -> Result<Last> {
+        let writing = Writing::new(&**parent.dir.mnt());
+        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let last = dir.find(name.as_bytes())?;
+        if let Ok((dentry, _)) = last.found() {
+            return Ok(Last::Found(dentry.clone()));
+        }
+        let _writing = writing?;
+        dir.may_create()?;
+        let flags = how.flags & OpenFlags::OF_BACK_END;
+        let file = Make::new(FileType::Regular, how.mode);
+        let (dentry, (inode, handle)) = dir.make(&last, &file, |by, new| {
+            let made = by.sb.fs().create_open(by, dir.inode, name, new, flags);
+            match made {
+                // Others have been first behind our back: it is to be opened, then.
+                Err(Error::Exists) if !how.flags.contains(OpenFlags::EXCL) => Err(Error::Stale),
+                made => made.map(|(inode, handle)| (inode.clone(), (inode, handle))),
+            }
+        })?;
+        drop(dir);
+        let at = VfsPath::new(parent.dir.mnt().clone(), dentry, inode);
+        let who = ctx.credentials();
+        let flags = how.flags - OpenFlags::TRUNC;
+        may_open(&Target::new(&at, who), Access::empty(), flags)?;
+        let writing = to_write(&at, how.flags)?;
+        let file = File::new(at, how.flags, who, Some(handle), writing);
+        Ok(Last::Created(file))
+    }
+
+    /// Makes a file without a name in the directory that `path` leads to, and opens it.
+    #[doc(alias("do_tmpfile", "vfs_tmpfile", "O_TMPFILE"))]
+    pub(super) fn open_tmpfile(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
+        let dir = self.lookup(ctx, path, how.lookup)?;
+        let target = Target::new(&dir, ctx.credentials());
+        let _writing = target.want_write()?;
+        target.may(Access::WRITE | Access::EXEC)?;
+        let from = acl::inherit(&target, FileType::Regular, how.mode, ctx.umask())?;
+        let new = NewFile {
+            uid: ctx.credentials().uid,
+            gid: from.gid,
+            acl: from.acl.as_deref(),
+            ..NewFile::new(FileType::Regular, from.mode)
+        };
+        let sb = target.sb();
+        let inode = sb.fs().tmpfile(&target.caller(), dir.inode(), &new)?;
+        // It goes when it is closed, unless it gets a name.
+        inode.dont_cache();
+        // Nobody else can find it, so nobody has it linked before this says whether.
+        if !how.flags.contains(OpenFlags::EXCL) {
+            inode.shared().set(LINKABLE);
+        }
+        let dentry = Dentry::nameless(sb.id(), inode.clone());
+        let at = VfsPath::new(dir.mnt().clone(), dentry, inode);
+        let target = Target::new(&at, ctx.credentials());
+        may_open(&target, Access::empty(), how.flags - OpenFlags::TRUNC)?;
+        let flags = how.flags & OpenFlags::OF_BACK_END;
+        let handle = target.with_at(|at| sb.fs().open(&target.caller(), at, flags))?;
+        let who = ctx.credentials();
+        let writing = to_write(&at, how.flags)?;
+        Ok(File::new(at.clone(), how.flags, who, Some(handle), writing))
+    }
+}

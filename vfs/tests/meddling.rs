@@ -1,0 +1,224 @@
+//! Back ends where something happens in the middle of a question, or that are broken.
+
+mod common;
+
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use common::FOLLOW;
+use rcuwalk::{
+    At, Attr, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
+    Freshness, Iget, Inode, InodeFill, InodeKey, InodeRef, Name, OpenFlags, Rename, Result,
+    SetAttr, SuperBlock, Vfs, XattrFlags,
+};
+use rcuwalk_memfs::{MemFs, directory, file};
+
+const CAPABILITY: &[u8] = b"security.capability";
+
+type Once = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A memfs that does something once: after it has been asked for a capability, or before
+/// it says that a name is outdated.
+struct Meddled {
+    fs: MemFs,
+    freshness: Freshness,
+    now: Once,
+}
+
+impl Meddled {
+    fn meddle(&self) -> bool {
+        let next = self.now.lock().unwrap().take();
+        next.map(|next| next()).is_some()
+    }
+}
+
+impl FileSystem for Meddled {
+    fn name(&self) -> &str {
+        "meddled"
+    }
+    fn freshness(&self) -> Freshness {
+        self.freshness
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        FileSystem::root(&self.fs, sb)
+    }
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        self.fs.lookup(sb, dir, name)
+    }
+    fn revalidate(
+        &self,
+        _: &SuperBlock,
+        _: &Inode,
+        _: Name<'_>,
+        _: Option<&Inode>,
+    ) -> Result<bool> {
+        Ok(!self.meddle())
+    }
+    fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
+        self.fs.read_link(sb, inode)
+    }
+    fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, to: &mut dyn Emit) -> Result<()> {
+        self.fs.read_dir(sb, dir, from, to)
+    }
+    fn open(&self, by: &Caller<'_>, at: &At<'_>, how: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        self.fs.open(by, at, how)
+    }
+    fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
+        self.fs.setattr(by, at, change)
+    }
+    fn get_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
+        let value = self.fs.get_xattr(by, at, name);
+        if name == CAPABILITY {
+            self.meddle();
+        }
+        value
+    }
+    fn set_xattr(
+        &self,
+        by: &Caller<'_>,
+        at: &At<'_>,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        self.fs.set_xattr(by, at, name, value, flags)
+    }
+    fn remove_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<()> {
+        self.fs.remove_xattr(by, at, name)
+    }
+}
+
+/// A file and a directory, and what to do when.
+fn meddled(freshness: Freshness) -> (Arc<Vfs>, Context, Once) {
+    let fs = MemFs::new();
+    fs.add(fs.root(), b"file", file(0o666)).unwrap();
+    fs.add(fs.root(), b"dir", directory(0o755)).unwrap();
+    let now = Once::default();
+    let meddled = Meddled {
+        fs,
+        freshness,
+        now: now.clone(),
+    };
+    let vfs = Arc::new(Vfs::new(meddled).unwrap());
+    let ctx = vfs.context(Credentials::root());
+    (vfs, ctx, now)
+}
+
+/// A truncation that is told that a file has no capability, just before it gets one, does
+/// not keep that from later writes.
+#[test]
+fn a_capability_that_comes_late_is_lost_by_the_next_write() {
+    let (vfs, ctx, now) = meddled(Freshness::Always);
+    let mut capability = [0; 20];
+    capability[..4].copy_from_slice(&0x0200_0001_u32.to_le_bytes());
+    let (done, is_done) = mpsc::channel();
+    let (setter_vfs, setter_ctx) = (vfs.clone(), ctx.clone());
+    *now.lock().unwrap() = Some(Box::new(move || {
+        let setter = thread::spawn(move || {
+            let how = XattrFlags::empty();
+            let set =
+                setter_vfs.set_xattr(&setter_ctx, "file", CAPABILITY, &capability, how, FOLLOW);
+            done.send(set).unwrap();
+        });
+        // It gets through now, or when the truncation is done.
+        thread::sleep(Duration::from_millis(50));
+        drop(setter);
+    }));
+    vfs.truncate(&ctx, "file", 0).unwrap();
+    is_done.recv().unwrap().unwrap();
+    let get = || vfs.get_xattr(&ctx, "file", CAPABILITY, FOLLOW);
+    assert_eq!(get().unwrap().len(), 20);
+    let eve = vfs.context(Credentials::user(3000, 3000));
+    let file = vfs.open(&eve, "file", OpenFlags::WRITE).unwrap();
+    file.write_at(b"evil", 0).unwrap();
+    assert!(matches!(get(), Err(Error::NoData)), "{:?}", get());
+}
+
+/// EDGE-1: what is mounted on a name while the back end says that the name is outdated can
+/// be got at, and unmounted.
+#[test]
+fn a_name_that_is_mounted_on_while_it_is_asked_for_stays() {
+    let (vfs, ctx, now) = meddled(Freshness::EachUse);
+    vfs.stat(&ctx, "/dir", FOLLOW).unwrap();
+    let (mounter, mounter_ctx): (Weak<Vfs>, _) = (Arc::downgrade(&vfs), ctx.clone());
+    *now.lock().unwrap() = Some(Box::new(move || {
+        let inner = MemFs::new();
+        inner.add(inner.root(), b"inner", file(0o644)).unwrap();
+        let vfs = mounter.upgrade().unwrap();
+        vfs.mount(&mounter_ctx, "/dir", inner).unwrap();
+    }));
+    vfs.stat(&ctx, "/dir", FOLLOW).unwrap();
+    vfs.stat(&ctx, "/dir/inner", FOLLOW).unwrap();
+    vfs.umount(&ctx, "/dir").unwrap();
+    let inner = vfs.stat(&ctx, "/dir/inner", FOLLOW);
+    assert!(matches!(inner, Err(Error::NotFound)), "EDGE-1: {inner:?}");
+}
+
+/// Directories in which `self` is the directory itself, and any other name one below.
+struct Loops;
+
+impl Loops {
+    fn iget(sb: &SuperBlock, ino: u64) -> Result<InodeRef> {
+        Ok(match sb.iget(InodeKey::new(ino))? {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => {
+                let attr = Attr::new(ino, FileType::Directory, 0o755);
+                new.init(InodeFill::new(attr))
+            }
+        })
+    }
+}
+
+impl FileSystem for Loops {
+    fn name(&self) -> &str {
+        "loops"
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        Self::iget(sb, 1)
+    }
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        let below = u64::from(name.as_bytes()[0]);
+        match name.as_bytes() {
+            b"new" => Ok(None),
+            b"self" => Self::iget(sb, dir.attr().ino).map(Some),
+            _ => Self::iget(sb, dir.attr().ino * 256 + below).map(Some),
+        }
+    }
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
+        Ok(())
+    }
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        Err(Error::NotSupported)
+    }
+    fn rmdir(&self, _: &Caller<'_>, _: &Inode, _: Name<'_>, _: &Inode) -> Result<()> {
+        Ok(())
+    }
+    fn rename(&self, _: &Caller<'_>, _: &Rename<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// LOCK-1: nobody waits for himself where a directory is said to be in itself.
+#[test]
+fn a_directory_in_itself_is_not_changed() {
+    let vfs = Vfs::new(Loops).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    for cached in [false, true] {
+        if cached {
+            vfs.stat(&ctx, "/self/a/self/b/self", FOLLOW).unwrap();
+        }
+        for changed in [
+            vfs.rmdir(&ctx, "/self"),
+            vfs.rmdir(&ctx, "/a/self"),
+            vfs.rename(&ctx, "/a/self", "/b/new"),
+            vfs.rename(&ctx, "/b/c", "/a/self"),
+        ] {
+            let refused = matches!(changed, Err(Error::TooManySymlinks));
+            assert!(refused, "LOCK-1: cached: {cached}: {changed:?}");
+        }
+    }
+}

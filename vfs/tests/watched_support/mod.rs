@@ -1,0 +1,206 @@
+//! A back end that others change, and that hears of it: names in a map.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+
+use rcuwalk::{
+    At, Attr, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
+    Freshness, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, OpenFlags,
+    Rename, Result, SuperBlock, Vfs,
+};
+
+pub(crate) const ROOT: u64 = 1;
+/// A number that no inode has.
+pub(crate) const NONE: u64 = 0;
+/// A directory by this number is not watched.
+pub(crate) const UNWATCHED: u64 = 99;
+
+/// The file that the VFS creates.
+pub(crate) const CREATED: u64 = 7;
+
+type Names = BTreeMap<(u64, Box<[u8]>), Attr>;
+
+/// What the back end and whoever changes it share. Its locks are the standard library's:
+/// each is one step of a model.
+#[derive(Default)]
+pub(crate) struct Host {
+    names: Mutex<Names>,
+    sb: Mutex<Weak<SuperBlock>>,
+    /// How often the back end was asked for a name, or for a place.
+    pub(crate) asked: AtomicUsize,
+}
+
+impl Host {
+    /// Changes what a name stands for, behind the back of the caches.
+    pub(crate) fn set(&self, dir: u64, name: &str, to: Option<Attr>) {
+        let key = (dir, Box::from(name.as_bytes()));
+        let mut names = self.names.lock().unwrap();
+        match to {
+            Some(attr) => names.insert(key, attr),
+            None => names.remove(&key),
+        };
+    }
+
+    /// Whether there is such a name.
+    pub(crate) fn has(&self, dir: u64, name: &str) -> bool {
+        let key = (dir, Box::from(name.as_bytes()));
+        self.names.lock().unwrap().contains_key(&key)
+    }
+
+    fn get(&self, dir: &Inode, name: Name<'_>) -> Option<Attr> {
+        self.asked.fetch_add(1, Relaxed);
+        let key = (dir.attr().ino, Box::from(name.as_bytes()));
+        self.names.lock().unwrap().get(&key).copied()
+    }
+
+    pub(crate) fn sb(&self) -> Arc<SuperBlock> {
+        self.sb.lock().unwrap().upgrade().expect("it is mounted")
+    }
+
+    /// What a watcher does on hearing of a change in a directory.
+    pub(crate) fn doubt(&self, dir: u64) {
+        let sb = self.sb();
+        if let Some(dir) = sb.ilookup(InodeKey::new(dir)).unwrap() {
+            sb.doubt_names(&dir);
+        }
+    }
+}
+
+/// Attributes of a file with one name.
+pub(crate) fn file(ino: u64) -> Attr {
+    Attr {
+        nlink: 1,
+        ..Attr::new(ino, FileType::Regular, 0o644)
+    }
+}
+
+/// Attributes of a directory.
+pub(crate) fn dir(ino: u64) -> Attr {
+    Attr {
+        nlink: 2,
+        ..Attr::new(ino, FileType::Directory, 0o755)
+    }
+}
+
+struct Told(Arc<Host>);
+
+impl Told {
+    fn iget(&self, sb: &SuperBlock, attr: Attr) -> InodeRef {
+        match sb.iget(InodeKey::new(attr.ino)).expect("none is created") {
+            Iget::Cached(inode) => {
+                inode.set_attr(&attr);
+                inode
+            }
+            Iget::New(new) if attr.ino == UNWATCHED => new.init(InodeFill::new(attr)),
+            Iget::New(new) => new.init(InodeFill::new(attr).watched()),
+        }
+    }
+}
+
+impl FileSystem for Told {
+    fn name(&self) -> &str {
+        "told"
+    }
+    fn freshness(&self) -> Freshness {
+        Freshness::Watched
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        Ok(self.iget(sb, dir(ROOT)))
+    }
+    fn mounted(&self, sb: &Arc<SuperBlock>) -> Result<()> {
+        *self.0.sb.lock().unwrap() = Arc::downgrade(sb);
+        Ok(())
+    }
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        let found = self.0.get(dir, name);
+        Ok(found.map(|attr| self.iget(sb, attr)))
+    }
+    fn revalidate(
+        &self,
+        _: &SuperBlock,
+        dir: &Inode,
+        name: Name<'_>,
+        inode: Option<&Inode>,
+    ) -> Result<bool> {
+        let now = self.0.get(dir, name);
+        Ok(match (now, inode) {
+            (Some(now), Some(inode)) if now.ino == inode.attr().ino => {
+                inode.set_attr(&now);
+                true
+            }
+            (now, inode) => now.is_none() && inode.is_none(),
+        })
+    }
+    fn refresh(&self, _: &SuperBlock, _: &Inode) -> Result<()> {
+        self.0.asked.fetch_add(1, Relaxed);
+        Ok(())
+    }
+    fn create(
+        &self,
+        by: &Caller<'_>,
+        dir: &Inode,
+        name: Name<'_>,
+        _: &NewFile<'_>,
+    ) -> Result<InodeRef> {
+        let key = (dir.attr().ino, Box::from(name.as_bytes()));
+        self.0.names.lock().unwrap().insert(key, file(CREATED));
+        Ok(self.iget(by.sb, file(CREATED)))
+    }
+    fn rename(&self, _: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
+        let key = |(dir, name): (&Inode, Name<'_>)| (dir.attr().ino, Box::from(name.as_bytes()));
+        // Before locking: reading attributes is a step of a model.
+        let (from, to) = (key(how.from), key(how.to));
+        let mut names = self.0.names.lock().unwrap();
+        let attr = names.remove(&from).ok_or(Error::NotFound)?;
+        names.insert(to, attr);
+        Ok(())
+    }
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
+        Ok(())
+    }
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        Err(Error::NotSupported)
+    }
+}
+
+/// The back end, mounted.
+#[derive(Clone)]
+pub(crate) struct Tree {
+    pub(crate) host: Arc<Host>,
+    pub(crate) vfs: Vfs,
+    pub(crate) ctx: Context,
+}
+
+impl Tree {
+    pub(crate) fn new(names: &[(u64, &str, Attr)]) -> Tree {
+        let host = Arc::new(Host::default());
+        for (dir, name, attr) in names {
+            host.set(*dir, name, Some(*attr));
+        }
+        let vfs = Vfs::new(Told(host.clone())).unwrap();
+        let ctx = vfs.context(Credentials::root());
+        Tree { host, vfs, ctx }
+    }
+
+    /// The inode that a path leads to.
+    pub(crate) fn ino(&self, path: &str) -> u64 {
+        match self.vfs.stat(&self.ctx, path, LookupFlags::FOLLOW) {
+            Ok(attr) => attr.ino,
+            Err(Error::NotFound) => NONE,
+            Err(err) => panic!("{path}: {err}"),
+        }
+    }
+
+    /// How often the back end is asked meanwhile.
+    pub(crate) fn asked(&self, what: impl FnOnce()) -> usize {
+        let before = self.host.asked.load(Relaxed);
+        what();
+        self.host.asked.load(Relaxed) - before
+    }
+}
