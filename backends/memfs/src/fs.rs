@@ -1,18 +1,25 @@
 //! What the VFS asks for.
-//!
-//! The VFS holds a directory's lock over each call, so two changes of one directory
-//! never meet here; the locks inside guard against the builder, which has no such
-//! lock, and are taken one at a time or parent before child.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rcuwalk::{
-    At, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill, InodeKey, InodeRef,
-    Name, NewFile, RawEntry, Result, SuperBlock,
+    Acl, At, Caller, Caps, Emit, Error, Evict, FileHandle, FileSystem, FileType, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, Name, NewFile, OpenFlags, RawEntry, Rename, Result, SetAttr,
+    SetTime, StatFs, SuperBlock, XattrFlags,
 };
 
-use crate::node::{Node, recover};
-use crate::{MemFs, ROOT};
+use crate::MemFs;
+use crate::change::Dir;
+use crate::data::MAX_SIZE;
+use crate::file::{Open, size_of};
+use crate::node::{Node, now};
+use crate::space::{INODE, PAGE};
+use crate::xattrs::{self, Xattrs};
+
+/// What statfs(2) calls this: it counts as tmpfs does.
+#[doc(alias = "TMPFS_MAGIC")]
+const KIND: u64 = 0x0102_1994;
 
 impl FileSystem for MemFs {
     fn name(&self) -> &str {
@@ -20,17 +27,16 @@ impl FileSystem for MemFs {
     }
 
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        iget(sb, &self.node(ROOT)?)
+        iget(sb, &self.tree.root)
     }
 
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
-        let dir = Node::of(dir)?;
-        let node = dir.names.read().unwrap_or_else(recover).get(name).cloned();
+        let node = Node::of(dir)?.names()?.get(name).cloned();
         node.map(|node| iget(sb, &node)).transpose()
     }
 
     fn read_link(&self, _sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
-        Ok(Node::of(inode)?.target.clone())
+        Ok(Node::of(inode)?.target()?.into())
     }
 
     fn read_dir(
@@ -40,224 +46,257 @@ impl FileSystem for MemFs {
         from: u64,
         emit: &mut dyn Emit,
     ) -> Result<()> {
-        let names = Node::of(dir)?.names.read().unwrap_or_else(recover);
+        let names = Node::of(dir)?.names()?;
         for (position, name, node) in names.after(from) {
-            let kind = Some(node.kind);
-            if emit
-                .entry(RawEntry {
-                    name,
-                    ino: node.ino,
-                    kind,
-                    next: position,
-                })
-                .is_break()
-            {
+            let entry = RawEntry {
+                name,
+                ino: node.ino,
+                kind: Some(node.kind),
+                next: position,
+            };
+            if emit.entry(entry).is_break() {
                 break;
             }
         }
         Ok(())
     }
 
-    fn open(&self, _sb: &SuperBlock, at: &At<'_>) -> Result<Box<dyn FileHandle>> {
-        Ok(Box::new(Open(Node::of(at.inode)?.clone())))
+    fn open(
+        &self,
+        _by: &Caller<'_>,
+        at: &At<'_>,
+        _flags: OpenFlags,
+    ) -> Result<Box<dyn FileHandle>> {
+        Ok(Box::new(Open::new(Node::of(at.inode)?)))
     }
 
     fn create(
         &self,
-        sb: &SuperBlock,
+        by: &Caller<'_>,
         dir: &Inode,
         name: Name<'_>,
         new: &NewFile<'_>,
     ) -> Result<InodeRef> {
-        let parent = Node::of(dir)?;
-        let node = self.make(parent, name, new)?;
-        dir.set_attr(&parent.attr());
-        iget(sb, &node)
+        iget(by.sb, &self.make(Dir::of(dir)?, name, new)?)
     }
 
-    fn link(&self, inode: &Inode, dir: &Inode, name: Name<'_>) -> Result<()> {
-        let node = Node::of(inode)?;
-        self.link_node(node, Node::of(dir)?, name)?;
-        inode.set_attr(&node.attr());
-        Ok(())
+    fn tmpfile(&self, by: &Caller<'_>, _dir: &Inode, new: &NewFile<'_>) -> Result<InodeRef> {
+        iget(by.sb, &self.make_nameless(new)?)
     }
 
-    fn unlink(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        let node = Node::of(dir)?
-            .names
-            .write()
-            .unwrap_or_else(recover)
-            .remove(name);
-        let node = node.ok_or(Error::NotFound)?;
-        self.lost_a_name(&node);
-        inode.set_attr(&node.attr());
-        Ok(())
+    fn link(&self, _by: &Caller<'_>, file: &At<'_>, dir: &Inode, name: Name<'_>) -> Result<()> {
+        let node = Node::of(file.inode)?;
+        self.link_node(node, Some(file.inode), Dir::of(dir)?, name)
     }
 
-    fn rmdir(&self, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        let (parent, node) = (Node::of(dir)?, Node::of(inode)?);
-        remove_empty(node)?;
-        parent.names.write().unwrap_or_else(recover).remove(name);
-        self.lost_a_name(node);
-        parent.change_attr(|attr| attr.nlink -= 1);
-        inode.set_attr(&node.attr());
-        dir.set_attr(&parent.attr());
-        Ok(())
+    fn unlink(&self, _by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        self.unlink_node(Dir::of(dir)?, name, inode)
     }
 
-    fn rename(
-        &self,
-        sb: &SuperBlock,
-        from: (&Inode, Name<'_>),
-        to: (&Inode, Name<'_>),
-    ) -> Result<()> {
-        let (from_dir, to_dir) = (Node::of(from.0)?, Node::of(to.0)?);
-        let replaced = to_dir
-            .names
-            .read()
-            .unwrap_or_else(recover)
-            .get(to.1)
-            .cloned();
-        if let Some(old) = &replaced
-            && old.kind == FileType::Directory
-        {
-            remove_empty(old)?;
-            to_dir.change_attr(|attr| attr.nlink -= 1);
+    fn rmdir(&self, _by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        self.remove_dir(Dir::of(dir)?, name, inode)
+    }
+
+    fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
+        self.move_name(by, how)
+    }
+
+    #[doc(alias = "shmem_setattr")]
+    fn setattr(&self, _by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
+        let node = Node::of(at.inode)?;
+        let now = now();
+        if let Some(size) = change.size {
+            if size > MAX_SIZE {
+                return Err(Error::FileTooBig);
+            }
+            node.data_mut()?.truncate(&node.space, size);
         }
-        let moved = from_dir
-            .names
-            .write()
-            .unwrap_or_else(recover)
-            .remove(from.1);
-        let moved = moved.ok_or(Error::NotFound)?;
-        {
-            let mut names = to_dir.names.write().unwrap_or_else(recover);
-            names.remove(to.1);
-            names.insert(to.1, moved.clone());
-        }
-        if let Some(old) = replaced {
-            self.lost_a_name(&old);
-            publish(sb, &old);
-        }
-        if moved.kind == FileType::Directory {
-            from_dir.change_attr(|attr| attr.nlink -= 1);
-            to_dir.change_attr(|attr| attr.nlink += 1);
-        }
-        from.0.set_attr(&from_dir.attr());
-        to.0.set_attr(&to_dir.attr());
-        Ok(())
-    }
-
-    fn set_mode(&self, inode: &Inode, mode: u16) -> Result<()> {
-        let attr = Node::of(inode)?.change_attr(|attr| attr.mode = mode);
-        inode.set_attr(&attr);
-        Ok(())
-    }
-}
-
-impl MemFs {
-    pub(crate) fn make(
-        &self,
-        parent: &Arc<Node>,
-        name: Name<'_>,
-        new: &NewFile<'_>,
-    ) -> Result<Arc<Node>> {
-        let mut names = may_add(parent, name)?;
-        let node = self.new_node(new);
-        names.insert(name, node.clone());
-        drop(names);
-        if new.kind == FileType::Directory {
-            parent.change_attr(|attr| attr.nlink += 1);
-        }
-        Ok(node)
-    }
-
-    pub(crate) fn link_node(
-        &self,
-        node: &Arc<Node>,
-        parent: &Arc<Node>,
-        name: Name<'_>,
-    ) -> Result<()> {
-        if node.kind == FileType::Directory {
-            return Err(Error::NotPermitted);
-        }
-        let mut names = may_add(parent, name)?;
-        if node.attr().nlink == 0 {
-            // Its last name went while this one was under way.
-            return Err(Error::NotFound);
-        }
-        node.change_attr(|attr| attr.nlink += 1);
-        names.insert(name, node.clone());
-        Ok(())
-    }
-
-    fn lost_a_name(&self, node: &Node) {
-        let attr = node.change_attr(|attr| {
-            let gone = if node.kind == FileType::Directory {
-                attr.nlink
+        let data = match change.size {
+            Some(_) => Some(node.data()?),
+            None => None,
+        };
+        // An access ACL is set anew with each mode, also where only set-id bits go.
+        let sets_acl = change.mode.is_some() && node.has_acl();
+        node.change(Some(at.inode), |attr| {
+            let mut changed = change.mtime.is_some() || sets_acl;
+            if let Some(data) = &data {
+                // Also when it is the size it had: the kernel cuts off what is beyond.
+                // That is a change, if there is anything.
+                let (before, had_any) = (attr.size, attr.blocks > 0);
+                size_of(data, attr);
+                if attr.size != before || had_any {
+                    attr.mtime = now;
+                    changed = true;
+                }
             } else {
-                1
+                changed = true;
+            }
+            attr.mode = change.mode.map_or(attr.mode, |mode| mode & 0o7777);
+            attr.uid = change.uid.unwrap_or(attr.uid);
+            attr.gid = change.gid.unwrap_or(attr.gid);
+            attr.flags = change.flags.unwrap_or(attr.flags);
+            let time = |set| match set {
+                SetTime::Now => now,
+                SetTime::To(time) => time,
             };
-            attr.nlink = attr.nlink.saturating_sub(gone);
+            attr.atime = change.atime.map_or(attr.atime, time);
+            attr.mtime = change.mtime.map_or(attr.mtime, time);
+            if changed {
+                attr.ctime = now;
+            }
         });
-        if attr.nlink == 0 {
-            self.drop_node(node);
+        Ok(())
+    }
+
+    fn touch_atime(&self, inode: &Inode) {
+        if let Ok(node) = Node::of(inode) {
+            let now = now();
+            node.change(Some(inode), |attr| attr.atime = now);
+        }
+    }
+
+    fn get_xattr(&self, _by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
+        xattrs::may_have(name)?;
+        let state = Node::of(at.inode)?.state();
+        let value = state.xattrs.as_ref().and_then(|xattrs| xattrs.get(name));
+        Ok(value.ok_or(Error::NoData)?.into())
+    }
+
+    fn list_xattrs(&self, _by: &Caller<'_>, at: &At<'_>) -> Result<Vec<Box<[u8]>>> {
+        let state = Node::of(at.inode)?.state();
+        Ok(state.xattrs.as_ref().map_or(Vec::new(), |all| all.names()))
+    }
+
+    fn set_xattr(
+        &self,
+        _by: &Caller<'_>,
+        at: &At<'_>,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        xattrs::may_have(name)?;
+        change_xattrs(at.inode, |node, xattrs| {
+            xattrs.set(&node.space, name, value, flags)
+        })
+    }
+
+    fn remove_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<()> {
+        xattrs::may_have(name)?;
+        if name == xattrs::ACCESS {
+            update_mode(by, at.inode)?;
+        }
+        change_xattrs(at.inode, |node, xattrs| {
+            match xattrs.remove(&node.space, name) {
+                // The kernel counts it as a change all the same.
+                Err(Error::NoData) if xattrs::is_acl(name) => Ok(()),
+                removed => removed,
+            }
+        })
+    }
+
+    fn posix_acl(&self) -> bool {
+        true
+    }
+
+    #[doc(alias = "shmem_statfs")]
+    fn statfs(&self, _sb: &SuperBlock) -> Result<StatFs> {
+        let (blocks, used) = self.tree.space.pages();
+        let (inode_bytes, inodes_used) = self.tree.space.inode_bytes();
+        let free = blocks.saturating_sub(used);
+        Ok(StatFs {
+            kind: KIND,
+            block_size: PAGE as u32,
+            blocks,
+            blocks_free: free,
+            blocks_available: free,
+            files: inode_bytes / INODE,
+            files_free: inode_bytes.saturating_sub(inodes_used) / INODE,
+            ..StatFs::default()
+        })
+    }
+}
+
+/// Without an access ACL, too, only the file's group keeps its set-gid bit.
+#[doc(alias("posix_acl_update_mode", "simple_set_acl"))]
+fn update_mode(by: &Caller<'_>, inode: &Inode) -> Result<()> {
+    let who = by.credentials;
+    Node::of(inode)?.change(Some(inode), |attr| {
+        let in_group = who.gid == attr.gid || who.groups.contains(&attr.gid);
+        if !in_group && !who.caps.contains(Caps::FSETID) {
+            attr.mode &= !0o2000;
+        }
+    });
+    Ok(())
+}
+
+fn change_xattrs(
+    inode: &Inode,
+    change: impl FnOnce(&Node, &mut Xattrs) -> Result<()>,
+) -> Result<()> {
+    let node = Node::of(inode)?;
+    let mut state = node.state();
+    let mut xattrs = state.xattrs.take().unwrap_or_default();
+    let changed = change(node, &mut xattrs);
+    // Most files have none, and keep no room for them.
+    state.xattrs = (!xattrs.is_empty()).then_some(xattrs);
+    if changed.is_ok() {
+        state.attr.ctime = now();
+        inode.set_attr(&state.attr);
+    }
+    changed
+}
+
+/// What the VFS keeps with an inode: its node.
+pub(crate) struct Kept {
+    pub(crate) node: Arc<Node>,
+    ended: AtomicBool,
+}
+
+impl Kept {
+    fn new(node: &Arc<Node>) -> Kept {
+        node.users(|state| state.inodes += 1);
+        Kept {
+            node: node.clone(),
+            ended: AtomicBool::new(false),
         }
     }
 }
 
-/// The names of a directory that takes new ones, locked.
-fn may_add<'a>(
-    parent: &'a Node,
-    name: Name<'_>,
-) -> Result<std::sync::RwLockWriteGuard<'a, crate::node::Names>> {
-    if parent.kind != FileType::Directory {
-        return Err(Error::NotADirectory);
+impl Evict for Kept {
+    fn evict(&self) {
+        // Relaxed: what follows is under the node's lock.
+        if !self.ended.swap(true, Relaxed) {
+            self.node.users(|state| state.inodes -= 1);
+        }
     }
-    let names = parent.names.write().unwrap_or_else(recover);
-    if names.removed {
-        return Err(Error::NotFound);
-    }
-    if names.get(name).is_some() {
-        return Err(Error::Exists);
-    }
-    Ok(names)
 }
 
-fn remove_empty(node: &Node) -> Result<()> {
-    let mut names = node.names.write().unwrap_or_else(recover);
-    if !names.is_empty() {
-        return Err(Error::NotEmpty);
+impl Drop for Kept {
+    /// For an inode that went to make room, or with its caches.
+    fn drop(&mut self) {
+        self.evict();
     }
-    names.removed = true;
-    Ok(())
 }
 
 /// The VFS's inode for a node.
 fn iget(sb: &SuperBlock, node: &Arc<Node>) -> Result<InodeRef> {
-    Ok(match sb.iget(InodeKey::new(node.ino))? {
-        Iget::Cached(inode) => inode,
-        Iget::New(new) => {
-            let fill = InodeFill::new(node.attr()).private(node.clone());
-            match node.kind {
-                FileType::Symlink => new.init(fill.link(node.target.clone())),
-                _ => new.init(fill),
-            }
-        }
-    })
-}
-
-/// Brings a cached inode's attributes up to date.
-fn publish(sb: &SuperBlock, node: &Node) {
-    if let Ok(Some(inode)) = sb.ilookup(InodeKey::new(node.ino)) {
-        inode.set_attr(&node.attr());
-    }
-}
-
-struct Open(Arc<Node>);
-
-impl FileHandle for Open {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        Ok(self.0.read_at(buf, offset))
-    }
+    let new = match sb.iget(InodeKey::new(node.ino))? {
+        Iget::Cached(inode) => return Ok(inode),
+        Iget::New(new) => new,
+    };
+    let kept = Kept::new(node);
+    let state = node.state();
+    let fill = InodeFill::new(state.attr).private_evict(kept);
+    let acl = state
+        .xattrs
+        .as_ref()
+        .and_then(|all| all.get(xattrs::ACCESS));
+    let fill = match (node.kind, acl) {
+        (FileType::Symlink, _) => fill.link(node.target()?),
+        (_, Some(acl)) => fill.acl(Acl::Known(acl.into())),
+        (_, None) => fill,
+    };
+    drop(state);
+    Ok(new.init(fill))
 }

@@ -21,23 +21,42 @@
 //! # }
 //! ```
 //!
-//! | read         | to learn                                           |
-//! |--------------|----------------------------------------------------|
-//! | this file    | the builder, and the table of nodes                |
-//! | `node.rs`    | a node, and the names in a directory               |
-//! | `fs.rs`      | what the VFS asks for                              |
+//! It behaves as tmpfs does: contents by the page, with holes; times, sizes and link
+//! counts of directories; extended attributes and ACLs; rename with exchange and
+//! whiteout; files without a name. It can be kept within bounds, see [`Builder`]; beyond
+//! them is [`Error::NoSpace`].
+//!
+//! | read         | to learn                                            |
+//! |--------------|-----------------------------------------------------|
+//! | this file    | the builder of trees, and what is kept of them      |
+//! | `fs.rs`      | what the VFS asks for                               |
+//! | `change.rs`  | names made, linked, moved and removed               |
+//! | `file.rs`    | an open file                                        |
+//! | `node.rs`    | a node, its life and its times                      |
+//! | `names.rs`   | the names in a directory, and their positions       |
+//! | `data.rs`    | the contents of a file                              |
+//! | `xattrs.rs`  | extended attributes                                 |
+//! | `space.rs`   | what all of it may take, and what it does           |
 
 #![forbid(unsafe_code)]
 
+mod change;
+mod data;
+mod file;
 mod fs;
+mod names;
 mod node;
+mod space;
+mod xattrs;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, Weak};
 
-use node::{Node, recover};
-use rcuwalk::{Error, FileType, Name, NewFile, Result};
+use change::Dir;
+use node::{Node, now, recover};
+use rcuwalk::{Error, FileType, Name, NewFile, Result, Timestamp};
+use space::{PAGE, Space};
 
 /// A file system in memory. Clones are handles to the same tree.
 #[derive(Clone)]
@@ -46,29 +65,82 @@ pub struct MemFs {
 }
 
 struct Tree {
-    /// Every node that has a name, by number.
-    nodes: RwLock<HashMap<u64, Arc<Node>>>,
-    next: AtomicU64,
+    root: Arc<Node>,
+    space: Arc<Space>,
+    /// Nodes that the builder has made, as it knows them, for as long as they have names.
+    /// Those that are made through the VFS are not here: nobody asks for them.
+    numbered: RwLock<HashMap<u64, Weak<Node>>>,
+    /// Of all inode numbers that were given out, none is given out again.
+    last_ino: AtomicU64,
+    /// How many of them stand for nothing, or for something without a name.
+    nameless: AtomicU64,
 }
 
 /// A node of a [`MemFs`]: its inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId(u64);
 
+/// What a [`MemFs`] may take; nothing said, as much as there is.
+///
+/// ```
+/// let fs = rcuwalk_memfs::MemFs::builder().bytes(1 << 20).inodes(1000).build();
+/// assert_eq!((fs.bytes(), fs.inodes()), (0, 1));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Builder {
+    bytes: u64,
+    inodes: u64,
+}
+
+impl Builder {
+    /// Contents, in whole pages of 4096 bytes, and long link targets: so much, and not
+    /// more. 0: no limit.
+    #[doc(alias("size=", "nr_blocks="))]
+    pub fn bytes(self, bytes: u64) -> Builder {
+        Builder { bytes, ..self }
+    }
+
+    /// So many inodes, the root among them. Each further name of a file counts as one,
+    /// and extended attributes as one for each 1024 bytes. 0: no limit.
+    #[doc(alias = "nr_inodes=")]
+    pub fn inodes(self, inodes: u64) -> Builder {
+        Builder { inodes, ..self }
+    }
+
+    /// A tree of a root directory, owned by root, mode 0755.
+    pub fn build(self) -> MemFs {
+        let space = Arc::new(Space::new(self.bytes, self.inodes));
+        let root = Node::new(ROOT, &directory(0o755), now(), &space);
+        let root = root.expect("there is room for one inode, as there is no limit of none");
+        let tree = Tree {
+            root: Arc::new(root),
+            space,
+            numbered: RwLock::default(),
+            last_ino: AtomicU64::new(ROOT),
+            nameless: AtomicU64::new(0),
+        };
+        MemFs {
+            tree: Arc::new(tree),
+        }
+    }
+}
+
 const ROOT: u64 = 1;
 
 impl MemFs {
-    /// A tree of a root directory, owned by root, mode 0755.
+    /// A tree of a root directory, owned by root, mode 0755, that may grow without limit.
     pub fn new() -> MemFs {
-        let tree = Tree {
-            nodes: RwLock::default(),
-            next: AtomicU64::new(ROOT),
-        };
-        let fs = MemFs {
-            tree: Arc::new(tree),
-        };
-        fs.new_node(&directory(0o755));
-        fs
+        Self::builder().build()
+    }
+
+    /// A tree with limits.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// As [`new`](Self::new), with the limits that [`Builder`] explains.
+    pub fn with_limits(bytes: u64, inodes: u64) -> MemFs {
+        Self::builder().bytes(bytes).inodes(inodes).build()
     }
 
     /// The root directory.
@@ -81,11 +153,14 @@ impl MemFs {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NotADirectory`], [`Error::Stale`] if `parent` has
-    /// been removed, and what [`Name::new`] says.
+    /// been removed, [`Error::NoSpace`], and what [`Name::new`] says.
     pub fn add(&self, parent: NodeId, name: &[u8], new: NewFile<'_>) -> Result<NodeId> {
-        let parent = self.node(parent.0)?;
-        self.make(&parent, Name::new(name)?, &new)
-            .map(|node| NodeId(node.ino))
+        let parent = self.node(parent)?;
+        let node = self.make(dir(&parent), Name::new(name)?, &new)?;
+        node.state().numbered = true;
+        let mut numbered = self.tree.numbered.write().unwrap_or_else(recover);
+        numbered.insert(node.ino, Arc::downgrade(&node));
+        Ok(NodeId(node.ino))
     }
 
     /// Adds one more name for an existing node.
@@ -93,16 +168,18 @@ impl MemFs {
     /// # Errors
     /// As [`add`](Self::add); [`Error::NotPermitted`] for a directory.
     pub fn add_link(&self, parent: NodeId, name: &[u8], existing: NodeId) -> Result<()> {
-        let (parent, node) = (self.node(parent.0)?, self.node(existing.0)?);
-        self.link_node(&node, &parent, Name::new(name)?)
+        let (parent, node) = (self.node(parent)?, self.node(existing)?);
+        self.link_node(&node, None, dir(&parent), Name::new(name)?)
     }
 
-    /// Replaces a file's contents.
+    /// Replaces a file's contents. Those of a file in a mounted tree, replace through
+    /// the [`Vfs`](rcuwalk::Vfs): it may have cached the size.
     ///
     /// # Errors
-    /// [`Error::Stale`] if it has been removed, [`Error::Invalid`] if it is no file.
+    /// [`Error::Stale`] if it has been removed, [`Error::Invalid`] if it is no file,
+    /// [`Error::NoSpace`] after as much as there is room for.
     pub fn write(&self, file: NodeId, contents: &[u8]) -> Result<()> {
-        self.node(file.0)?.set_contents(contents)
+        self.node(file)?.set_contents(contents)
     }
 
     /// The inode number that `stat` reports.
@@ -110,9 +187,11 @@ impl MemFs {
         node.0
     }
 
-    /// How many nodes there are, the root included.
+    /// How many nodes with a name there are, the root included.
     pub fn len(&self) -> usize {
-        self.tree.nodes.read().unwrap_or_else(recover).len()
+        // Relaxed, both: exact when nobody changes anything.
+        let (all, nameless) = (&self.tree.last_ino, &self.tree.nameless);
+        all.load(Relaxed).saturating_sub(nameless.load(Relaxed)) as usize
     }
 
     /// False: there is always a root.
@@ -120,30 +199,56 @@ impl MemFs {
         false
     }
 
-    fn node(&self, ino: u64) -> Result<Arc<Node>> {
-        let nodes = self.tree.nodes.read().unwrap_or_else(recover);
-        nodes.get(&ino).cloned().ok_or(Error::Stale)
+    /// What is taken of [`Builder::bytes`], limited or not.
+    pub fn bytes(&self) -> u64 {
+        self.tree.space.pages().1 * PAGE as u64
     }
 
-    fn new_node(&self, new: &NewFile<'_>) -> Arc<Node> {
-        let ino = self.tree.next.fetch_add(1, Relaxed);
-        let node = Arc::new(Node::new(ino, new));
-        self.tree
-            .nodes
-            .write()
-            .unwrap_or_else(recover)
-            .insert(ino, node.clone());
+    /// What is taken of [`Builder::inodes`], limited or not: also by files that have no
+    /// name any more and are open.
+    pub fn inodes(&self) -> u64 {
+        self.tree.space.inode_bytes().1.div_ceil(space::INODE)
+    }
+
+    fn node(&self, node: NodeId) -> Result<Arc<Node>> {
+        if node.0 == ROOT {
+            return Ok(self.tree.root.clone());
+        }
+        let numbered = self.tree.numbered.read().unwrap_or_else(recover);
+        let node = numbered.get(&node.0).and_then(Weak::upgrade);
+        node.ok_or(Error::Stale)
+    }
+
+    /// The builder's nodes are found for as long as they have names.
+    #[cold]
+    fn forget_number(&self, ino: u64) {
+        let mut numbered = self.tree.numbered.write().unwrap_or_else(recover);
+        numbered.remove(&ino);
+    }
+
+    fn new_node(&self, new: &NewFile<'_>, now: Timestamp) -> Result<Node> {
+        let ino = self.tree.last_ino.fetch_add(1, Relaxed) + 1;
+        let node = Node::new(ino, new, now, &self.tree.space);
+        if node.is_err() {
+            self.is_nameless();
+        }
         node
     }
 
-    /// A node without a name is found by nobody any more.
-    fn drop_node(&self, node: &Node) {
-        self.tree
-            .nodes
-            .write()
-            .unwrap_or_else(recover)
-            .remove(&node.ino);
+    /// A number has been given out in vain, or a node has lost its last name.
+    fn is_nameless(&self) {
+        self.tree.nameless.fetch_add(1, Relaxed);
     }
+
+    /// What had no name has got one.
+    fn is_named(&self) {
+        self.tree.nameless.fetch_sub(1, Relaxed);
+    }
+}
+
+/// For the builder, which knows no inodes.
+fn dir(node: &Arc<Node>) -> Dir<'_> {
+    Dir { node, inode: None }
 }
 
 impl Default for MemFs {
@@ -154,32 +259,18 @@ impl Default for MemFs {
 
 /// A directory with these permissions, owned by root.
 pub fn directory(mode: u16) -> NewFile<'static> {
-    NewFile {
-        kind: FileType::Directory,
-        mode,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: b"",
-    }
+    NewFile::new(FileType::Directory, mode)
 }
 
 /// An empty file with these permissions, owned by root.
 pub fn file(mode: u16) -> NewFile<'static> {
-    NewFile {
-        kind: FileType::Regular,
-        ..directory(mode)
-    }
+    NewFile::new(FileType::Regular, mode)
 }
 
 /// A symbolic link, owned by root.
 pub fn symlink(target: &[u8]) -> NewFile<'_> {
     NewFile {
-        kind: FileType::Symlink,
-        mode: 0o777,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
         target,
+        ..NewFile::new(FileType::Symlink, 0o777)
     }
 }

@@ -1,113 +1,266 @@
-//! A node, and the names in a directory.
+//! A node: a file, directory, link or device of the tree.
+//!
+//! It lives for as long as a name, an inode of the VFS or an open file refers to it; what
+//! it took of the file system's [`Space`] is given back when it goes.
+//!
+//! Locks: contents or names before attributes, parent before child.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rcuwalk::{Attr, Error, FileType, Inode, Name, NewFile, Result};
+use rcuwalk::{Attr, Error, FileType, Inode, NewFile, Result, Timestamp};
+
+use crate::data::Data;
+use crate::fs::Kept;
+use crate::names::Names;
+use crate::space::{INODE, Space};
+use crate::xattrs::{self, Xattrs};
 
 /// A file, directory, link or device of the tree.
 pub(crate) struct Node {
     pub(crate) ino: u64,
     pub(crate) kind: FileType,
-    pub(crate) target: Box<[u8]>,
-    attr: Mutex<Attr>,
-    contents: RwLock<Vec<u8>>,
-    pub(crate) names: RwLock<Names>,
+    body: Body,
+    state: Mutex<State>,
+    pub(crate) space: Arc<Space>,
 }
 
-/// The names in a directory, by name and in the order they came.
-///
-/// Each has a position of its own that is never given to another name, so that a
-/// listing can go on from any of them (DIR-1).
-#[derive(Default)]
-pub(crate) struct Names {
-    by_name: HashMap<Box<[u8]>, (u64, Arc<Node>)>,
-    by_position: BTreeMap<u64, Box<[u8]>>,
-    last_position: u64,
-    /// Set when the directory is removed.
-    pub(crate) removed: bool,
+/// What nodes have beside attributes, each kind its own.
+enum Body {
+    Regular(RwLock<Data>),
+    Directory(Box<RwLock<Names>>),
+    Symlink(Box<[u8]>),
+    Special,
 }
+
+/// What changes together.
+pub(crate) struct State {
+    pub(crate) attr: Attr,
+    pub(crate) xattrs: Option<Box<Xattrs>>,
+    /// It never had a name, and may get one.
+    #[doc(alias = "I_LINKABLE")]
+    pub(crate) linkable: bool,
+    /// It has been given a number outside: see [`MemFs::add`](crate::MemFs::add).
+    pub(crate) numbered: bool,
+    /// How often it is open.
+    pub(crate) opens: u32,
+    /// How many inodes it has: one in each super block that has looked.
+    pub(crate) inodes: u32,
+    /// What it took has been given back.
+    gone: bool,
+}
+
+/// What each name adds to the size of a directory, and what `.` and `..` do.
+#[doc(alias = "BOGO_DIRENT_SIZE")]
+const NAME_SIZE: u64 = 20;
+
+/// Link targets below this length, with a NUL, lie in the inode.
+#[doc(alias = "SHORT_SYMLINK_LEN")]
+const SHORT_TARGET: usize = 128;
 
 /// Nothing panics half-way through a change here, so what a poisoned lock guards is whole.
 pub(crate) fn recover<T>(poisoned: PoisonError<T>) -> T {
     poisoned.into_inner()
 }
 
+/// The clock of all times here. Not the coarse one: two changes are to differ.
+#[doc(alias = "current_time")]
+pub(crate) fn now() -> Timestamp {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp {
+            sec: since.as_secs() as i64,
+            nsec: since.subsec_nanos(),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let part = i64::from(before.subsec_nanos() > 0);
+            Timestamp {
+                sec: -(before.as_secs() as i64) - part,
+                nsec: (1_000_000_000 - before.subsec_nanos()) % 1_000_000_000,
+            }
+        }
+    }
+}
+
 impl Node {
-    pub(crate) fn new(ino: u64, new: &NewFile<'_>) -> Node {
-        Node {
+    /// A node that pays for itself.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    #[doc(alias = "shmem_get_inode")]
+    pub(crate) fn new(
+        ino: u64,
+        new: &NewFile<'_>,
+        now: Timestamp,
+        space: &Arc<Space>,
+    ) -> Result<Node> {
+        space.take_inode_bytes(INODE)?;
+        let (mut size, mut pages) = (0, 0);
+        let body = match new.kind {
+            FileType::Regular => Body::Regular(RwLock::default()),
+            FileType::Directory => {
+                size = 2 * NAME_SIZE;
+                Body::Directory(Box::default())
+            }
+            FileType::Symlink => {
+                size = new.target.len() as u64;
+                pages = target_pages(new.target);
+                if let Err(full) = space.take_pages(pages) {
+                    space.give_inode_bytes(INODE);
+                    return Err(full);
+                }
+                Body::Symlink(new.target.into())
+            }
+            _ => Body::Special,
+        };
+        let attr = Attr {
+            size,
+            blocks: pages * 8,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            ..new.attr(ino)
+        };
+        Ok(Node {
             ino,
             kind: new.kind,
-            target: new.target.into(),
-            attr: Mutex::new(new.attr(ino)),
-            contents: RwLock::default(),
-            names: RwLock::default(),
-        }
-    }
-
-    pub(crate) fn attr(&self) -> Attr {
-        *self.attr.lock().unwrap_or_else(recover)
-    }
-
-    pub(crate) fn change_attr(&self, change: impl FnOnce(&mut Attr)) -> Attr {
-        let mut attr: MutexGuard<'_, Attr> = self.attr.lock().unwrap_or_else(recover);
-        change(&mut attr);
-        *attr
-    }
-
-    pub(crate) fn set_contents(&self, contents: &[u8]) -> Result<()> {
-        if self.kind != FileType::Regular {
-            return Err(Error::Invalid);
-        }
-        *self.contents.write().unwrap_or_else(recover) = contents.to_vec();
-        let size = contents.len() as u64;
-        self.change_attr(|attr| (attr.size, attr.blocks) = (size, size.div_ceil(512)));
-        Ok(())
-    }
-
-    pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> usize {
-        let contents = self.contents.read().unwrap_or_else(recover);
-        let start = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(contents.len());
-        let len = buf.len().min(contents.len() - start);
-        buf[..len].copy_from_slice(&contents[start..start + len]);
-        len
+            body,
+            state: Mutex::new(State {
+                attr,
+                xattrs: Xattrs::of(new),
+                linkable: false,
+                numbered: false,
+                opens: 0,
+                inodes: 0,
+                gone: false,
+            }),
+            space: space.clone(),
+        })
     }
 
     /// The node behind an inode of the VFS.
     pub(crate) fn of(inode: &Inode) -> Result<&Arc<Node>> {
-        inode.private::<Arc<Node>>().ok_or(Error::Invalid)
+        let kept = inode.private::<Kept>().ok_or(Error::Invalid)?;
+        Ok(&kept.node)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(recover)
+    }
+
+    /// True if it has an access ACL.
+    pub(crate) fn has_acl(&self) -> bool {
+        let state = self.state();
+        let xattrs = state.xattrs.as_ref();
+        xattrs.is_some_and(|xattrs| xattrs.get(xattrs::ACCESS).is_some())
+    }
+
+    /// Changes attributes, and has the inode of the VFS show them.
+    pub(crate) fn change(&self, inode: Option<&Inode>, change: impl FnOnce(&mut Attr)) -> Attr {
+        // Published under the lock: of two changes, the later one is seen last.
+        let mut state = self.state();
+        change(&mut state.attr);
+        if let Some(inode) = inode {
+            inode.set_attr(&state.attr);
+        }
+        state.attr
+    }
+
+    pub(crate) fn names(&self) -> Result<RwLockReadGuard<'_, Names>> {
+        match &self.body {
+            Body::Directory(names) => Ok(names.read().unwrap_or_else(recover)),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+
+    pub(crate) fn names_mut(&self) -> Result<RwLockWriteGuard<'_, Names>> {
+        match &self.body {
+            Body::Directory(names) => Ok(names.write().unwrap_or_else(recover)),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+
+    pub(crate) fn data(&self) -> Result<RwLockReadGuard<'_, Data>> {
+        match &self.body {
+            Body::Regular(data) => Ok(data.read().unwrap_or_else(recover)),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    pub(crate) fn data_mut(&self) -> Result<RwLockWriteGuard<'_, Data>> {
+        match &self.body {
+            Body::Regular(data) => Ok(data.write().unwrap_or_else(recover)),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// Changes by what it is used. When nobody can get at it any more, what it took goes
+    /// back; the node itself goes later, when the VFS frees the inode.
+    pub(crate) fn users(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        let used = state.attr.nlink > 0 || state.opens > 0 || state.inodes > 0;
+        drop(state);
+        if !used {
+            self.give_back();
+        }
+    }
+
+    #[doc(alias = "shmem_evict_inode")]
+    fn give_back(&self) {
+        if let Ok(mut data) = self.data_mut() {
+            data.truncate(&self.space, 0);
+        }
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.gone, true) {
+            self.space.give_pages(self.target().map_or(0, target_pages));
+            let xattrs = state.xattrs.take();
+            let xattrs = xattrs.map_or(0, |xattrs| xattrs.bytes());
+            self.space.give_inode_bytes(INODE + xattrs);
+        }
+    }
+
+    pub(crate) fn target(&self) -> Result<&[u8]> {
+        match &self.body {
+            Body::Symlink(target) => Ok(target),
+            _ => Err(Error::Invalid),
+        }
     }
 }
 
-impl Names {
-    pub(crate) fn get(&self, name: Name<'_>) -> Option<&Arc<Node>> {
-        self.by_name.get(name.as_bytes()).map(|(_, node)| node)
-    }
+/// A name came (+1) or went (-1).
+pub(crate) fn count_name(dir: &mut Attr, by: i64) {
+    dir.size = dir.size.saturating_add_signed(by * NAME_SIZE as i64);
+}
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
-    }
+fn target_pages(target: &[u8]) -> u64 {
+    u64::from(target.len() >= SHORT_TARGET)
+}
 
-    /// The caller has checked that the name is free.
-    pub(crate) fn insert(&mut self, name: Name<'_>, node: Arc<Node>) {
-        self.last_position += 1;
-        let name: Box<[u8]> = name.as_bytes().into();
-        self.by_position.insert(self.last_position, name.clone());
-        self.by_name.insert(name, (self.last_position, node));
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Body::Directory(names) = &mut self.body {
+            drop_below(names.get_mut().unwrap_or_else(recover));
+        }
+        // One that still has names goes with all of them.
+        let more = match self.kind {
+            FileType::Directory => 0,
+            _ => u64::from(self.state().attr.nlink.saturating_sub(1)),
+        };
+        self.space.give_inode_bytes(more * INODE);
+        self.give_back();
     }
+}
 
-    pub(crate) fn remove(&mut self, name: Name<'_>) -> Option<Arc<Node>> {
-        let (position, node) = self.by_name.remove(name.as_bytes())?;
-        self.by_position.remove(&position);
-        Some(node)
-    }
-
-    /// The names after a position, with their own.
-    pub(crate) fn after(&self, from: u64) -> impl Iterator<Item = (u64, &[u8], &Arc<Node>)> {
-        self.by_position
-            .range(from.saturating_add(1)..)
-            .filter_map(|(position, name)| Some((*position, &**name, &self.by_name.get(name)?.1)))
+/// Drops a tree, however deep, without a call per level.
+fn drop_below(names: &mut Names) {
+    let mut left: Vec<Arc<Node>> = names.take_nodes().collect();
+    while let Some(node) = left.pop() {
+        if let Some(mut node) = Arc::into_inner(node)
+            && let Body::Directory(names) = &mut node.body
+        {
+            left.extend(names.get_mut().unwrap_or_else(recover).take_nodes());
+        }
     }
 }

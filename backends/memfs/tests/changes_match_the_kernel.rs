@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rcuwalk::{Context, Credentials, FileType, LookupFlags, Vfs};
 use rcuwalk_memfs::{MemFs, directory, file, symlink};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 
 /// What both sides start from: a path and `/`, nothing or a link's target.
 const TREE: [(&str, &str); 9] = [
@@ -31,6 +31,11 @@ enum Change<'a> {
     Rmdir(&'a str),
     Link(&'a str, &'a str),
     Rename(&'a str, &'a str),
+    NoReplace(&'a str, &'a str),
+    Exchange(&'a str, &'a str),
+    /// Links at the old name are followed.
+    LinkFollow(&'a str, &'a str),
+    Mknod(&'a str),
 }
 use Change::*;
 
@@ -74,6 +79,17 @@ impl Kernel {
             Rmdir(path) => rustix::fs::unlinkat(&at, path, AtFlags::REMOVEDIR),
             Link(old, new) => rustix::fs::linkat(&at, old, &at, new, AtFlags::empty()),
             Rename(old, new) => rustix::fs::renameat(&at, old, &at, new),
+            NoReplace(old, new) => {
+                rustix::fs::renameat_with(&at, old, &at, new, RenameFlags::NOREPLACE)
+            }
+            Exchange(old, new) => {
+                rustix::fs::renameat_with(&at, old, &at, new, RenameFlags::EXCHANGE)
+            }
+            LinkFollow(old, new) => rustix::fs::linkat(&at, old, &at, new, AtFlags::SYMLINK_FOLLOW),
+            Mknod(path) => {
+                let file = rustix::fs::FileType::RegularFile;
+                rustix::fs::mknodat(&at, path, file, Mode::from(0o644), 0)
+            }
         };
         result.err().map_or(0, |err| err.raw_os_error())
     }
@@ -147,6 +163,8 @@ impl Ours {
 
     fn apply(&self, change: Change<'_>) -> Outcome {
         let (vfs, ctx) = (&self.vfs, &self.ctx);
+        let at = ctx.cwd();
+        let rename = |old, new, flags| vfs.renameat2(ctx, (at, old), (at, new), flags);
         let result = match change {
             Create(path) => vfs.create(ctx, path, 0o644),
             Mkdir(path) => vfs.mkdir(ctx, path, 0o755),
@@ -155,6 +173,10 @@ impl Ours {
             Rmdir(path) => vfs.rmdir(ctx, path),
             Link(old, new) => vfs.link(ctx, old, new),
             Rename(old, new) => vfs.rename(ctx, old, new),
+            NoReplace(old, new) => rename(old, new, rcuwalk::RenameFlags::NOREPLACE),
+            Exchange(old, new) => rename(old, new, rcuwalk::RenameFlags::EXCHANGE),
+            LinkFollow(old, new) => vfs.linkat(ctx, (at, old), (at, new), LookupFlags::FOLLOW),
+            Mknod(path) => vfs.mknod(ctx, path, FileType::Regular, 0o644, 0),
         };
         result.err().map_or(0, |err| err.errno())
     }
@@ -268,11 +290,12 @@ fn changes_end_as_in_the_kernel() {
     let mut changes = Vec::new();
     for path in &paths {
         changes.extend([Create(path), Mkdir(path), Unlink(path), Rmdir(path)]);
-        changes.extend([Symlink("target", path), Symlink("", path)]);
+        changes.extend([Symlink("target", path), Symlink("", path), Mknod(path)]);
     }
     for old in &paths {
         for new in &paths {
-            changes.extend([Link(old, new), Rename(old, new)]);
+            changes.extend([Link(old, new), Rename(old, new), NoReplace(old, new)]);
+            changes.extend([Exchange(old, new), LinkFollow(old, new)]);
         }
     }
     let mut differ = Vec::new();

@@ -1,0 +1,102 @@
+//! A budget through the [`Vfs`]: what is removed is free at once.
+
+use std::sync::Barrier;
+use std::thread;
+
+use rcuwalk::{Credentials, Error, LookupFlags, OpenFlags, RenameFlags, Vfs};
+use rcuwalk_memfs::{MemFs, file};
+
+#[test]
+fn a_removed_file_makes_room_at_once() {
+    let fs = MemFs::with_limits(16 * 4096, 8);
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    let root = vfs.context(Credentials::root());
+    for round in 0..3000 {
+        // Another name each time: what is cached as missing stays so.
+        let name = format!("f{round}");
+        let id = fs.add(fs.root(), name.as_bytes(), file(0o644)).unwrap();
+        fs.write(id, &[1; 16 * 4096]).unwrap();
+        vfs.stat(&root, &name, LookupFlags::empty()).unwrap();
+        vfs.unlink(&root, &name).unwrap();
+    }
+    assert_eq!((fs.bytes(), fs.inodes(), fs.len()), (0, 1, 1));
+}
+
+#[test]
+fn an_open_file_keeps_what_it_has_until_it_is_closed() {
+    let fs = MemFs::with_limits(16 * 4096, 8);
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    let root = vfs.context(Credentials::root());
+    let how = OpenFlags::READ | OpenFlags::WRITE;
+    let empty = (0, 1, 1);
+    let counts = || (fs.bytes(), fs.inodes(), fs.len());
+    for _ in 0..100 {
+        let file = vfs.open(&root, "f", (how | OpenFlags::CREATE).mode(0o600));
+        let file = file.unwrap();
+        assert_eq!(file.write_at(&[1; 100_000], 0).unwrap(), 16 * 4096);
+        vfs.unlink(&root, "f").unwrap();
+        assert_eq!(counts(), (16 * 4096, 2, 1));
+        let mut byte = [0];
+        assert_eq!(file.read_at(&mut byte, 65_535).unwrap(), 1);
+        drop(file);
+        assert_eq!(counts(), empty, "closed");
+
+        let nameless = vfs.open(&root, "/", (how | OpenFlags::TMPFILE).mode(0o600));
+        let nameless = nameless.unwrap();
+        nameless.write_at(b"some", 0).unwrap();
+        assert_eq!(counts(), (4096, 2, 1));
+        drop(nameless);
+        assert_eq!(counts(), empty, "without a name");
+
+        vfs.create(&root, "a", 0o600).unwrap();
+        vfs.symlink(&root, [b'x'; 200], "b").unwrap();
+        vfs.rename(&root, "a", "b").unwrap();
+        assert_eq!(counts(), (0, 2, 2), "replaced");
+        vfs.unlink(&root, "b").unwrap();
+        vfs.mkdir(&root, "d", 0o700).unwrap();
+        vfs.rmdir(&root, "d").unwrap();
+        assert_eq!(counts(), empty, "removed");
+    }
+}
+
+#[test]
+fn a_directory_that_was_not_replaced_takes_names() {
+    let fs = MemFs::with_limits(0, 4);
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    let root = vfs.context(Credentials::root());
+    vfs.mkdir(&root, "a", 0o700).unwrap();
+    vfs.mkdir(&root, "b", 0o700).unwrap();
+    vfs.create(&root, "last", 0o600).unwrap();
+    let (at, whiteout) = (root.root(), RenameFlags::WHITEOUT);
+    let refused = vfs.renameat2(&root, (at, "a"), (at, "b"), whiteout);
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    vfs.unlink(&root, "last").unwrap();
+    vfs.create(&root, "b/x", 0o600).unwrap();
+}
+
+#[test]
+fn of_two_who_close_a_file_at_once_one_is_the_last() {
+    let fs = MemFs::with_limits(4096, 2);
+    let vfs = Vfs::new(fs.clone()).unwrap();
+    let root = vfs.context(Credentials::root());
+    let how = OpenFlags::READ | OpenFlags::WRITE;
+    for round in 0..1000 {
+        let first = vfs.open(&root, "f", (how | OpenFlags::CREATE).mode(0o600));
+        let first = first.unwrap();
+        let second = vfs.open(&root, "f", how).unwrap();
+        first.write_at(b"all there is", 0).unwrap();
+        let both = Barrier::new(3);
+        thread::scope(|scope| {
+            for file in [first, second] {
+                let both = &both;
+                scope.spawn(move || {
+                    both.wait();
+                    drop(file);
+                });
+            }
+            both.wait();
+            vfs.unlink(&root, "f").unwrap();
+        });
+        assert_eq!((fs.bytes(), fs.inodes()), (0, 1), "round {round}");
+    }
+}
