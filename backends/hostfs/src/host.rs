@@ -4,15 +4,24 @@
 //! |-----------------|----------------|------------------------------|
 //! | [`stat_at`]     | never          | nothing                      |
 //! | [`pin_at`]      | never          | the name itself, O_PATH      |
-//! | [`open_file_at`]| never          | a regular file, for reading  |
+//! | [`open_file_at`]| never          | a regular file               |
 //! | [`open_dir`]    | —              | a pinned directory, to list  |
 //! | [`open_root`]   | as told        | the root, once               |
+//! | `dirs/reopen.rs` | —             | a directory by its handle, which was asked for when a descriptor held it |
+//! | `host/names.rs` | never          | what it makes, links, moves  |
+//! | `host/held.rs`  | —              | what a descriptor holds      |
 //!
 //! WALK-3 for the host: apart from [`open_root`], the kernel is only ever given a
 //! descriptor of a directory below the root and one [`Name`] (which cannot be `..`
 //! and cannot hold a `/`), with "do not follow". A link or `..` is the VFS's to walk.
 //! openat2's `RESOLVE_BENEATH | NO_SYMLINKS | NO_MAGICLINKS` say the same a second
 //! time; where a sandbox or an old kernel refuses openat2, the first time is enough.
+//!
+//! The one path that is ever built leads to a descriptor of our own, where the kernel
+//! has no call that takes it directly: see [`held`].
+
+pub(crate) mod held;
+pub(crate) mod names;
 
 use std::path::Path;
 
@@ -62,18 +71,23 @@ pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> Result<Seen> {
 ///
 /// Needs no permission on the file, triggers no automount, opens no device.
 pub(crate) fn pin_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<OwnedFd> {
-    open_name(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC).map_err(err)
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open_name(dir, name, flags, Mode::empty()).map_err(err)
 }
 
-/// Opens `name` for reading. The caller checks what it got.
-pub(crate) fn open_file_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<OwnedFd> {
-    // NONBLOCK and NOCTTY for the file that was replaced by a FIFO or a terminal
-    // since it was looked up: neither may hold up or take over this process.
-    let flags =
-        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    open_name(dir, name, flags).map_err(|errno| match errno {
-        // Gone, now a link, now a socket: in each case not the file looked up.
-        Errno::NOENT | Errno::LOOP | Errno::NXIO => Error::Stale,
+/// For every open of a file. NONBLOCK and NOCTTY for the one that was replaced by a FIFO
+/// or a terminal since it was looked up: neither may hold up or take over this process.
+const CAREFULLY: OFlags = OFlags::NOFOLLOW
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// Opens `name`, for what `access` says. The caller checks what it got.
+pub(crate) fn open_file_at(dir: BorrowedFd<'_>, name: Name<'_>, access: OFlags) -> Result<OwnedFd> {
+    let opened = open_name(dir, name, access | CAREFULLY, Mode::empty());
+    opened.map_err(|errno| match errno {
+        // Gone, now a link, a socket or a FIFO, a directory: not the file looked up.
+        Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::ISDIR => Error::Stale,
         // Another process holds a lease on the file, which this open has begun to
         // break. `WouldBlock` would tell the caller that a cache had no answer.
         Errno::AGAIN => Error::Busy,
@@ -125,21 +139,30 @@ pub(crate) fn as_fd(fd: &OwnedFd) -> BorrowedFd<'_> {
     rustix::fd::AsFd::as_fd(fd)
 }
 
-fn open_name(dir: BorrowedFd<'_>, name: Name<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let opened =
-        retry_on_intr(|| rustix::fs::openat2(dir, name.as_bytes(), flags, Mode::empty(), ONE_NAME));
+fn open_name(
+    dir: BorrowedFd<'_>,
+    name: Name<'_>,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
+    let opened = retry_on_intr(|| rustix::fs::openat2(dir, name.as_bytes(), flags, mode, ONE_NAME));
     match opened {
         // ENOSYS from an old kernel or a seccomp filter, EPERM from an older filter.
         // A real EPERM comes back from openat just the same.
-        Err(Errno::NOSYS | Errno::PERM) => open_name_slow(dir, name, flags),
+        Err(Errno::NOSYS | Errno::PERM) => open_name_slow(dir, name, flags, mode),
         opened => opened,
     }
 }
 
 /// Without openat2: NOFOLLOW is in `flags`, and one name needs no more.
 #[cold]
-fn open_name_slow(dir: BorrowedFd<'_>, name: Name<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-    retry_on_intr(|| rustix::fs::openat(dir, name.as_bytes(), flags, Mode::empty()))
+fn open_name_slow(
+    dir: BorrowedFd<'_>,
+    name: Name<'_>,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| rustix::fs::openat(dir, name.as_bytes(), flags, mode))
 }
 
 #[cfg(test)]
@@ -172,7 +195,7 @@ mod tests {
             assert_eq!(&*read_link(as_fd(&pin)).unwrap(), target.as_bytes());
             let by_name = stat_at(as_fd(&root), name(link)).unwrap().unwrap();
             assert_eq!(by_name.attr.kind, FileType::Symlink, "WALK-3: {link}");
-            let opened = open_file_at(as_fd(&root), name(link));
+            let opened = open_file_at(as_fd(&root), name(link), OFlags::RDONLY);
             assert!(
                 matches!(opened, Err(Error::Stale)),
                 "WALK-3: {link} was opened"
@@ -186,8 +209,10 @@ mod tests {
         let (dir, root) = scratch();
         symlink("/etc/passwd", dir.path().join("out")).unwrap();
         fs::write(dir.path().join("file"), b"").unwrap();
-        let open =
-            |entry, flags| open_name_slow(as_fd(&root), name(entry), flags | OFlags::NOFOLLOW);
+        let open = |entry, flags| {
+            let flags = flags | OFlags::NOFOLLOW;
+            open_name_slow(as_fd(&root), name(entry), flags, Mode::empty())
+        };
         let pin = open("out", OFlags::PATH).unwrap();
         assert_eq!(
             stat_fd(as_fd(&pin)).unwrap().attr.kind,
@@ -235,7 +260,7 @@ mod tests {
             Err(Error::NotFound)
         ));
         assert!(matches!(
-            open_file_at(as_fd(&root), name("nope")),
+            open_file_at(as_fd(&root), name("nope"), OFlags::RDONLY),
             Err(Error::Stale)
         ));
     }
@@ -245,7 +270,7 @@ mod tests {
     fn opening_a_fifo_returns_at_once() {
         let (_dir, root) = scratch();
         rustix::fs::mknodat(&root, "fifo", rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
-        let fd = open_file_at(as_fd(&root), name("fifo")).unwrap();
+        let fd = open_file_at(as_fd(&root), name("fifo"), OFlags::RDONLY).unwrap();
         assert_eq!(stat_fd(as_fd(&fd)).unwrap().attr.kind, FileType::Fifo);
     }
 

@@ -28,12 +28,15 @@
 //! same type and number, and only its attributes are brought up to date. So can it
 //! where both were born within one tick of the host's clock (up to 10 ms; Linux 6.13
 //! and later stamp finely enough on the common file systems). It does no harm to a
-//! file, whose attributes and contents are the new one's in any case; a directory's
-//! number is not given away while its inode holds a descriptor; a link's target could
-//! be the old one's, which is why links are compared more strictly.
+//! file, whose attributes and contents are the new one's in any case; a directory is told
+//! apart by its file handle when it is opened again (see `dirs.rs`), if the file system has
+//! those; a link's target could be the old one's, which is why links are compared more
+//! strictly.
 
-use rcuwalk::{Attr, Error, FileType, Inode, InodeKey, Result, Timestamp};
-use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
+use rcuwalk::{
+    Acl, Attr, Error, FileType, Inode, InodeFill, InodeFlags, InodeKey, Result, Timestamp,
+};
+use rustix::fs::{Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 
 /// What statx(2) is asked for.
 pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS
@@ -78,6 +81,7 @@ impl Seen {
                 mtime: timestamp(&statx.stx_mtime),
                 ctime: timestamp(&statx.stx_ctime),
                 btime,
+                flags: flags(statx.stx_attributes),
                 ..Attr::new(statx.stx_ino, kind, statx.stx_mode)
             },
         })
@@ -89,31 +93,62 @@ impl Seen {
         self.key == inode.inode_key() && is_same_file(&inode.attr(), &self.attr)
     }
 
+    /// The same, but for what a rename or a new name changes: a link's ctime.
+    pub(crate) fn is_still_after_rename(&self, inode: &Inode) -> bool {
+        let cached = inode.attr();
+        let moved = Attr {
+            ctime: cached.ctime,
+            ..self.attr
+        };
+        self.key == inode.inode_key() && is_same_file(&cached, &moved)
+    }
+
+    /// What a new inode of it starts with. Whether there is an ACL is asked for when it
+    /// matters: most inodes are never looked at by members of their group.
+    pub(crate) fn fill(&self) -> InodeFill {
+        InodeFill::new(self.attr).acl(match self.attr.kind {
+            FileType::Symlink => Acl::None,
+            _ => Acl::Unknown,
+        })
+    }
+
     /// Brings the inode's attributes up to date.
     pub(crate) fn publish(&self, inode: &Inode) {
-        let cached = inode.attr();
         // Only on a difference: revalidation of an unchanged directory must not
         // write to a cache line that every walk reads.
-        if cached
-            != (Attr {
-                dev: cached.dev,
-                ..self.attr
-            })
-        {
+        if self.is_news(inode) {
+            // The host changes an ACL without telling. The ctime tells.
+            if inode.attr().ctime != self.attr.ctime {
+                inode.forget_acl();
+            }
             inode.set_attr(&self.attr);
         }
+    }
+
+    /// Whether the inode's attributes are others.
+    pub(crate) fn is_news(&self, inode: &Inode) -> bool {
+        let cached = inode.attr();
+        let now = Attr {
+            dev: cached.dev,
+            ..self.attr
+        };
+        cached != now
     }
 }
 
 /// True unless something shows that one inode number stood for two files.
 fn is_same_file(cached: &Attr, now: &Attr) -> bool {
-    let unknown = Timestamp::default();
-    let same_birth = cached.btime == now.btime || cached.btime == unknown || now.btime == unknown;
     // The target is cached, so a link has to look untouched altogether. One of its size
     // and ctime is another link only if both were made within a tick of the host's clock.
     let same_target =
         now.kind != FileType::Symlink || (cached.ctime, cached.size) == (now.ctime, now.size);
-    cached.kind == now.kind && same_birth && same_target
+    cached.kind == now.kind && may_be_one_birth(cached.btime, now.btime) && same_target
+}
+
+/// True unless both are known, and differ.
+pub(crate) fn may_be_one_birth(one: Timestamp, other: Timestamp) -> bool {
+    let unknown = Timestamp::default();
+    one == other || one == unknown || other == unknown
 }
 
 /// The id of the host's mount that an inode of a [`HostFs`](crate::HostFs) is in, as
@@ -135,6 +170,14 @@ fn space(mount: u64, major: u32, minor: u32) -> u64 {
         "a device beyond 12:20 bits"
     );
     mount << 32 | u64::from(major) << 20 | u64::from(minor)
+}
+
+fn flags(attributes: StatxAttributes) -> InodeFlags {
+    let mut flags = InodeFlags::empty();
+    let told = |what| attributes.contains(what);
+    flags.set(InodeFlags::IMMUTABLE, told(StatxAttributes::IMMUTABLE));
+    flags.set(InodeFlags::APPEND, told(StatxAttributes::APPEND));
+    flags
 }
 
 fn timestamp(stamp: &StatxTimestamp) -> Timestamp {

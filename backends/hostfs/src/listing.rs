@@ -27,11 +27,12 @@ use rustix::io::Errno;
 
 use crate::host::{as_fd, err};
 
-/// Bytes asked for at a time: about two thousand entries with short names. What is
-/// left of it when `emit` breaks was read for nothing, so it is not larger.
-const BUFFER: usize = 64 * 1024;
+/// Bytes asked for at a time: a thousand entries with short names, which is about what the
+/// VFS takes. What is left of it when `emit` breaks was read for nothing.
+const BUFFER: usize = 32 * 1024;
 
-/// Hands the entries of an open directory after `from` to `emit`.
+/// Hands entries of an open directory after `from` to `emit`: all of a buffer, or until it
+/// breaks.
 pub(crate) fn read(dir: &OwnedFd, from: u64, emit: &mut dyn Emit) -> Result<()> {
     seek(as_fd(dir), Position(from))?;
     let mut buffer = Vec::with_capacity(BUFFER);
@@ -46,15 +47,18 @@ pub(crate) fn read(dir: &OwnedFd, from: u64, emit: &mut dyn Emit) -> Result<()> 
         if is_dot(name) {
             continue;
         }
+        let next = Position::after(entry.next_entry_cookie());
         let taken = emit.entry(RawEntry {
             name,
             ino: entry.ino(),
             kind: kind(entry.file_type()),
-            next: Position::after(entry.next_entry_cookie()).0,
+            next: next.0,
         });
         // Not taken, and nothing to undo: the caller goes on from the position of
         // the entry before, which leads back to this one.
-        if taken.is_break() {
+        // A second buffer would mostly be read for nothing. Where there is no going on, it
+        // is read all the same.
+        if taken.is_break() || entries.is_buffer_empty() && next != Position::NOWHERE {
             break;
         }
     }

@@ -26,26 +26,25 @@
 //! inode is only declared stale on the word of a statx that was made *after* the inode
 //! was seen in the cache. An older answer could be the outdated one of the two.
 
+use std::sync::Arc;
+
 use rcuwalk::{
-    At, Emit, Error, FileHandle, FileSystem, FileType, Freshness, HeldDescriptor, Iget, Inode,
-    InodeFill, InodeRef, Name, Result, SuperBlock,
+    At, Caller, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget, Inode, InodeFill,
+    InodeKey, InodeRef, Name, NewFile, OpenFlags, Rename, Result, SetAttr, StatFs, SuperBlock,
+    XattrFlags,
 };
-use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::io::retry_on_intr;
+use rustix::fd::BorrowedFd;
 
 use crate::HostFs;
+use crate::dirs::{Dir, Pin};
 use crate::host::{self, as_fd};
 use crate::identity::Seen;
-use crate::listing;
+use crate::pin::{Directory, found_at, known, pinned};
+use crate::watch::{self, Registration, Watch};
+use crate::{change, create, file, listing, setattr, xattr};
 
 /// How often a lookup starts again when the name changes under it.
-const ATTEMPTS: usize = 8;
-
-/// What a directory's inode keeps: an `O_PATH` descriptor of it.
-struct Pinned(
-    OwnedFd,
-    #[expect(dead_code, reason = "counts for as long as it lives")] HeldDescriptor,
-);
+pub(crate) const ATTEMPTS: usize = 8;
 
 /// What a link's inode keeps in place of a target: the errno of reading it. Links of
 /// procfs can be seen by everyone and read by few.
@@ -61,19 +60,29 @@ impl FileSystem for HostFs {
     }
 
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        let seen = host::stat_fd(as_fd(&self.root))?;
-        match sb.iget(seen.key)? {
+        let key = host::stat_fd(self.root.fd())?.key;
+        match sb.iget(key)? {
             Iget::Cached(root) => Ok(root),
             Iget::New(new) => {
-                let pin = open(sb, || host::duplicate(as_fd(&self.root)))?;
-                Ok(new.init(InodeFill::new(seen.attr).private(Pinned(pin, sb.hold_descriptor()))))
+                let watch = self.register(self.root.fd(), key);
+                let seen = host::stat_fd(self.root.fd())?;
+                let dir = Dir::root(&self.dirs, sb, &self.root, &seen);
+                let root = Directory::new(dir, watch);
+                Ok(new.init(root.fill(&self.root, &seen, self.freshness)))
             }
+        }
+    }
+
+    fn mounted(&self, sb: &Arc<SuperBlock>) -> Result<()> {
+        match &self.watch {
+            Some(watch) => watch.start(sb),
+            None => Ok(()),
         }
     }
 
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
         for _ in 0..ATTEMPTS {
-            match lookup_once(sb, dir, name)? {
+            match self.lookup_once(sb, dir, name)? {
                 Round::Answer(found) => return Ok(found),
                 Round::Again => {}
             }
@@ -83,24 +92,30 @@ impl FileSystem for HostFs {
 
     fn revalidate(
         &self,
-        _sb: &SuperBlock,
+        sb: &SuperBlock,
         dir: &Inode,
         name: Name<'_>,
         inode: Option<&Inode>,
     ) -> Result<bool> {
-        match (host::stat_at(pinned(dir)?, name)?, inode) {
-            (Some(seen), Some(inode)) if seen.is_still(inode) => {
-                seen.publish(inode);
-                Ok(true)
-            }
-            (found, cached) => Ok(found.is_none() && cached.is_none()),
+        let pin = pinned(sb, dir)?;
+        let Some(inode) = inode else {
+            return Ok(host::stat_at(pin.fd(), name)?.is_none());
+        };
+        let is_still = self.publish(inode, || {
+            let seen = host::stat_at(pin.fd(), name)?;
+            Ok(seen.filter(|seen| seen.is_still(inode) && !is_replaced(inode)))
+        })?;
+        if is_still {
+            found_at(inode, dir, name);
         }
+        Ok(is_still)
     }
 
-    fn refresh(&self, _sb: &SuperBlock, inode: &Inode) -> Result<()> {
-        // What holds no descriptor can only be asked for by name, by `revalidate`.
-        if let Some(Pinned(dir, _)) = inode.private() {
-            host::stat_fd(as_fd(dir))?.publish(inode);
+    fn refresh(&self, sb: &SuperBlock, inode: &Inode) -> Result<()> {
+        // What is no directory can only be asked for by name, by `revalidate`.
+        if let Some(dir) = known(inode) {
+            let pin = dir.pin(sb)?;
+            self.publish(inode, || host::stat_fd(pin.fd()).map(Some))?;
         }
         Ok(())
     }
@@ -114,26 +129,99 @@ impl FileSystem for HostFs {
     }
 
     fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
-        let pin = pinned(dir)?;
-        let open = open(sb, || host::open_dir(pin))?;
+        let pin = pinned(sb, dir)?;
+        let open = self.dirs.open(sb, || host::open_dir(pin.fd()))?;
         listing::read(&open, from, emit)
     }
 
-    fn open(&self, sb: &SuperBlock, at: &At<'_>) -> Result<Box<dyn FileHandle>> {
-        match at.inode.kind() {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsADirectory),
-            FileType::Symlink => return Err(Error::TooManySymlinks),
-            _ => return Err(Error::NoSuchDevice),
-        }
-        // Only a root has no name, and a root is a directory.
-        let (dir, name) = at.parent.ok_or(Error::Stale)?;
-        let dir_pin = pinned(dir)?;
-        let file = open(sb, || host::open_file_at(dir_pin, name))?;
-        if !host::stat_fd(as_fd(&file))?.is_still(at.inode) {
-            return Err(Error::Stale);
-        }
-        Ok(Box::new(HostFile(file)))
+    fn open(&self, by: &Caller<'_>, at: &At<'_>, flags: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        file::open(self, by, at, flags)
+    }
+
+    fn open_place(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Option<Box<dyn FileHandle>>> {
+        file::open_place(self, by, at)
+    }
+
+    fn create(
+        &self,
+        by: &Caller<'_>,
+        dir: &Inode,
+        name: Name<'_>,
+        new: &NewFile<'_>,
+    ) -> Result<InodeRef> {
+        create::create(self, by, dir, name, new)
+    }
+
+    fn create_open(
+        &self,
+        by: &Caller<'_>,
+        dir: &Inode,
+        name: Name<'_>,
+        new: &NewFile<'_>,
+        flags: OpenFlags,
+    ) -> Result<(InodeRef, Box<dyn FileHandle>)> {
+        create::create_open(self, by, dir, name, new, flags)
+    }
+
+    fn tmpfile(&self, by: &Caller<'_>, dir: &Inode, new: &NewFile<'_>) -> Result<InodeRef> {
+        create::tmpfile(self, by, dir, new)
+    }
+
+    fn link(&self, by: &Caller<'_>, file: &At<'_>, dir: &Inode, name: Name<'_>) -> Result<()> {
+        change::link(self, by, file, dir, name)
+    }
+
+    fn unlink(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        change::remove(self, by, dir, name, inode)
+    }
+
+    fn rmdir(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        change::remove(self, by, dir, name, inode)
+    }
+
+    fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
+        change::rename(self, by, how)
+    }
+
+    fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
+        setattr::setattr(self, by, at, change)
+    }
+
+    fn get_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
+        xattr::get(self, by, at, name)
+    }
+
+    fn list_xattrs(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Vec<Box<[u8]>>> {
+        xattr::list(self, by, at)
+    }
+
+    fn set_xattr(
+        &self,
+        by: &Caller<'_>,
+        at: &At<'_>,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        xattr::set(self, by, at, name, value, flags)
+    }
+
+    fn remove_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<()> {
+        xattr::remove(self, by, at, name)
+    }
+
+    fn sync_dir(&self, by: &Caller<'_>, at: &At<'_>) -> Result<()> {
+        let pin = pinned(by.sb, at.inode)?;
+        let dir = self.dirs.open(by.sb, || host::open_dir(pin.fd()))?;
+        host::held::sync(as_fd(&dir), false)
+    }
+
+    fn posix_acl(&self) -> bool {
+        true
+    }
+
+    fn statfs(&self, _sb: &SuperBlock) -> Result<StatFs> {
+        host::held::statfs(self.root.fd())
     }
 }
 
@@ -144,31 +232,187 @@ enum Round {
     Again,
 }
 
-fn lookup_once(sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Round> {
-    let dir_pin = pinned(dir)?;
-    let Some(seen) = host::stat_at(dir_pin, name)? else {
-        return Ok(Round::Answer(None));
-    };
-    match sb.iget(seen.key)? {
-        Iget::Cached(inode) if seen.is_still(&inode) => {
-            seen.publish(&inode);
-            Ok(Round::Answer(Some(inode)))
+impl HostFs {
+    fn lookup_once(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Round> {
+        let pin = pinned(sb, dir)?;
+        let before = self.watch.as_ref().map_or(0, Watch::unplaced);
+        let ask = || host::stat_at(pin.fd(), name);
+        let Some(seen) = ask()? else {
+            return Ok(Round::Answer(None));
+        };
+        match sb.iget(seen.key)? {
+            Iget::Cached(inode) if is_replaced(&inode) => {
+                sb.unhash(&inode);
+                Ok(Round::Again)
+            }
+            Iget::Cached(inode) if seen.is_still(&inode) => {
+                Ok(match self.publish_seen(&inode, seen, before, ask)? {
+                    true => {
+                        found_at(&inode, dir, name);
+                        Round::Answer(Some(inode))
+                    }
+                    false => Round::Again,
+                })
+            }
+            Iget::Cached(inode) => {
+                retire_if_replaced(sb, pin.fd(), name, &inode)?;
+                Ok(Round::Again)
+            }
+            Iget::New(new) => Ok(match self.read_in(sb, (dir, &pin), name, seen)? {
+                Some(fill) => {
+                    let inode = new.init(fill);
+                    if let Some(watch) = &self.watch {
+                        watch.settle(sb, &inode, before, ask)?;
+                    }
+                    Round::Answer(Some(inode))
+                }
+                // Dropping `new` sends its waiters to look for themselves (INODE-3).
+                None => Round::Again,
+            }),
         }
-        Iget::Cached(inode) => {
-            retire_if_replaced(sb, dir_pin, name, &inode)?;
-            Ok(Round::Again)
-        }
-        Iget::New(new) => Ok(match read_in(sb, dir, name, seen)? {
-            Some(fill) => Round::Answer(Some(new.init(fill))),
-            // Dropping `new` sends its waiters to look for themselves (INODE-3).
-            None => Round::Again,
-        }),
     }
+
+    /// What a new inode starts with, or `None` if the name was given to another file.
+    fn read_in(
+        &self,
+        sb: &SuperBlock,
+        (dir, pin): (&Inode, &Pin),
+        name: Name<'_>,
+        seen: Seen,
+    ) -> Result<Option<InodeFill>> {
+        match seen.attr.kind {
+            FileType::Directory => self.read_in_directory(sb, (dir, pin), name, &seen),
+            FileType::Symlink => self.read_in_link(sb, pin, name, &seen),
+            _ => Ok(Some(seen.fill())),
+        }
+    }
+
+    fn read_in_directory(
+        &self,
+        sb: &SuperBlock,
+        (dir, pin): (&Inode, &Pin),
+        name: Name<'_>,
+        seen: &Seen,
+    ) -> Result<Option<InodeFill>> {
+        let opened = match self.open_directory(sb, pin, name) {
+            Err(Error::NotFound) => return Ok(None),
+            opened => opened?,
+        };
+        // From here on the descriptor is the truth, and the name may change as it likes.
+        let watch = self.register(opened.fd(), seen.key);
+        let held = host::stat_fd(opened.fd())?;
+        if held.key != seen.key || held.attr.kind != FileType::Directory {
+            return Ok(None);
+        }
+        let fill = self.fill_directory(sb, (dir, name), &opened, watch, &held)?;
+        Ok(Some(fill))
+    }
+
+    fn read_in_link(
+        &self,
+        sb: &SuperBlock,
+        pin: &Pin,
+        name: Name<'_>,
+        seen: &Seen,
+    ) -> Result<Option<InodeFill>> {
+        let fd = match self.dirs.open(sb, || host::pin_at(pin.fd(), name)) {
+            Err(Error::NotFound) => return Ok(None),
+            fd => fd?,
+        };
+        let held = host::stat_fd(as_fd(&fd))?;
+        if held.key != seen.key || held.attr.kind != FileType::Symlink {
+            return Ok(None);
+        }
+        let fill = held.fill();
+        Ok(Some(match host::read_link(as_fd(&fd)) {
+            Ok(target) => fill.link(target),
+            // It can be looked at all the same, as with lstat(2).
+            Err(err @ (Error::PermissionDenied | Error::NotFound)) => {
+                fill.private(Unreadable(err.errno()))
+            }
+            Err(err) => return Err(err),
+        }))
+    }
+
+    /// Opens what is to be cached as a directory, counted.
+    pub(crate) fn open_directory(&self, sb: &SuperBlock, pin: &Pin, name: Name<'_>) -> Result<Pin> {
+        let counted = self.dirs.hold_descriptor(sb);
+        let fd = self.dirs.open(sb, || host::pin_at(pin.fd(), name))?;
+        Ok(Pin::counted(fd, counted))
+    }
+
+    /// The inode of a directory that was found as `name` in `dir`, and is what `held` says
+    /// of `opened`.
+    pub(crate) fn fill_directory(
+        &self,
+        sb: &SuperBlock,
+        (dir, name): (&Inode, Name<'_>),
+        opened: &Pin,
+        watch: Option<Registration>,
+        held: &Seen,
+    ) -> Result<InodeFill> {
+        let above = known(dir).ok_or(Error::NotADirectory)?;
+        let new = Dir::below(above, name.as_bytes(), sb, opened, held);
+        let new = Directory::new(new, watch);
+        Ok(new.fill(opened, held, self.freshness))
+    }
+
+    /// A directory that is to be cached as `key` is watched from now on, where that is
+    /// wanted.
+    pub(crate) fn register(&self, dir: BorrowedFd<'_>, key: InodeKey) -> Option<Registration> {
+        self.watch.as_ref()?.register(dir, key)
+    }
+
+    /// Asks for attributes and brings them up to date; false if there is no answer about
+    /// this inode. Where an old one would not be noticed for long (the next question comes
+    /// soon), one answer has to do.
+    pub(crate) fn publish(
+        &self,
+        inode: &Inode,
+        mut ask: impl FnMut() -> Result<Option<Seen>>,
+    ) -> Result<bool> {
+        if self.watch.is_some() {
+            return watch::publish_latest(inode, ask);
+        }
+        let seen = ask()?;
+        if let Some(seen) = &seen {
+            seen.publish(inode);
+        }
+        Ok(seen.is_some())
+    }
+
+    /// The same with an answer at hand, of a question that was asked after `before` (see
+    /// [`Watch::unplaced`]) and before the inode was found.
+    pub(crate) fn publish_seen(
+        &self,
+        inode: &Inode,
+        seen: Seen,
+        before: u64,
+        ask: impl Fn() -> Result<Option<Seen>>,
+    ) -> Result<bool> {
+        match &self.watch {
+            // What is news may be older than what is cached: only another answer tells.
+            Some(watch) if seen.is_news(inode) || watch.has_heard(before) => {
+                watch::publish_latest(inode, || Ok(ask()?.filter(|now| now.is_still(inode))))
+            }
+            Some(_) => Ok(true),
+            None => {
+                seen.publish(inode);
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// True for a directory of which only the file handle has told that another one has its
+/// number and time of birth by now.
+fn is_replaced(inode: &Inode) -> bool {
+    known(inode).is_some_and(|dir| dir.is_replaced())
 }
 
 /// Takes `inode` out of the cache if the host now uses its number for another file.
 #[cold]
-fn retire_if_replaced(
+pub(crate) fn retire_if_replaced(
     sb: &SuperBlock,
     dir: BorrowedFd<'_>,
     name: Name<'_>,
@@ -183,58 +427,4 @@ fn retire_if_replaced(
         sb.unhash(inode);
     }
     Ok(())
-}
-
-/// What a new inode starts with, or `None` if the name was given to another file.
-fn read_in(sb: &SuperBlock, dir: &Inode, name: Name<'_>, seen: Seen) -> Result<Option<InodeFill>> {
-    if !matches!(seen.attr.kind, FileType::Directory | FileType::Symlink) {
-        return Ok(Some(InodeFill::new(seen.attr)));
-    }
-    let dir_pin = pinned(dir)?;
-    let pin = match open(sb, || host::pin_at(dir_pin, name)) {
-        Err(Error::NotFound) => return Ok(None),
-        pin => pin?,
-    };
-    // From here on the descriptor is the truth, and the name may change as it likes.
-    let held = host::stat_fd(as_fd(&pin))?;
-    if held.key != seen.key || held.attr.kind != seen.attr.kind {
-        return Ok(None);
-    }
-    let fill = InodeFill::new(held.attr);
-    if held.attr.kind == FileType::Directory {
-        return Ok(Some(fill.private(Pinned(pin, sb.hold_descriptor()))));
-    }
-    Ok(Some(match host::read_link(as_fd(&pin)) {
-        Ok(target) => fill.link(target),
-        // It can be looked at all the same, as with lstat(2).
-        Err(err @ (Error::PermissionDenied | Error::NotFound)) => {
-            fill.private(Unreadable(err.errno()))
-        }
-        Err(err) => return Err(err),
-    }))
-}
-
-/// The descriptor that a directory's inode holds.
-fn pinned(dir: &Inode) -> Result<BorrowedFd<'_>> {
-    let Pinned(fd, _) = dir.private().ok_or(Error::NotADirectory)?;
-    Ok(as_fd(fd))
-}
-
-/// Opens, with a second try after the caches have given descriptors back (MEM-1).
-fn open<T>(sb: &SuperBlock, open: impl Fn() -> Result<T>) -> Result<T> {
-    host::with_descriptors(
-        || {
-            sb.shrink();
-        },
-        open,
-    )
-}
-
-/// A regular file, open for reading.
-struct HostFile(OwnedFd);
-
-impl FileHandle for HostFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        retry_on_intr(|| rustix::io::pread(&self.0, &mut *buf, offset)).map_err(host::err)
-    }
 }

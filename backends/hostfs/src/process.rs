@@ -21,25 +21,46 @@ use rustix::thread::CapabilitySet;
 #[doc(alias("current_cred", "getgroups(2)", "capget(2)"))]
 pub fn process_credentials() -> Credentials {
     let uid = rustix::process::geteuid();
+    let gid = rustix::process::getegid();
+    let real = (
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
     // Neither call fails for one's own thread; without an answer, assume nothing.
     let groups = rustix::process::getgroups().unwrap_or_default();
     let held = rustix::thread::capabilities(None).map(|sets| sets.effective);
     Credentials {
         uid: uid.as_raw(),
-        gid: rustix::process::getegid().as_raw(),
+        gid: gid.as_raw(),
         groups: groups.iter().map(|group| group.as_raw()).collect(),
         caps: caps(held.unwrap_or(CapabilitySet::empty())),
+        real: (real != (uid.as_raw(), gid.as_raw())).then_some(real),
     }
 }
 
+/// The capabilities that the VFS asks for, under both names.
+const KNOWN: [(CapabilitySet, Caps); 9] = [
+    (CapabilitySet::DAC_OVERRIDE, Caps::DAC_OVERRIDE),
+    (CapabilitySet::DAC_READ_SEARCH, Caps::DAC_READ_SEARCH),
+    (CapabilitySet::FOWNER, Caps::FOWNER),
+    (CapabilitySet::CHOWN, Caps::CHOWN),
+    (CapabilitySet::FSETID, Caps::FSETID),
+    (CapabilitySet::MKNOD, Caps::MKNOD),
+    (CapabilitySet::LINUX_IMMUTABLE, Caps::LINUX_IMMUTABLE),
+    (CapabilitySet::SYS_ADMIN, Caps::SYS_ADMIN),
+    (CapabilitySet::SETFCAP, Caps::SETFCAP),
+];
+
 fn caps(held: CapabilitySet) -> Caps {
-    let known = [
-        (CapabilitySet::DAC_OVERRIDE, Caps::DAC_OVERRIDE),
-        (CapabilitySet::DAC_READ_SEARCH, Caps::DAC_READ_SEARCH),
-        (CapabilitySet::FOWNER, Caps::FOWNER),
-    ];
-    let has = known.iter().filter(|(theirs, _)| held.contains(*theirs));
+    let has = KNOWN.iter().filter(|(theirs, _)| held.contains(*theirs));
     has.map(|(_, ours)| *ours).collect()
+}
+
+/// The host's names of these.
+pub(crate) fn host_caps(caps: Caps) -> CapabilitySet {
+    let has = KNOWN.iter().filter(|(_, ours)| caps.contains(*ours));
+    has.map(|(theirs, _)| *theirs)
+        .fold(CapabilitySet::empty(), |all, one| all | one)
 }
 
 #[cfg(test)]
@@ -51,6 +72,8 @@ mod tests {
         assert_eq!(caps(CapabilitySet::empty()), Caps::empty());
         assert_eq!(caps(CapabilitySet::all()), Caps::all());
         assert_eq!(caps(CapabilitySet::FOWNER), Caps::FOWNER);
+        assert_eq!(caps(host_caps(Caps::all())), Caps::all());
+        assert_eq!(host_caps(Caps::MKNOD), CapabilitySet::MKNOD);
     }
 
     #[test]

@@ -6,15 +6,15 @@ mod common;
 use std::fs;
 
 use common::{AN_HOUR, Scratch};
-use rcuwalk::{Budget, Credentials, Error, LookupFlags, Vfs};
+use rcuwalk::{Budget, Credentials, Error, LookupFlags, OpenFlags, Vfs};
 use rcuwalk_hostfs::HostFs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const DIRECTORIES: usize = 300;
 const LIMIT: u64 = 64;
 
-/// MEM-1: cached directories give their descriptors back when a walk needs some, and
-/// only directories in use can use the descriptors up.
+/// MEM-1: directories give their descriptors back when a walk needs some, those in use as
+/// well, and only open files can use the descriptors up.
 #[test]
 fn a_walk_needs_few_descriptors() {
     let tree = Scratch::new(AN_HOUR, |root| {
@@ -46,7 +46,7 @@ fn a_walk_needs_few_descriptors() {
     for round in 0..2 {
         for i in 0..DIRECTORIES {
             let file = vfs
-                .open(&ctx, format!("/d{i}/file"), LookupFlags::FOLLOW)
+                .open(&ctx, format!("/d{i}/file"), OpenFlags::READ)
                 .unwrap_or_else(|err| panic!("MEM-1: round {round}, directory {i}: {err}"));
             assert_eq!(file.read_at(&mut buf, 0).unwrap(), 1);
             assert_eq!(vfs.read_dir(&ctx, format!("/d{i}")).unwrap().count(), 1);
@@ -54,21 +54,31 @@ fn a_walk_needs_few_descriptors() {
     }
 
     let find = |i| vfs.lookup(&ctx, format!("/d{i}"), LookupFlags::DIRECTORY);
-    let mut held = Vec::new();
-    let refused = (0..DIRECTORIES).find_map(|i| find(i).map(|path| held.push(path)).err());
+    let held: Vec<_> = (0..DIRECTORIES)
+        .map(|i| find(i).unwrap_or_else(|err| panic!("MEM-1: directory {i} is held: {err}")))
+        .collect();
+    for dir in held {
+        let ctx = vfs.context(Credentials::root()).with_cwd(dir);
+        let file = vfs.open(&ctx, "file", OpenFlags::READ);
+        let file = file.unwrap_or_else(|err| panic!("MEM-1: {err}"));
+        assert_eq!(file.read_at(&mut buf, 0).unwrap(), 1);
+    }
+
+    let open = |i| vfs.open(&ctx, format!("/d{i}/file"), OpenFlags::READ);
+    let mut files = Vec::new();
+    let refused = (0..DIRECTORIES).find_map(|i| open(i).map(|file| files.push(file)).err());
     assert!(
         matches!(refused, Some(Error::TooManyOpenFiles)),
         "MEM-1: {refused:?}"
     );
     assert!(
-        held.len() as u64 > LIMIT / 2,
+        files.len() as u64 > LIMIT / 2,
         "MEM-1: only {} fitted",
-        held.len()
+        files.len()
     );
-
-    drop(held);
+    drop(files);
     assert!(
-        find(DIRECTORIES - 1).is_ok(),
+        open(DIRECTORIES - 1).is_ok(),
         "MEM-1: what is let go can be used again"
     );
 }

@@ -2,10 +2,13 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod asked;
+pub(crate) mod levels;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rcuwalk::{Context, Credentials, Freshness, LookupFlags, Result, Vfs};
+use rcuwalk::{Context, Credentials, Freshness, LookupFlags, OpenFlags, Result, Vfs};
 use rcuwalk_hostfs::HostFs;
 
 /// Long enough not to run out during a test.
@@ -52,7 +55,7 @@ impl Scratch {
 
     /// The contents of a file, read through the VFS.
     pub(crate) fn read(&self, path: &str) -> Result<Vec<u8>> {
-        let file = self.vfs.open(&self.ctx, path, LookupFlags::FOLLOW)?;
+        let file = self.vfs.open(&self.ctx, path, OpenFlags::READ)?;
         let mut contents = Vec::new();
         let mut buf = [0; 512];
         loop {
@@ -72,4 +75,20 @@ impl Scratch {
         names.sort();
         Ok(names)
     }
+}
+
+/// For the start of a test: `if !is_root() { return skip("needs root"); }`
+pub(crate) fn skip(reason: &str) {
+    use std::io::Write as _;
+    eprintln!("skipped: {reason}");
+    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.create(true).append(true).open(file).unwrap();
+        // One write, so that the lines of tests in other processes stay whole.
+        file.write_all(format!("{reason}\n").as_bytes()).unwrap();
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }

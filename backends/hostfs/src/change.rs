@@ -1,0 +1,188 @@
+//! Linking, removing and renaming.
+//!
+//! A link goes from a file that is held to a name that must be free: the host does both
+//! checks. A removal and a rename can only be asked for by name:
+//!
+//! ```text
+//!   statx(dir, name): still the inode?   <- Stale or NotFound if not
+//!                                           (a)
+//!   unlinkat(dir, name), renameat2(...)
+//!                                           (b)
+//!   statx of what is held, and of the new name
+//! ```
+//!
+//! At (a) there is an unavoidable window: the host has no call that removes a name if it
+//! still stands for a given file. Who replaces the file just then has the new one removed
+//! or moved: as by any program that asks for a removal by name. What the VFS has found
+//! free, it stays: nothing is replaced that the caller was not known to be allowed to
+//! replace, since the host is told NOREPLACE. For a file system that does not know it, a
+//! last look has to do.
+//!
+//! Afterwards the inodes are told what the host says of the files themselves, which are
+//! held where the last name may have gone; and a rename whose new name is not the inode
+//! that was to be moved is [`Error::Stale`]: who gets it looks the names up again.
+
+use rcuwalk::{At, Caller, Error, Inode, Name, Rename, RenameFlags, Result};
+use rustix::fs::RenameFlags as HostRenameFlags;
+
+use crate::HostFs;
+use crate::create::adopt_whiteout;
+use crate::dirs::Pin;
+use crate::host::held::Held;
+use crate::host::{self, names};
+use crate::pin::{confirm, hold, hold_name, kept, known, pinned, publish, publish_dir};
+
+/// Gives a file one more name.
+pub(crate) fn link(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    file: &At<'_>,
+    dir: &Inode,
+    name: Name<'_>,
+) -> Result<()> {
+    let held = hold(fs, by, file)?;
+    let dir_pin = pinned(by.sb, dir)?;
+    let done = fs.act(by, || names::link(held.fd(), dir_pin.fd(), name));
+    publish(fs, &held, file.inode);
+    publish_dir(fs, dir, &dir_pin);
+    done
+}
+
+/// Removes a name: an empty directory's, or that of anything else.
+pub(crate) fn remove(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    dir: &Inode,
+    name: Name<'_>,
+    inode: &Inode,
+) -> Result<()> {
+    let dir_pin = pinned(by.sb, dir)?;
+    // Held, to learn how many names are left.
+    let held = hold_victim(fs, by, (dir, &dir_pin), name, inode)?;
+    let done = fs.act(by, || names::remove(dir_pin.fd(), name, inode.kind()));
+    if done.is_ok() {
+        removed(&held, inode);
+    }
+    publish(fs, &held, inode);
+    publish_dir(fs, dir, &dir_pin);
+    done
+}
+
+/// Who is in a directory that has been removed stays there.
+fn removed(held: &Held<'_>, inode: &Inode) {
+    if let (Some(dir), Some(pin)) = (known(inode), held.pin()) {
+        dir.removed(pin);
+    }
+}
+
+/// Moves a name, or exchanges two.
+pub(crate) fn rename(fs: &HostFs, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
+    let (from_dir, from_name) = how.from;
+    let (to_dir, to_name) = how.to;
+    let pins = Pins {
+        from: pinned(by.sb, from_dir)?,
+        to: pinned(by.sb, to_dir)?,
+    };
+    confirm(&pins.from, from_name, how.moved)?;
+    let replaced = match how.replaced {
+        None => None,
+        Some(inode) => {
+            let dir = (to_dir, &pins.to);
+            Some((hold_victim(fs, by, dir, to_name, inode)?, inode))
+        }
+    };
+    let done = move_names(fs, by, how, &pins);
+    if let (Ok(()), Some((held, inode))) = (&done, &replaced)
+        && !how.flags.contains(RenameFlags::EXCHANGE)
+    {
+        removed(held, inode);
+    }
+    let done = done.and_then(|()| arrived(fs, how, &pins));
+    if let (Ok(()), Some(whiteout)) = (&done, how.whiteout) {
+        // The rename is done: if this fails, the whiteout is as the host has made it.
+        let _ = adopt_whiteout(fs, by, from_dir, from_name, whiteout);
+    }
+    publish_dir(fs, from_dir, &pins.from);
+    publish_dir(fs, to_dir, &pins.to);
+    if let Some((held, inode)) = &replaced {
+        publish(fs, held, inode);
+    }
+    done
+}
+
+/// The directories of a rename.
+struct Pins {
+    from: Pin,
+    to: Pin,
+}
+
+/// Moves on the host, and has directories found where they are now: nobody goes there by
+/// name in between.
+fn move_names(fs: &HostFs, by: &Caller<'_>, how: &Rename<'_>, pins: &Pins) -> Result<()> {
+    let exchanged = how
+        .replaced
+        .filter(|_| how.flags.contains(RenameFlags::EXCHANGE));
+    let moves = [
+        (known(how.moved), known(how.to.0), how.to.1),
+        (exchanged.and_then(known), known(how.from.0), how.from.1),
+    ];
+    let moves_dir = moves.iter().any(|(moved, ..)| moved.is_some());
+    let _alone = moves_dir.then(|| fs.dirs.moving());
+    fs.act(by, || ask_rename(how, pins))?;
+    for (moved, dir, name) in moves {
+        if let (Some(moved), Some(dir)) = (moved, dir) {
+            moved.moved_to(dir, name.as_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// Holds what is to lose a name, and confirms that this is its name.
+fn hold_victim<'a>(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    (dir, pin): (&Inode, &Pin),
+    name: Name<'_>,
+    inode: &'a Inode,
+) -> Result<Held<'a>> {
+    match kept(by.sb, inode)? {
+        Some(held) => confirm(pin, name, inode).map(|_| held),
+        None => hold_name(fs, by.sb, dir, name, inode),
+    }
+}
+
+fn ask_rename(how: &Rename<'_>, pins: &Pins) -> Result<()> {
+    let from = (pins.from.fd(), how.from.1);
+    let to = (pins.to.fd(), how.to.1);
+    let mut flags = HostRenameFlags::empty();
+    for (ours, hosts) in [
+        (RenameFlags::NOREPLACE, HostRenameFlags::NOREPLACE),
+        (RenameFlags::EXCHANGE, HostRenameFlags::EXCHANGE),
+        (RenameFlags::WHITEOUT, HostRenameFlags::WHITEOUT),
+    ] {
+        flags.set(hosts, how.flags.contains(ours));
+    }
+    let asked_for = how.flags.contains(RenameFlags::NOREPLACE);
+    if how.replaced.is_some() || asked_for {
+        return names::rename(from, to, flags);
+    }
+    match names::rename(from, to, flags | HostRenameFlags::NOREPLACE) {
+        // The VFS has seen the name free. With what is there now, it is to decide anew.
+        Err(Error::Exists) => Err(Error::Stale),
+        // Some file systems know no flags; others have had something else to say, and
+        // will say it again.
+        Err(Error::Invalid) if host::stat_at(to.0, to.1)?.is_none() => {
+            names::rename(from, to, flags)
+        }
+        done => done,
+    }
+}
+
+/// Publishes what has been moved, if that is what the new name stands for.
+fn arrived(fs: &HostFs, how: &Rename<'_>, pins: &Pins) -> Result<()> {
+    let arrived = fs.publish(how.moved, || {
+        let seen = host::stat_at(pins.to.fd(), how.to.1)?;
+        Ok(seen.filter(|seen| seen.is_still_after_rename(how.moved)))
+    })?;
+    if arrived { Ok(()) } else { Err(Error::Stale) }
+}

@@ -1,0 +1,422 @@
+//! Making files: whose they are, which mode they get, and that they are ours.
+//!
+//! ```text
+//!   openat2(O_CREAT|O_EXCL)           mkdirat, mknodat, symlinkat
+//!          |                                     |
+//!      statx(fd)                    statx(dir, name): made just now?
+//!          |                                     | (else Stale: not touched)
+//!          |             a directory, a link, or something to be set: pin, compare
+//!          +------------------+------------------+
+//!                             |
+//!          what differs from what the VFS asked for: fchownat, fchmod, ACLs
+//!                             |
+//!                  statx, iget; the directory's statx
+//! ```
+//!
+//! **A stranger's file is not taken for ours.** A regular file comes with its descriptor.
+//! Of the rest the host gives none, so between the making and the first look somebody on
+//! the host, with write permission on the directory, could put another file in its place,
+//! and have us give that to the caller. What is given away is therefore new: it was born
+//! less than [`NEWBORN`] before its last change, and it has no second name. A rename or a
+//! link changes a file, so an old one does not pass. A link has to have the target, too,
+//! which is cached with it. On a host file system without birth
+//! times, that it belongs to us has to be enough.
+//!
+//! **Owner and mode.** As the daemon, a file is made for its owner alone where it has to be
+//! given away, then given, then opened to others; so nobody gets at it who may not later.
+//! Set-id bits come last: never is there a set-id file of the daemon's. The umask of this
+//! process, which the host applies, is undone by the chmod. Where the host refuses to give
+//! it away, it stays the daemon's, without set-id bits, and the VFS shows it so.
+
+use rcuwalk::{
+    Caller, Error, FileHandle, FileType, Iget, Inode, InodeFill, InodeRef, Name, NewFile,
+    OpenFlags, Result, SuperBlock, XattrFlags,
+};
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+use rustix::process::{getegid, geteuid};
+
+use crate::dirs::Pin;
+use crate::file::{HostFile, access};
+use crate::host::held::Held;
+use crate::host::{self, as_fd, names};
+use crate::identity::Seen;
+use crate::lookup::{ATTEMPTS, retire_if_replaced};
+use crate::pin::{Nameless, found_at, kept, pinned, publish_dir};
+use crate::watch::Watch;
+use crate::{Actor, HostFs};
+
+/// How long after its birth a file may have changed, in nanoseconds, to count as new. In
+/// one system call that is the time between two looks at the clock.
+const NEWBORN: i128 = 100_000_000;
+
+/// Makes a file of any kind.
+pub(crate) fn create(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    dir: &Inode,
+    name: Name<'_>,
+    new: &NewFile<'_>,
+) -> Result<InodeRef> {
+    let at = &Within::new(by.sb, dir, name)?;
+    let making = Making::begin(fs, by, new, Place::Named(at));
+    if new.kind == FileType::Regular {
+        let (inode, _) = making.regular(at, OFlags::RDONLY)?;
+        return Ok(inode);
+    }
+    let mode = making.first_mode();
+    fs.act(by, || names::make_other(at.pin.fd(), name, new, mode))?;
+    let seen = at.stat()?.ok_or(Error::Stale)?;
+    if !is_newborn(&seen, new.kind) {
+        return Err(Error::Stale);
+    }
+    let made = making.other(at, &seen);
+    settle(fs, at, &seen, made)
+}
+
+/// Makes a regular file, and opens it.
+pub(crate) fn create_open(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    dir: &Inode,
+    name: Name<'_>,
+    new: &NewFile<'_>,
+    flags: OpenFlags,
+) -> Result<(InodeRef, Box<dyn FileHandle>)> {
+    let at = &Within::new(by.sb, dir, name)?;
+    let making = Making::begin(fs, by, new, Place::Named(at));
+    let (inode, file) = making.regular(at, access(flags))?;
+    let file = HostFile::new(fs, by, &inode, file, flags);
+    Ok((inode, Box::new(file)))
+}
+
+/// Makes a regular file without a name.
+pub(crate) fn tmpfile(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    dir: &Inode,
+    new: &NewFile<'_>,
+) -> Result<InodeRef> {
+    let pin = pinned(by.sb, dir)?;
+    let making = Making::begin(fs, by, new, Place::Nowhere);
+    let mode = making.first_mode();
+    let make = || names::make_nameless(pin.fd(), mode);
+    let file = fs.dirs.open(by.sb, || fs.act(by, make))?;
+    let seen = making.as_asked(&Held::open(as_fd(&file)))?;
+    let kept = Nameless(file, by.sb.hold_descriptor());
+    making.inode(&seen, seen.fill().private(kept))
+}
+
+/// Makes of a whiteout, which the host has made on its own, what the VFS asked for; unless
+/// that is not what has the name.
+pub(crate) fn adopt_whiteout(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    dir: &Inode,
+    name: Name<'_>,
+    new: &NewFile<'_>,
+) -> Result<()> {
+    let at = &Within::new(by.sb, dir, name)?;
+    let pin = fs.dirs.open(by.sb, || host::pin_at(at.pin.fd(), name))?;
+    let seen = host::stat_fd(as_fd(&pin))?;
+    if is_newborn(&seen, new.kind) && seen.attr.rdev == new.rdev {
+        let making = Making::begin(fs, by, new, Place::Named(at));
+        making.as_asked(&Held::kept(as_fd(&pin)))?;
+    }
+    Ok(())
+}
+
+/// A file that is being made.
+struct Making<'a> {
+    fs: &'a HostFs,
+    by: &'a Caller<'a>,
+    new: &'a NewFile<'a>,
+    place: Place<'a>,
+    /// What the watch has to know; see `Watch::settle`.
+    before: u64,
+}
+
+/// A name in a directory that is held.
+struct Within<'a> {
+    dir: &'a Inode,
+    pin: Pin,
+    name: Name<'a>,
+}
+
+impl<'a> Within<'a> {
+    fn new(sb: &SuperBlock, dir: &'a Inode, name: Name<'a>) -> Result<Within<'a>> {
+        let pin = pinned(sb, dir)?;
+        Ok(Within { dir, pin, name })
+    }
+
+    fn stat(&self) -> Result<Option<Seen>> {
+        host::stat_at(self.pin.fd(), self.name)
+    }
+}
+
+/// Where a new file is found.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Named(&'a Within<'a>),
+    /// By its inode's own descriptor only.
+    Nowhere,
+}
+
+impl<'a> Making<'a> {
+    fn begin(
+        fs: &'a HostFs,
+        by: &'a Caller<'a>,
+        new: &'a NewFile<'a>,
+        place: Place<'a>,
+    ) -> Making<'a> {
+        Making {
+            fs,
+            by,
+            new,
+            place,
+            before: fs.watch.as_ref().map_or(0, Watch::unplaced),
+        }
+    }
+
+    /// The mode that the host is asked for at first.
+    fn first_mode(&self) -> u16 {
+        let NewFile { mode, uid, gid, .. } = *self.new;
+        let ours = (geteuid().as_raw(), getegid().as_raw());
+        match self.fs.actor {
+            Actor::Caller => mode,
+            Actor::Daemon if ours == (uid, gid) => mode & 0o1777,
+            Actor::Daemon => mode & 0o1700,
+        }
+    }
+
+    /// A regular file, with the descriptor that it was made by.
+    fn regular(&self, at: &Within<'_>, access: OFlags) -> Result<(InodeRef, OwnedFd)> {
+        let mode = self.first_mode();
+        let file = self.fs.dirs.open(self.by.sb, || {
+            let make = || names::make_file(at.pin.fd(), at.name, access, mode);
+            self.fs.act(self.by, make)
+        })?;
+        let seen = host::stat_fd(as_fd(&file))?;
+        let made = self
+            .as_asked(&Held::open(as_fd(&file)))
+            .and_then(|seen| self.inode(&seen, seen.fill()));
+        Ok((settle(self.fs, at, &seen, made)?, file))
+    }
+
+    /// The rest of the way, for what was made without a descriptor.
+    fn other(&self, at: &Within<'_>, seen: &Seen) -> Result<InodeRef> {
+        let new = self.new;
+        let done = seen.attr;
+        let is_as_asked = (done.uid, done.gid) == (new.uid, new.gid)
+            && done.mode == new.mode
+            && new.acl.is_none()
+            && new.default_acl.is_none();
+        // A directory is kept by a descriptor, and a link's target read through one.
+        if !matches!(new.kind, FileType::Directory | FileType::Symlink) && is_as_asked {
+            return self.inode(seen, seen.fill());
+        }
+        if new.kind == FileType::Directory {
+            return self.directory(at, seen);
+        }
+        let (dirs, sb) = (&self.fs.dirs, self.by.sb);
+        let pin = dirs.open(sb, || host::pin_at(at.pin.fd(), at.name))?;
+        if new.kind == FileType::Symlink && *host::read_link(as_fd(&pin))? != *new.target {
+            return Err(Error::Stale);
+        }
+        let seen = self.held_as_asked(&Held::kept(as_fd(&pin)), seen)?;
+        let fill = match new.kind {
+            FileType::Symlink => seen.fill().link(new.target),
+            _ => seen.fill(),
+        };
+        self.inode(&seen, fill)
+    }
+
+    fn directory(&self, at: &Within<'_>, seen: &Seen) -> Result<InodeRef> {
+        let opened = self.fs.open_directory(self.by.sb, &at.pin, at.name)?;
+        let watch = self.fs.register(opened.fd(), seen.key);
+        let seen = self.held_as_asked(&Held::dir(opened.clone()), seen)?;
+        let place = (at.dir, at.name);
+        let fill = self
+            .fs
+            .fill_directory(self.by.sb, place, &opened, watch, &seen)?;
+        self.inode(&seen, fill)
+    }
+
+    /// The same for what is held by now, if that is what was made.
+    fn held_as_asked(&self, held: &Held<'_>, made: &Seen) -> Result<Seen> {
+        let seen = host::stat_fd(held.fd())?;
+        if seen.key != made.key || !is_newborn(&seen, self.new.kind) {
+            return Err(Error::Stale);
+        }
+        self.as_asked(held)
+    }
+
+    /// Makes the new file what the VFS asked for, as far as the host allows it.
+    fn as_asked(&self, held: &Held<'_>) -> Result<Seen> {
+        let (fs, by, new) = (self.fs, self.by, self.new);
+        let mut seen = host::stat_fd(held.fd())?;
+        let mut mode = new.mode;
+        // A file's set-gid bit, where the host has left it to the caller.
+        let is_given = new.kind == FileType::Directory || seen.attr.mode & 0o2000 != 0;
+        let mut changed = false;
+        // As the caller, whose it is has been the host's to decide.
+        if fs.actor == Actor::Daemon && (seen.attr.uid, seen.attr.gid) != (new.uid, new.gid) {
+            match held.chown(Some(new.uid), Some(new.gid)) {
+                Ok(()) => changed = true,
+                // No privilege here; or a user that this namespace does not know.
+                Err(Error::NotPermitted | Error::Invalid) => {
+                    let set_ids = match new.kind {
+                        FileType::Directory => 0o4000,
+                        _ => 0o6000,
+                    };
+                    mode &= !set_ids;
+                }
+                Err(err) => return Err(err),
+            }
+        }
+        if new.kind != FileType::Symlink && (changed || seen.attr.mode != mode) {
+            fs.act(by, || held.chmod(mode))?;
+            changed = true;
+        }
+        for (name, acl) in [
+            (&b"system.posix_acl_access"[..], new.acl),
+            (b"system.posix_acl_default", new.default_acl),
+        ] {
+            // Where the host hands down the same it has done so, and set once more by somebody
+            // outside of the group it would take the set-gid bit along.
+            if let Some(acl) = acl
+                && held.get_xattr(name).ok().as_deref() != Some(acl)
+            {
+                fs.act(by, || held.set_xattr(name, acl, XattrFlags::empty()))?;
+                changed = true;
+            }
+        }
+        if changed {
+            seen = host::stat_fd(held.fd())?;
+        }
+        let keeps = is_given && mode & 0o2000 != 0;
+        if keeps && seen.attr.mode & 0o2000 == 0 && fs.actor == Actor::Caller {
+            // In a directory that hands its group down, a chmod(2) and an ACL take this if
+            // the caller is not in the group, as making it does not; and a chmod(2) it takes
+            // where this process has a umask. Without the right to
+            // give it back, the host's answer stands.
+            if held.chmod(seen.attr.mode | 0o2000).is_ok() {
+                seen = host::stat_fd(held.fd())?;
+            }
+        }
+        Ok(seen)
+    }
+
+    /// The inode of the new file.
+    fn inode(&self, seen: &Seen, fill: InodeFill) -> Result<InodeRef> {
+        for _ in 0..ATTEMPTS {
+            match self.by.sb.iget(seen.key)? {
+                Iget::New(new) => {
+                    let inode = new.init(fill);
+                    if let Some(watch) = &self.fs.watch {
+                        watch.settle(self.by.sb, &inode, self.before, || self.ask(&inode))?;
+                    }
+                    return Ok(inode);
+                }
+                Iget::Cached(inode) if seen.attr.nlink > 0 && seen.is_still(&inode) => {
+                    // Somebody has found it by another name that it has got on the host.
+                    let ask = || self.ask(&inode);
+                    self.fs.publish_seen(&inode, *seen, self.before, ask)?;
+                    if let Place::Named(at) = self.place {
+                        found_at(&inode, at.dir, at.name);
+                    }
+                    return Ok(inode);
+                }
+                Iget::Cached(inode) => self.retire(&inode)?,
+            }
+        }
+        Err(Error::Stale)
+    }
+
+    fn ask(&self, inode: &Inode) -> Result<Option<Seen>> {
+        match self.place {
+            Place::Named(at) => at.stat(),
+            Place::Nowhere => kept(self.by.sb, inode)?
+                .map(|held| host::stat_fd(held.fd()))
+                .transpose(),
+        }
+    }
+
+    /// A cached inode has the key of the new one: an older file's, whose number the host
+    /// has given away again.
+    fn retire(&self, old: &InodeRef) -> Result<()> {
+        match self.place {
+            Place::Named(at) => retire_if_replaced(self.by.sb, at.pin.fd(), at.name, old),
+            Place::Nowhere => {
+                self.by.sb.unhash(old);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Ends a creation: the directory has changed, or what was made goes again.
+fn settle<T>(fs: &HostFs, at: &Within<'_>, made: &Seen, done: Result<T>) -> Result<T> {
+    // Stale says that what is there is not what was made.
+    if matches!(&done, Err(err) if !matches!(err, Error::Stale))
+        && let Ok(Some(now)) = at.stat()
+        && now.key == made.key
+    {
+        // Nobody was told of it. If it cannot be removed, the next lookup finds it.
+        let _ = names::remove(at.pin.fd(), at.name, now.attr.kind);
+    }
+    publish_dir(fs, at.dir, &at.pin);
+    done
+}
+
+/// Whether this can be what has been made just now; see the module's documentation.
+fn is_newborn(seen: &Seen, kind: FileType) -> bool {
+    let attr = &seen.attr;
+    let one_name = kind == FileType::Directory || attr.nlink == 1;
+    let untouched = if attr.btime == Default::default() {
+        attr.uid == geteuid().as_raw()
+    } else {
+        (0..NEWBORN).contains(&(nanoseconds(attr.ctime) - nanoseconds(attr.btime)))
+    };
+    attr.kind == kind && one_name && untouched
+}
+
+fn nanoseconds(stamp: rcuwalk::Timestamp) -> i128 {
+    i128::from(stamp.sec) * 1_000_000_000 + i128::from(stamp.nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcuwalk::{Attr, InodeKey, Timestamp};
+
+    fn seen(birth: i64, change: (i64, u32), nlink: u32) -> Seen {
+        let attr = Attr {
+            nlink,
+            btime: Timestamp {
+                sec: birth,
+                nsec: 999_999_999,
+            },
+            ctime: Timestamp {
+                sec: change.0,
+                nsec: change.1,
+            },
+            ..Attr::new(12, FileType::Fifo, 0o600)
+        };
+        let key = InodeKey::new(12);
+        Seen { key, attr }
+    }
+
+    /// INODE-1: what was moved or linked to the place of a new file is not taken for it.
+    #[test]
+    fn an_old_file_is_not_newborn() {
+        let is = |seen: &Seen| is_newborn(seen, FileType::Fifo);
+        assert!(is(&seen(5, (5, 999_999_999), 1)), "INODE-1: of one moment");
+        assert!(is(&seen(5, (6, 9_000_000), 1)), "INODE-1: a tick later");
+        assert!(!is(&seen(5, (7, 0), 1)), "INODE-1: changed later");
+        assert!(!is(&seen(5, (5, 999_999_999), 2)), "INODE-1: linked");
+        assert!(!is(&seen(5, (5, 0), 1)), "INODE-1: changed before it was");
+        let same = seen(5, (5, 999_999_999), 1);
+        assert!(!is_newborn(&same, FileType::Socket), "INODE-1: retyped");
+    }
+}

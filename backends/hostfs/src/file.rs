@@ -1,0 +1,269 @@
+//! Open files: contents by position, space, holes, and what makes them safe.
+//!
+//! A file is opened again by directory and name, and what was opened is compared with
+//! what had been looked up. From then on the descriptor is the file: it may lose its names,
+//! and live on.
+//!
+//! A change of the contents is followed by a statx(2): size, blocks and times are what the
+//! host says, whoever else writes to the file. That is a few hundred nanoseconds on top of
+//! a pwrite(2) that takes a microsecond or more.
+
+use std::any::Any;
+
+use rcuwalk::{
+    Allocate, At, Caller, Credentials, Error, FileHandle, FileType, Inode, OpenFlags, Result,
+    SeekTo,
+};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::actor::as_caller;
+use crate::dirs::Pin;
+use crate::host::held::Held;
+use crate::host::{self, as_fd};
+use crate::opened::Opened;
+use crate::pin::{
+    Nameless, hold, known, open_file, pinned, publish_contents, refresh_held, strips,
+};
+use crate::{Actor, HostFs};
+
+/// A regular file, open.
+pub(crate) struct HostFile {
+    pub(crate) fd: Opened,
+    /// It can be truncated.
+    pub(crate) writable: bool,
+    /// On whose behalf the host is asked to write, if not on ours: what a user's quota and
+    /// the reserve for root are checked against.
+    opener: Option<Credentials>,
+    /// Others' changes are reported, and what is published has to hold until then.
+    watched: bool,
+    /// Changes of the contents take set-id bits away, which the host leaves to us.
+    strips: bool,
+}
+
+impl HostFile {
+    /// `fd` holds the file that `inode` is.
+    pub(crate) fn new(
+        fs: &HostFs,
+        by: &Caller<'_>,
+        inode: &Inode,
+        fd: OwnedFd,
+        flags: OpenFlags,
+    ) -> HostFile {
+        HostFile {
+            fd: Opened::new(&fs.opened, inode, fd),
+            writable: flags.contains(OpenFlags::WRITE),
+            watched: fs.is_watched(),
+            strips: strips(fs, by),
+            opener: (fs.actor == Actor::Caller).then(|| by.credentials.clone()),
+        }
+    }
+
+    /// Changes the contents, and tells the inode.
+    fn change<T>(&self, inode: &Inode, ask: impl FnMut() -> rustix::io::Result<T>) -> Result<T> {
+        let ask = || retry_on_intr(ask).map_err(host::err);
+        // Who writes may be somebody else than who opened it, and keep them.
+        let left = inode.attr().mode;
+        let done = match &self.opener {
+            None => ask(),
+            Some(opener) => as_caller(opener, ask),
+        };
+        let held = Held::open(self.fd.fd());
+        let strip = (self.strips && done.is_ok()).then_some(left);
+        publish_contents(&held, inode, self.watched, strip);
+        done
+    }
+}
+
+/// Opens a regular file for what `flags` say.
+pub(crate) fn open(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    at: &At<'_>,
+    flags: OpenFlags,
+) -> Result<Box<dyn FileHandle>> {
+    match at.inode.kind() {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Error::IsADirectory),
+        FileType::Symlink => return Err(Error::TooManySymlinks),
+        _ => return Err(Error::NoSuchDevice),
+    }
+    let file = open_regular(fs, by, at, access(flags))?;
+    Ok(Box::new(HostFile::new(fs, by, at.inode, file, flags)))
+}
+
+/// Opens the regular file that `at` means.
+pub(crate) fn open_regular(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    at: &At<'_>,
+    access: OFlags,
+) -> Result<OwnedFd> {
+    if let Some(Nameless(fd, _)) = at.inode.private() {
+        return open_nameless(fs, by, fd, access);
+    }
+    if let Some(open) = open_file(at) {
+        let held = Held::open(open.fd.fd());
+        return fs.dirs.open(by.sb, || fs.act(by, || held.reopen(access)));
+    }
+    let Some((dir, name)) = at.parent else {
+        let held = fs.opened.find(at.inode).ok_or(Error::Stale)?;
+        return fs.dirs.open(by.sb, || fs.act(by, || held.reopen(access)));
+    };
+    let dir = pinned(by.sb, dir)?;
+    let file = fs.dirs.open(by.sb, || {
+        fs.act(by, || host::open_file_at(dir.fd(), name, access))
+    })?;
+    if !host::stat_fd(as_fd(&file))?.is_still(at.inode) {
+        return Err(Error::Stale);
+    }
+    Ok(file)
+}
+
+/// Who has made a file without a name may open it for anything, whatever its mode: so this
+/// is the daemon's to do, and where the mode stops the daemon too, the descriptor that is
+/// open already does.
+fn open_nameless(fs: &HostFs, by: &Caller<'_>, fd: &OwnedFd, access: OFlags) -> Result<OwnedFd> {
+    let dirs = &fs.dirs;
+    match dirs.open(by.sb, || Held::open(as_fd(fd)).reopen(access)) {
+        Err(Error::PermissionDenied | Error::NotSupported)
+            if access.difference(OFlags::RWMODE).is_empty() =>
+        {
+            dirs.open(by.sb, || host::duplicate(as_fd(fd)))
+        }
+        opened => opened,
+    }
+}
+
+/// Something of which only the place is open: it is not forgotten with its last name, and
+/// no other file gets its number.
+enum HeldPlace {
+    File(#[expect(dead_code, reason = "holds for as long as it lives")] Opened),
+    Directory(#[expect(dead_code, reason = "holds for as long as it lives")] Pin),
+}
+
+impl FileHandle for HeldPlace {
+    fn read_at(&self, _buf: &mut [u8], _offset: u64) -> Result<usize> {
+        Err(Error::BadDescriptor)
+    }
+}
+
+/// Holds what is not held by its inode for good.
+pub(crate) fn open_place(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    at: &At<'_>,
+) -> Result<Option<Box<dyn FileHandle>>> {
+    if at.inode.private::<Nameless>().is_some() {
+        return Ok(None);
+    }
+    if let Some(dir) = known(at.inode) {
+        return Ok(Some(Box::new(HeldPlace::Directory(dir.pin(by.sb)?))));
+    }
+    let fd = Opened::held(&fs.opened, at.inode, hold(fs, by, at)?)?;
+    Ok(Some(Box::new(HeldPlace::File(fd))))
+}
+
+/// The host's words for `flags`.
+pub(crate) fn access(flags: OpenFlags) -> OFlags {
+    let mut access = match (
+        flags.contains(OpenFlags::READ),
+        flags.contains(OpenFlags::WRITE),
+    ) {
+        (true, true) => OFlags::RDWR,
+        (false, true) => OFlags::WRONLY,
+        _ => OFlags::RDONLY,
+    };
+    access.set(OFlags::APPEND, flags.contains(OpenFlags::APPEND));
+    if flags.contains(OpenFlags::DSYNC) {
+        access |= OFlags::DSYNC;
+    }
+    if flags.contains(OpenFlags::SYNC) {
+        access |= OFlags::SYNC;
+    }
+    access
+}
+
+impl FileHandle for HostFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        retry_on_intr(|| rustix::io::pread(self.fd.fd(), &mut *buf, offset)).map_err(host::err)
+    }
+
+    fn write_at(&self, inode: &Inode, buf: &[u8], offset: u64) -> Result<usize> {
+        if buf.is_empty() {
+            // Nothing changes, but the host may refuse it.
+            let write = || rustix::io::pwrite(self.fd.fd(), buf, offset);
+            return retry_on_intr(write).map_err(host::err);
+        }
+        // On a file that was opened to append, Linux takes no notice of `offset`: what
+        // others on the host have appended meanwhile is not overwritten.
+        self.change(inode, || rustix::io::pwrite(self.fd.fd(), buf, offset))
+    }
+
+    fn copy_range(
+        &self,
+        inode: &Inode,
+        mut offset: u64,
+        from: &dyn FileHandle,
+        mut from_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        let from: &dyn Any = from;
+        let Some(from) = from.downcast_ref::<HostFile>() else {
+            return Err(Error::NotSupported);
+        };
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let mut by_hand = false;
+        let copied = self.change(inode, || {
+            let (from, to) = (from.fd.fd(), self.fd.fd());
+            let from = (from, Some(&mut from_offset));
+            match rustix::fs::copy_file_range(from.0, from.1, to, Some(&mut offset), len) {
+                // Two file systems of the host, or one that does not copy.
+                Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    by_hand = true;
+                    Ok(0)
+                }
+                done => done,
+            }
+        })?;
+        match by_hand {
+            true => Err(Error::NotSupported),
+            false => Ok(copied as u64),
+        }
+    }
+
+    fn allocate(&self, inode: &Inode, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        let how = FallocateFlags::from_bits_retain(how.bits());
+        self.change(inode, || {
+            rustix::fs::fallocate(self.fd.fd(), how, offset, len)
+        })
+    }
+
+    fn seek(&self, offset: u64, to: SeekTo) -> Result<Option<u64>> {
+        // It moves the descriptor's own position, which nothing here reads.
+        let to = match to {
+            SeekTo::Data => SeekFrom::Data(offset),
+            SeekTo::Hole => SeekFrom::Hole(offset),
+        };
+        match rustix::fs::seek(self.fd.fd(), to) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL) => Err(Error::NotSupported),
+            Err(errno) => Err(host::err(errno)),
+        }
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        host::held::sync(self.fd.fd(), data_only)
+    }
+
+    /// Not where the host is to see who writes: it would see somebody else.
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        self.opener.is_none().then(|| self.fd.fd())
+    }
+
+    fn refresh(&self, inode: &Inode) -> Result<()> {
+        refresh_held(&Held::open(self.fd.fd()), inode, self.watched)
+    }
+}

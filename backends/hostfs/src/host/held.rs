@@ -1,0 +1,296 @@
+//! What is done to a file that a descriptor holds, whatever becomes of its name.
+//!
+//! Most descriptors here are `O_PATH`: they need no permission on the file and open
+//! nothing. statx(2), fchownat(2), utimensat(2) and linkat(2) take one with an empty path.
+//! For changing the mode and for extended attributes only new kernels have such a call
+//! (fchmodat2(2): 6.6; setxattrat(2) and its kin: 6.13), and none for opening what it
+//! holds. There the kernel is given [`magic_link`]: a path that leads to our descriptor
+//! and from there, without looking at any name, to the file. It works on every kernel,
+//! and needs `/proc`; without that, these calls are [`Error::NotSupported`].
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use rcuwalk::{Error, InodeFlags, Result, SetTime, StatFs, XattrFlags};
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, Gid, IFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    XattrFlags as HostXattrFlags,
+};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::names::bits;
+use super::{as_fd, duplicate, err};
+use crate::dirs::Pin;
+
+/// A file, held.
+pub(crate) struct Held<'a> {
+    fd: Fd<'a>,
+    /// `O_PATH`: it stands for the file, and nothing can be read through it.
+    path_only: bool,
+}
+
+enum Fd<'a> {
+    Kept(BorrowedFd<'a>),
+    Own(OwnedFd),
+    Shared(Arc<OwnedFd>),
+    Dir(Pin),
+}
+
+impl<'a> Held<'a> {
+    /// An open file.
+    pub(crate) fn open(fd: BorrowedFd<'a>) -> Held<'a> {
+        Held {
+            fd: Fd::Kept(fd),
+            path_only: false,
+        }
+    }
+
+    /// An `O_PATH` descriptor that is kept elsewhere.
+    pub(crate) fn kept(fd: BorrowedFd<'a>) -> Held<'a> {
+        Held {
+            fd: Fd::Kept(fd),
+            path_only: true,
+        }
+    }
+
+    /// A directory.
+    pub(crate) fn dir(pin: Pin) -> Held<'a> {
+        Held {
+            fd: Fd::Dir(pin),
+            path_only: true,
+        }
+    }
+
+    /// An `O_PATH` descriptor, for this once.
+    pub(crate) fn pinned(fd: OwnedFd) -> Held<'a> {
+        Held {
+            fd: Fd::Own(fd),
+            path_only: true,
+        }
+    }
+
+    /// Somebody's, who may let go of it meanwhile; `O_PATH` or not.
+    pub(crate) fn shared(fd: Arc<OwnedFd>, path_only: bool) -> Held<'a> {
+        Held {
+            fd: Fd::Shared(fd),
+            path_only,
+        }
+    }
+
+    /// A descriptor of one's own, and whether it is `O_PATH`.
+    pub(crate) fn into_owned(self) -> Result<(OwnedFd, bool)> {
+        let fd = match self.fd {
+            Fd::Own(fd) => fd,
+            Fd::Kept(fd) => duplicate(fd)?,
+            Fd::Shared(fd) => duplicate(as_fd(&fd))?,
+            Fd::Dir(pin) => duplicate(pin.fd())?,
+        };
+        Ok((fd, self.path_only))
+    }
+
+    /// As a directory.
+    pub(crate) fn pin(&self) -> Option<&Pin> {
+        match &self.fd {
+            Fd::Dir(pin) => Some(pin),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        match &self.fd {
+            Fd::Kept(fd) => *fd,
+            Fd::Own(fd) => as_fd(fd),
+            Fd::Shared(fd) => as_fd(fd),
+            Fd::Dir(pin) => pin.fd(),
+        }
+    }
+
+    /// Opens the file once more, for what `access` says: it must be a regular file or a
+    /// directory.
+    pub(crate) fn reopen(&self, access: OFlags) -> Result<OwnedFd> {
+        let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        through(self.fd(), |path| {
+            rustix::fs::openat(CWD, path, flags, Mode::empty())
+        })
+    }
+
+    pub(crate) fn chmod(&self, mode: u16) -> Result<()> {
+        if self.path_only {
+            let flags = AtFlags::empty();
+            through(self.fd(), |path| {
+                rustix::fs::chmodat(CWD, path, bits(mode), flags)
+            })
+        } else {
+            retry_on_intr(|| rustix::fs::fchmod(self.fd(), bits(mode))).map_err(err)
+        }
+    }
+
+    pub(crate) fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+            return Err(Error::Invalid);
+        }
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        let flags = AtFlags::EMPTY_PATH;
+        retry_on_intr(|| rustix::fs::chownat(self.fd(), c"", uid, gid, flags)).map_err(err)
+    }
+
+    pub(crate) fn set_times(&self, atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<()> {
+        let times = Timestamps {
+            last_access: timespec(atime),
+            last_modification: timespec(mtime),
+        };
+        let flags = AtFlags::EMPTY_PATH;
+        match retry_on_intr(|| rustix::fs::utimensat(self.fd(), c"", &times, flags)) {
+            // Before 5.8 the flag is unknown.
+            Err(Errno::INVAL) => through(self.fd(), |path| {
+                rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())
+            }),
+            done => done.map_err(err),
+        }
+    }
+
+    /// Sets and clears "immutable" and "append only", and leaves the host's other flags.
+    /// It must be a regular file or a directory.
+    pub(crate) fn set_flags(&self, flags: InodeFlags) -> Result<()> {
+        // An ioctl needs an open file, but no more permission than any can have.
+        let opened;
+        let fd = if self.path_only {
+            opened = self.reopen(OFlags::RDONLY)?;
+            as_fd(&opened)
+        } else {
+            self.fd()
+        };
+        let change = || {
+            let mut now = rustix::fs::ioctl_getflags(fd)?;
+            now.set(IFlags::IMMUTABLE, flags.contains(InodeFlags::IMMUTABLE));
+            now.set(IFlags::APPEND, flags.contains(InodeFlags::APPEND));
+            rustix::fs::ioctl_setflags(fd, now)
+        };
+        match change() {
+            Err(Errno::NOTTY | Errno::NOSYS) => Err(Error::NotSupported),
+            done => done.map_err(err),
+        }
+    }
+
+    pub(crate) fn get_xattr(&self, name: &[u8]) -> Result<Box<[u8]>> {
+        let name = attribute(name)?;
+        self.whole(
+            |value| rustix::fs::fgetxattr(self.fd(), &*name, spare_capacity(value)),
+            |path, value| rustix::fs::getxattr(path, &*name, spare_capacity(value)),
+        )
+    }
+
+    /// The names, each with a NUL behind it.
+    pub(crate) fn list_xattrs(&self) -> Result<Box<[u8]>> {
+        self.whole(
+            |list| rustix::fs::flistxattr(self.fd(), spare_capacity(list)),
+            |path, list| rustix::fs::listxattr(path, spare_capacity(list)),
+        )
+    }
+
+    pub(crate) fn set_xattr(&self, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+        let name = attribute(name)?;
+        let mut how = HostXattrFlags::empty();
+        how.set(HostXattrFlags::CREATE, flags.contains(XattrFlags::CREATE));
+        how.set(HostXattrFlags::REPLACE, flags.contains(XattrFlags::REPLACE));
+        if self.path_only {
+            through(self.fd(), |path| {
+                rustix::fs::setxattr(path, &*name, value, how)
+            })
+        } else {
+            let set = || rustix::fs::fsetxattr(self.fd(), &*name, value, how);
+            retry_on_intr(set).map_err(err)
+        }
+    }
+
+    pub(crate) fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        let name = attribute(name)?;
+        if self.path_only {
+            through(self.fd(), |path| rustix::fs::removexattr(path, &*name))
+        } else {
+            retry_on_intr(|| rustix::fs::fremovexattr(self.fd(), &*name)).map_err(err)
+        }
+    }
+
+    /// A value of any size: most are short, none is longer than 64 KiB.
+    fn whole(
+        &self,
+        by_fd: impl Fn(&mut Vec<u8>) -> rustix::io::Result<usize>,
+        by_path: impl Fn(&str, &mut Vec<u8>) -> rustix::io::Result<usize>,
+    ) -> Result<Box<[u8]>> {
+        for room in [512, 64 * 1024] {
+            let mut value = Vec::with_capacity(room);
+            let got = if self.path_only {
+                through(self.fd(), |path| by_path(path, &mut value))
+            } else {
+                retry_on_intr(|| by_fd(&mut value)).map_err(err)
+            };
+            match got {
+                Err(Error::OutOfRange) => {}
+                got => return got.map(|_| value.into_boxed_slice()),
+            }
+        }
+        Err(Error::TooBig)
+    }
+}
+
+/// How full the file system is that holds `fd`.
+pub(crate) fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
+    let told = retry_on_intr(|| rustix::fs::fstatfs(fd)).map_err(err)?;
+    Ok(StatFs {
+        kind: told.f_type as u64,
+        block_size: told.f_bsize as u32,
+        blocks: told.f_blocks,
+        blocks_free: told.f_bfree,
+        blocks_available: told.f_bavail,
+        files: told.f_files,
+        files_free: told.f_ffree,
+        name_max: told.f_namelen as u32,
+    })
+}
+
+/// Cuts or extends a file that is open for writing.
+pub(crate) fn truncate(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+    retry_on_intr(|| rustix::fs::ftruncate(fd, size)).map_err(err)
+}
+
+/// Returns when what was written is safe.
+pub(crate) fn sync(fd: BorrowedFd<'_>, data_only: bool) -> Result<()> {
+    let sync = || match data_only {
+        true => rustix::fs::fdatasync(fd),
+        false => rustix::fs::fsync(fd),
+    };
+    retry_on_intr(sync).map_err(err)
+}
+
+/// The path to what `fd` holds; see the module's documentation.
+///
+/// By way of the thread: its descriptors are what `fd` is a number of, even in a process
+/// whose threads do not share theirs.
+pub(crate) fn magic_link(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/thread-self/fd/{}", fd.as_raw_fd())
+}
+
+fn through<T>(fd: BorrowedFd<'_>, mut ask: impl FnMut(&str) -> rustix::io::Result<T>) -> Result<T> {
+    let path = magic_link(fd);
+    match retry_on_intr(|| ask(&path)) {
+        // The descriptor is there, so it is /proc that is not.
+        Err(Errno::NOENT) => Err(Error::NotSupported),
+        done => done.map_err(err),
+    }
+}
+
+fn attribute(name: &[u8]) -> Result<CString> {
+    CString::new(name).map_err(|_| Error::Invalid)
+}
+
+fn timespec(time: Option<SetTime>) -> Timespec {
+    let (tv_sec, tv_nsec) = match time {
+        None => (0, UTIME_OMIT),
+        Some(SetTime::Now) => (0, UTIME_NOW),
+        Some(SetTime::To(stamp)) => (stamp.sec, stamp.nsec.into()),
+    };
+    Timespec { tv_sec, tv_nsec }
+}

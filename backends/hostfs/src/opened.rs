@@ -1,0 +1,106 @@
+//! The files that are open or held: by inode, for when no name leads to them.
+//!
+//! An open file lives on when its last name goes, as does one of which only the place is
+//! open, and there is no system call that finds
+//! it again: only a descriptor of it does. Its own is the open file's, and whoever comes
+//! with that ([`At::open`](rcuwalk::At::open)) needs nothing else. Who comes with its place
+//! alone (to set an attribute, to give it a name, to open it once more) finds it here.
+//!
+//! One entry per open file, so as many as the process has descriptors for; one short lock
+//! to open and one to close. A descriptor that somebody has been given stays open until
+//! he is done, though the file is closed meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rcuwalk::{Inode, InodeKey, Result};
+use rustix::fd::{BorrowedFd, OwnedFd};
+
+use crate::host::held::Held;
+use crate::host::{self, as_fd};
+
+const SHARDS: usize = 16;
+
+/// The open files of a [`HostFs`](crate::HostFs).
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+type Shard = BTreeMap<Entry, Holder>;
+
+/// A descriptor, and whether it is `O_PATH`.
+type Holder = (Arc<OwnedFd>, bool);
+
+/// Inode number and space, and the address of the descriptor: nobody else's while that
+/// is open.
+type Entry = (u64, u64, usize);
+
+impl OpenFiles {
+    /// A descriptor of `inode`, if there is one.
+    pub(crate) fn find(&self, inode: &Inode) -> Option<Held<'static>> {
+        let key = inode.inode_key();
+        let (fd, path_only) = {
+            let shard = self.shard(key);
+            let mut same = shard.range((key.ino, key.space, 0)..=(key.ino, key.space, usize::MAX));
+            // All that are open at one time with this number are one file.
+            same.next().map(|(_, holder)| holder.clone())?
+        };
+        // The inode may be an older file's, whose number that one has got.
+        let seen = host::stat_fd(as_fd(&fd)).ok()?;
+        seen.is_still(inode).then(|| Held::shared(fd, path_only))
+    }
+
+    fn shard(&self, key: InodeKey) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[key.ino as usize % SHARDS];
+        // Each change of the map is one call: a panic leaves nothing half done.
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The descriptor of a file that is open or held, to be found for as long as this lives.
+pub(crate) struct Opened {
+    fd: Arc<OwnedFd>,
+    key: InodeKey,
+    among: Arc<OpenFiles>,
+}
+
+impl Opened {
+    /// An open file, `inode`.
+    pub(crate) fn new(among: &Arc<OpenFiles>, inode: &Inode, fd: OwnedFd) -> Opened {
+        Opened::add(among, inode, fd, false)
+    }
+
+    /// The place of `inode`, open.
+    pub(crate) fn held(among: &Arc<OpenFiles>, inode: &Inode, held: Held<'_>) -> Result<Opened> {
+        let (fd, path_only) = held.into_owned()?;
+        Ok(Opened::add(among, inode, fd, path_only))
+    }
+
+    fn add(among: &Arc<OpenFiles>, inode: &Inode, fd: OwnedFd, path_only: bool) -> Opened {
+        let key = inode.inode_key();
+        let opened = Opened {
+            fd: Arc::new(fd),
+            key,
+            among: among.clone(),
+        };
+        let holder = (opened.fd.clone(), path_only);
+        among.shard(key).insert(opened.entry(), holder);
+        opened
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        as_fd(&self.fd)
+    }
+
+    fn entry(&self) -> Entry {
+        let InodeKey { ino, space } = self.key;
+        (ino, space, Arc::as_ptr(&self.fd) as usize)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.among.shard(self.key).remove(&self.entry());
+    }
+}

@@ -1,0 +1,236 @@
+//! From what the VFS means to a descriptor of it: the file that an operation acts on.
+//!
+//! A change never goes by a name to a file and hopes. The file is held first, then
+//! compared with the inode it is to be ([`Seen::is_still`]), and what is held is changed:
+//!
+//! | the inode                         | is held by                                |
+//! |-----------------------------------|-------------------------------------------|
+//! | of a directory                    | the descriptor that is kept, or opened again: [`Dir`] |
+//! | of a file made without a name     | the descriptor it keeps, [`Nameless`]     |
+//! | of a file that the caller has open| that descriptor                           |
+//! | of one that is open, whose name is gone | a descriptor of [`OpenFiles`](crate::opened::OpenFiles), checked |
+//! | of anything else                  | `O_PATH`, by directory and name, checked  |
+//!
+//! Only a change of the name itself cannot be made so; see `change.rs`.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use rcuwalk::{
+    Acl, At, Caller, Caps, Error, Evict, FileType, Freshness, HeldDescriptor, Inode, InodeFill,
+    Name, Result, SuperBlock,
+};
+use rustix::fd::OwnedFd;
+
+use crate::dirs::{self, Dir, Pin};
+use crate::file::HostFile;
+use crate::host::held::Held;
+use crate::host::{self, as_fd};
+use crate::identity::Seen;
+use crate::watch::{Registration, publish_latest};
+use crate::{Actor, HostFs};
+
+/// What a directory's inode keeps.
+pub(crate) struct Directory {
+    // First: what is no longer held need not be reported.
+    watch: Option<Registration>,
+    pub(crate) dir: Arc<Dir>,
+}
+
+impl Evict for Directory {
+    fn evict(&self) {
+        self.dir.give_up();
+    }
+
+    fn bytes(&self) -> usize {
+        dirs::BYTES
+    }
+}
+
+impl Directory {
+    pub(crate) fn new(dir: Arc<Dir>, watch: Option<Registration>) -> Directory {
+        Directory { watch, dir }
+    }
+
+    /// To be filled in with attributes that were asked for after `watch` began.
+    ///
+    /// Where it is believed for ever, whether it has an ACL is asked at once: only a
+    /// directory that is known to have none is one that everybody may search unasked.
+    pub(crate) fn fill(self, pin: &Pin, seen: &Seen, freshness: Freshness) -> InodeFill {
+        let watched = self.watch.is_some();
+        let mut fill = seen.fill();
+        if freshness == Freshness::Always && seen.attr.mode & 0o111 == 0o111 {
+            fill = fill.acl(
+                match Held::kept(pin.fd()).get_xattr(b"system.posix_acl_access") {
+                    Ok(acl) => Acl::Known(acl),
+                    Err(Error::NoData | Error::NotSupported) => Acl::None,
+                    Err(_) => Acl::Unknown,
+                },
+            );
+        }
+        let fill = fill.private_evict(self);
+        if watched { fill.watched() } else { fill }
+    }
+}
+
+/// What the inode of a file made without a name keeps: the file, open for reading and
+/// writing. Nothing else leads to it.
+pub(crate) struct Nameless(
+    pub(crate) OwnedFd,
+    #[expect(dead_code, reason = "counts for as long as it lives")] pub(crate) HeldDescriptor,
+);
+
+/// A descriptor of a directory, for the time of a call.
+///
+/// # Errors
+/// [`Error::NotADirectory`]; [`Error::Stale`] if it is not to be found any more.
+pub(crate) fn pinned(sb: &SuperBlock, dir: &Inode) -> Result<Pin> {
+    known(dir).ok_or(Error::NotADirectory)?.pin(sb)
+}
+
+/// What is known of a directory.
+pub(crate) fn known(dir: &Inode) -> Option<&Arc<Dir>> {
+    let Directory { dir, .. } = dir.private()?;
+    Some(dir)
+}
+
+/// What has just been found as `name` in `dir`.
+pub(crate) fn found_at(inode: &Inode, dir: &Inode, name: Name<'_>) {
+    if let (Some(found), Some(dir)) = (known(inode), known(dir)) {
+        found.found_at(dir, name.as_bytes());
+    }
+}
+
+/// Holds the file that `at` means.
+///
+/// # Errors
+/// [`Error::Stale`] if its name stands for something else by now; or if it has lost that,
+/// and nobody has it open.
+pub(crate) fn hold<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held<'a>> {
+    if let Some(file) = open_file(at) {
+        return Ok(Held::open(file.fd.fd()));
+    }
+    if let Some(held) = kept(by.sb, at.inode)? {
+        return Ok(held);
+    }
+    let Some((dir, name)) = at.parent else {
+        return fs.opened.find(at.inode).ok_or(Error::Stale);
+    };
+    match hold_name(fs, by.sb, dir, name, at.inode) {
+        // It may well be there under another name.
+        Err(Error::NotFound) => Err(Error::Stale),
+        held => held,
+    }
+}
+
+/// Holds what `name` in `dir` stands for, which is to be `inode`.
+///
+/// # Errors
+/// [`Error::NotFound`] if there is nothing, [`Error::Stale`] if it is something else.
+pub(crate) fn hold_name<'a>(
+    fs: &HostFs,
+    sb: &SuperBlock,
+    dir: &Inode,
+    name: Name<'_>,
+    inode: &Inode,
+) -> Result<Held<'a>> {
+    let dir = pinned(sb, dir)?;
+    let pin = fs.dirs.open(sb, || host::pin_at(dir.fd(), name))?;
+    if !host::stat_fd(as_fd(&pin))?.is_still(inode) {
+        return Err(Error::Stale);
+    }
+    Ok(Held::pinned(pin))
+}
+
+/// By the descriptor that an inode keeps, or opens again, if it is one that does.
+pub(crate) fn kept<'a>(sb: &SuperBlock, inode: &'a Inode) -> Result<Option<Held<'a>>> {
+    if let Some(Nameless(fd, _)) = inode.private() {
+        return Ok(Some(Held::open(as_fd(fd))));
+    }
+    let dir = known(inode).map(|dir| dir.pin(sb)).transpose()?;
+    Ok(dir.map(Held::dir))
+}
+
+/// The file that the caller came with, if it is one of ours and stands for the inode.
+pub(crate) fn open_file<'a>(at: &At<'a>) -> Option<&'a HostFile> {
+    let open: &dyn Any = at.open?;
+    open.downcast_ref()
+}
+
+/// `name` in `dir` as it is now, if it is `inode`.
+///
+/// # Errors
+/// [`Error::NotFound`] if there is nothing, [`Error::Stale`] if it is something else.
+pub(crate) fn confirm(dir: &Pin, name: Name<'_>, inode: &Inode) -> Result<Seen> {
+    match host::stat_at(dir.fd(), name)? {
+        None => Err(Error::NotFound),
+        Some(seen) if seen.is_still(inode) => Ok(seen),
+        Some(_) => Err(Error::Stale),
+    }
+}
+
+/// Tells the inode what became of the file that is held. What was to be done is done: if
+/// the host does not tell, the attributes come with the next look at it.
+pub(crate) fn publish(fs: &HostFs, held: &Held<'_>, inode: &Inode) {
+    publish_held(held, inode, fs.is_watched());
+}
+
+/// The same after a change of the contents.
+///
+/// The VFS has taken away the set-id bits that it knew of. The host takes away any, but
+/// not if the daemon is privileged: so with `strip`, those that the file has got meanwhile
+/// go now, and not what the VFS has left in the mode that it says. While it is open for
+/// writing, nobody executes it.
+pub(crate) fn publish_contents(held: &Held<'_>, inode: &Inode, watched: bool, strip: Option<u16>) {
+    if let Some(Seen { attr, .. }) = publish_held(held, inode, watched)
+        && let Some(left) = strip
+        && attr.kind == FileType::Regular
+        && let gone = set_ids(attr.mode) & !left
+        && gone != 0
+        && held.chmod(attr.mode & !gone).is_ok()
+    {
+        publish_held(held, inode, watched);
+    }
+}
+
+/// Whether it is for us to take set-id bits away: the host does not from whom we act as.
+pub(crate) fn strips(fs: &HostFs, by: &Caller<'_>) -> bool {
+    fs.actor == Actor::Daemon && !by.credentials.caps.contains(Caps::FSETID)
+}
+
+/// Without execution by the group, the second bit means something else.
+#[doc(alias = "setattr_should_drop_suidgid")]
+fn set_ids(mode: u16) -> u16 {
+    let group = if mode & 0o010 == 0 { 0 } else { 0o2000 };
+    mode & (0o4000 | group)
+}
+
+/// The same, by an open file, which knows whether its file system is watched.
+fn publish_held(held: &Held<'_>, inode: &Inode, watched: bool) -> Option<Seen> {
+    let mut last = None;
+    let mut ask = || {
+        let seen = host::stat_fd(held.fd())?;
+        last = Some(seen);
+        // Of another one there is nothing to tell.
+        Ok(Some(seen).filter(|seen| seen.key == inode.inode_key()))
+    };
+    if watched {
+        let _ = publish_latest(inode, ask);
+    } else if let Ok(Some(seen)) = ask() {
+        seen.publish(inode);
+    }
+    last
+}
+
+/// Tells the inode what the file that is held looks like now.
+pub(crate) fn refresh_held(held: &Held<'_>, inode: &Inode, watched: bool) -> Result<()> {
+    match publish_held(held, inode, watched) {
+        Some(_) => Ok(()),
+        None => Err(host::stat_fd(held.fd()).err().unwrap_or(Error::Stale)),
+    }
+}
+
+/// The same for a directory in which a name has changed.
+pub(crate) fn publish_dir(fs: &HostFs, dir: &Inode, pin: &Pin) {
+    publish(fs, &Held::dir(pin.clone()), dir);
+}

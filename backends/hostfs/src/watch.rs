@@ -1,0 +1,564 @@
+//! Changes on the host, heard of as they happen: [`Freshness::Watched`].
+//!
+//! | read                | to learn                                              |
+//! |---------------------|-------------------------------------------------------|
+//! | this file           | what is done about a report, and why that is enough   |
+//! | `watch/heard.rs`    | reports gathered, and new names that were missed      |
+//! | `watch/fanotify.rs` | reports of a whole file system, for the privileged    |
+//! | `watch/inotify.rs`  | reports of each directory that is cached              |
+//! | `watch/sys.rs`      | the system calls that are unsafe                      |
+//! | `watch/tests.rs`    | everything below, tried on both                       |
+//!
+//! One thread per mount reads reports, and does one of these things:
+//!
+//! | what the report is about           | what is done                                 |
+//! |------------------------------------|----------------------------------------------|
+//! | a name in a directory that is cached, or what it stands for | all names of that directory are doubted; its attributes are asked for |
+//! | a directory itself, or a file by no name or by one that may be gone | its attributes are asked for, if it is cached |
+//! | a new name, where reports name no files | its file's attributes are asked for, if it is cached |
+//! | a new name that was gone before that | everything is doubted, ten times a second at most |
+//! | a directory without a descriptor that is not where it was found | the same: what is cached may be believed again when it is back |
+//! | reports that were lost             | everything is doubted                        |
+//! | that there will be no more reports | nothing is believed any more ([`WatchHealth`]) |
+//!
+//! A doubted name costs one statx(2), when it is next used. Reports are gathered for a
+//! millisecond, so a directory in which a thousand files are made is doubted once, not a
+//! thousand times. Changes that come from this process by way of the VFS are reported as
+//! well: they cost one question more.
+//!
+//! # Why it is enough
+//!
+//! *A lookup under way when the host changes.* Its stamp was read before the host was
+//! asked, and the report is queued after the change: FRESH-1 (`rcuwalk`'s `fresh.rs`).
+//!
+//! *A directory that comes into the cache.* It is watched first ([`Watch::register`]),
+//! then asked for its attributes, and names are looked up in it after that. A report of
+//! a change in between finds the inode being read in, and waits for it.
+//!
+//! *Attributes.* Of two threads that ask for one file's, the one with the older answer
+//! may be the last to publish it, after the report was dealt with. So an answer counts only
+//! if nothing has been published since the question ([`publish_latest`]), and what a report
+//! has led to is published even if it is no news: it keeps out who has asked before.
+//!
+//! *A file that is not a directory* is believed by a name as long as it has that one alone,
+//! as far as the cache knows. Take the first change after the last answer about it:
+//!
+//! - It came by that name. The name's directory reports that, and the name is doubted.
+//! - It was a second name. Fanotify reports the file itself. By inotify the new name is
+//!   reported, and looked at; or it was gone by then, and everything is doubted (see
+//!   `heard.rs`). Either way the file has been asked for after that change.
+//! - It came by a name that the file had before (who has it open writes to it). Fanotify
+//!   reports the file with it. Inotify does not: see below.
+//!
+//! *A link* is another one if it has changed at all, for its target is cached with it. So
+//! what is cached is given up, and its names are asked for.
+//!
+//! *A directory that is renamed* while it is cached: both its old and its new directory
+//! report it, and both names are doubted; what is below keeps its own reports. *One that
+//! is moved out of the root* goes on being watched while it is cached; its old name is
+//! doubted like any other. *One that is removed* keeps its watch as long as it is held; when
+//! that ends, its inode is taken out of the cache.
+//!
+//! # What is not heard
+//!
+//! Until a report has been read, which takes a millisecond or two, the cache may answer
+//! with what was. Where reports name no files (by inotify, and by fanotify on other mounts
+//! than the root's), a change by a second name that is removed within these milliseconds
+//! shows after a tenth of a second at most. And nobody reports:
+//!
+//! - what other hosts do on a network file system, or somebody does below an overlay;
+//! - writing by way of a memory mapping (times and blocks change when the host writes
+//!   back), and reading: times of access are as old as the last question;
+//! - where reports name no files, the second name that a file is given in a directory that
+//!   is not cached: until one of its names is asked for again, it passes for a file of one
+//!   name, and what is written by the other shows as little;
+//! - what is written to a file by a descriptor that was opened by a name it has no more, or
+//!   before it had one (`O_TMPFILE`): heard of by fanotify on the root's mount, if that is
+//!   ext4, xfs or tmpfs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rcuwalk::{Error, Inode, InodeKey, InodeRef, Name, Result, SuperBlock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::host::{self, as_fd};
+use crate::identity::Seen;
+use crate::pin::pinned;
+
+mod fanotify;
+mod heard;
+mod inotify;
+pub(crate) mod sys;
+#[cfg(test)]
+mod tests;
+
+use fanotify::Fanotify;
+use heard::{Fresh, Heard, Report};
+use inotify::Inotify;
+
+/// For so long reports gather before they are dealt with.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Bytes that are read at once: a few thousand reports.
+const BUFFER: usize = 64 << 10;
+
+/// How often everything is doubted, at most, because of new names that were missed: files
+/// of a moment are common, and second names of a moment are not.
+const DOUBT_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a question is repeated because others publish answers.
+const ROUNDS: usize = 16;
+
+/// How a [`HostFs`](crate::HostFs) hears of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watcher {
+    /// One mark for the whole file system. Needs CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH
+    /// in the first user namespace, and is woken by changes outside of the root as well.
+    #[doc(alias("FAN_MARK_FILESYSTEM", "fanotify(7)"))]
+    Fanotify,
+    /// A watch for each cached directory, out of `fs.inotify.max_user_watches`; a
+    /// directory that there is none left for is asked at each use. Needs no privilege.
+    #[doc(alias = "inotify(7)")]
+    Inotify,
+}
+
+/// What a directory is called in reports: a file handle, or a watch descriptor.
+type Id = Box<[u8]>;
+
+enum Source {
+    Fanotify(Fanotify),
+    Inotify(Inotify),
+}
+
+/// A host's changes, being watched. The thread ends when this is dropped.
+pub(crate) struct Watch {
+    ears: Arc<Ears>,
+    /// What the thread waits for besides reports: that nobody can write into it.
+    alive: (OwnedFd, OwnedFd),
+}
+
+/// What the thread and all [`Registration`]s share.
+struct Ears {
+    source: Source,
+    /// Which cached directories are meant; several where a mount shows one again.
+    dirs: Mutex<HashMap<Id, Vec<InodeKey>>>,
+    /// Counts what was reported and looked for; see [`Watch::settle`].
+    unplaced: AtomicU64,
+    /// Why there are no reports any more.
+    deaf: Arc<OnceLock<Errno>>,
+}
+
+/// Whether a watched host directory still is: to be kept beside the mount, by
+/// [`HostFs::watch_health`](crate::HostFs::watch_health).
+#[derive(Clone, Debug)]
+pub struct WatchHealth {
+    deaf: Arc<OnceLock<Errno>>,
+}
+
+impl WatchHealth {
+    /// Why the host reports no more changes, if it does not. From then on each use of a
+    /// name costs a statx(2), as with [`Freshness::EachUse`](rcuwalk::Freshness::EachUse).
+    pub fn lost(&self) -> Option<std::io::Error> {
+        self.deaf.get().map(|errno| (*errno).into())
+    }
+}
+
+/// A cached directory is being watched until this is dropped.
+pub(crate) struct Registration {
+    ears: Weak<Ears>,
+    id: Id,
+    key: InodeKey,
+}
+
+impl Watch {
+    pub(crate) fn new(root: BorrowedFd<'_>, watcher: Watcher) -> Result<Watch> {
+        let source = match watcher {
+            Watcher::Fanotify => {
+                let key = host::stat_fd(root)?.key;
+                Fanotify::new(host::open_dir(root)?, key).map(Source::Fanotify)
+            }
+            Watcher::Inotify => Inotify::new(root).map(Source::Inotify),
+        };
+        Ok(Watch {
+            ears: Arc::new(Ears {
+                source: source.map_err(host::err)?,
+                dirs: Mutex::default(),
+                unplaced: AtomicU64::new(0),
+                deaf: Arc::default(),
+            }),
+            alive: pipe_with(PipeFlags::CLOEXEC).map_err(host::err)?,
+        })
+    }
+
+    pub(crate) fn watcher(&self) -> Watcher {
+        match self.ears.source {
+            Source::Fanotify(_) => Watcher::Fanotify,
+            Source::Inotify(_) => Watcher::Inotify,
+        }
+    }
+
+    pub(crate) fn health(&self) -> WatchHealth {
+        WatchHealth {
+            deaf: self.ears.deaf.clone(),
+        }
+    }
+
+    /// Watches the directory `dir`, which is to be cached as `key`. From now on changes
+    /// are reported; so ask for its attributes after this. `None` if it cannot be
+    /// watched: then its names are not to be believed.
+    pub(crate) fn register(&self, dir: BorrowedFd<'_>, key: InodeKey) -> Option<Registration> {
+        // Locked over inotify's calls: a directory that is watched again while its old
+        // watch is being given up has the same descriptor.
+        let mut dirs = self.ears.dirs();
+        let id = match &self.ears.source {
+            Source::Fanotify(fanotify) => fanotify.watch(dir),
+            Source::Inotify(inotify) => inotify.watch(dir),
+        };
+        let id = id.ok()?;
+        dirs.entry(id.clone()).or_default().push(key);
+        Some(Registration {
+            ears: Arc::downgrade(&self.ears),
+            id,
+            key,
+        })
+    }
+
+    /// A number for [`has_heard`](Self::has_heard), to be taken before the host is asked.
+    pub(crate) fn unplaced(&self) -> u64 {
+        self.ears.unplaced.load(Relaxed)
+    }
+
+    /// Whether something was reported since `before`: that could have been about an inode
+    /// that the caller has now, which was not to be found yet.
+    pub(crate) fn has_heard(&self, before: u64) -> bool {
+        // Pairs with the fence in `Ears::ilookup`: either that looks for the inode
+        // after it was there, or its count is seen here.
+        fence(SeqCst);
+        self.unplaced() != before
+    }
+
+    /// Asks for the attributes of a new inode once more, if something has been reported
+    /// since `before`.
+    pub(crate) fn settle(
+        &self,
+        sb: &SuperBlock,
+        inode: &InodeRef,
+        before: u64,
+        ask: impl Fn() -> Result<Option<Seen>>,
+    ) -> Result<()> {
+        if self.has_heard(before) {
+            tell(sb, inode, ask)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the thread, once.
+    pub(crate) fn start(&self, sb: &Arc<SuperBlock>) -> Result<()> {
+        let (ears, sb) = (self.ears.clone(), Arc::downgrade(sb));
+        let alive = host::duplicate(as_fd(&self.alive.0))?;
+        let thread = std::thread::Builder::new().name("hostfs-watch".into());
+        thread.spawn(move || ears.listen(&sb, as_fd(&alive)))?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dirs = self.ears.dirs().len();
+        write!(f, "Watch({:?}, {dirs} directories)", self.watcher())
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let Some(ears) = self.ears.upgrade() else {
+            return;
+        };
+        let mut dirs = ears.dirs();
+        let Some(keys) = dirs.get_mut(&self.id) else {
+            return;
+        };
+        if let Some(mine) = keys.iter().position(|key| *key == self.key) {
+            keys.swap_remove(mine);
+        }
+        if keys.is_empty() {
+            dirs.remove(&self.id);
+            if let Source::Inotify(inotify) = &ears.source {
+                inotify.forget(&self.id);
+            }
+        }
+    }
+}
+
+impl Ears {
+    fn dirs(&self) -> MutexGuard<'_, HashMap<Id, Vec<InodeKey>>> {
+        // Nothing panics under it.
+        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread: until the mount is gone, or nothing is heard any more.
+    fn listen(&self, sb: &Weak<SuperBlock>, alive: BorrowedFd<'_>) {
+        let mut buf = vec![MaybeUninit::uninit(); BUFFER];
+        let mut turns = Turns::default();
+        while self.wait(alive, true, turns.patience()) {
+            let Some(sb) = sb.upgrade() else { return };
+            if let Err(errno) = self.turn(&mut buf, &mut turns, &sb) {
+                let _first = self.deaf.set(errno);
+                sb.believe_no_more();
+            }
+            if Arc::strong_count(&sb) == 1 {
+                // Unmounted meanwhile, but for the inodes that were held just now.
+                sb.evict_unused();
+            }
+            drop(sb);
+            if self.deaf.get().is_some() || !self.wait(alive, false, Some(GATHER)) {
+                return;
+            }
+        }
+    }
+
+    /// Where reports are read.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.source {
+            Source::Fanotify(fanotify) => fanotify.as_fd(),
+            Source::Inotify(inotify) => inotify.as_fd(),
+        }
+    }
+
+    /// Waits for reports, if they are wanted, for as long as that at most, and says whether
+    /// to go on.
+    fn wait(&self, alive: BorrowedFd<'_>, reports: bool, time: Option<Duration>) -> bool {
+        let mut fds = [
+            PollFd::from_borrowed_fd(alive, PollFlags::empty()),
+            PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN),
+        ];
+        let fds = match reports {
+            true => &mut fds[..],
+            false => &mut fds[..1],
+        };
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        // Woken early, by a signal, there is nothing to read, and that is all.
+        let _ready = poll(fds, time.as_ref());
+        fds[0].revents().is_empty()
+    }
+
+    /// Reads what there is, and deals with it. An error says that there is no more to come.
+    fn turn(
+        &self,
+        buf: &mut [MaybeUninit<u8>],
+        turns: &mut Turns,
+        sb: &SuperBlock,
+    ) -> Result<(), Errno> {
+        let mut heard = Heard::default();
+        {
+            let dirs = self.dirs();
+            let follows = |dir| !self.opens_files_of(dir);
+            let note = |report: Report<'_>| heard.note(&report, &dirs, &mut turns.fresh, follows);
+            let all = match &self.source {
+                Source::Fanotify(fanotify) => fanotify.read(buf, note)?,
+                Source::Inotify(inotify) => inotify.read(buf, note)?,
+            };
+            turns.missed |= turns.fresh.end_turn(all) | heard.missed;
+        }
+        // Without the lock: whoever reads in an inode that is waited for below takes it.
+        let done = match heard.lost {
+            true => None,
+            false => self.act_on(&heard, sb).ok(),
+        };
+        // Last: what has been reported of them before finds them.
+        let ended = heard.ended.iter().all(|key| self.retire(sb, *key).is_ok());
+        let done = done.filter(|_| ended);
+        turns.missed |= done == Some(Done::Missed);
+        if done.is_none() || turns.is_doubt_due() {
+            sb.doubt_all();
+            turns.doubted();
+        }
+        Ok(())
+    }
+
+    /// An error says that something is not known that has to be.
+    fn act_on(&self, heard: &Heard, sb: &SuperBlock) -> Result<Done> {
+        let mut done = Done::All;
+        for (key, names) in &heard.dirs {
+            let Some(dir) = self.ilookup(sb, *key)? else {
+                continue;
+            };
+            if names.changed {
+                sb.doubt_names(&dir);
+            }
+            // Not if the number has become another file's.
+            let pin = match pinned(sb, &dir) {
+                Err(Error::NotADirectory) => continue,
+                // It is not where it was found, or not to be got at, and not held. Who looks
+                // it up at a new place asks for its attributes; but it may come back to the
+                // old one, and what is new in it may be any file's second name.
+                Err(Error::Stale | Error::PermissionDenied) => {
+                    done = Done::Missed;
+                    continue;
+                }
+                pin => pin?,
+            };
+            tell(sb, &dir, || host::stat_fd(pin.fd()).map(Some))?;
+            for name in names.made.iter().filter_map(|name| Name::new(name).ok()) {
+                self.tell_if_cached(sb, || host::stat_at(pin.fd(), name))?;
+            }
+        }
+        for handle in &heard.files {
+            self.look_at(sb, handle)?;
+        }
+        Ok(done)
+    }
+
+    /// A directory that is gone is not to be taken for the next one with its number, which
+    /// has no watch. By fanotify, that one's handle is another.
+    fn retire(&self, sb: &SuperBlock, key: InodeKey) -> Result<()> {
+        if let Some(dir) = self.ilookup(sb, key)? {
+            sb.unhash(&dir);
+        }
+        Ok(())
+    }
+
+    /// A file that fanotify has reported by its handle.
+    fn look_at(&self, sb: &SuperBlock, handle: &[u8]) -> Result<()> {
+        let Source::Fanotify(fanotify) = &self.source else {
+            return Ok(());
+        };
+        if let Some(key) = fanotify.key_of(handle)
+            && self.ilookup(sb, key)?.is_none()
+        {
+            return Ok(());
+        }
+        match fanotify.open(handle) {
+            Ok(file) => self.tell_if_cached(sb, || host::stat_fd(as_fd(&file)).map(Some)),
+            // Without a name and closed, or of another file system.
+            Err(Errno::STALE) => Ok(()),
+            Err(errno) => Err(host::err(errno)),
+        }
+    }
+
+    /// Whether each file of this directory that gets another name is reported by itself.
+    fn opens_files_of(&self, dir: InodeKey) -> bool {
+        match &self.source {
+            Source::Fanotify(fanotify) => fanotify.opens_files_of(dir),
+            Source::Inotify(_) => false,
+        }
+    }
+
+    /// The inode that a report is about; or else, whoever is about to cache it learns that
+    /// there was one ([`Watch::has_heard`]).
+    fn ilookup(&self, sb: &SuperBlock, key: InodeKey) -> Result<Option<InodeRef>> {
+        self.unplaced.fetch_add(1, Relaxed);
+        // Pairs with the fence in `has_heard`.
+        fence(SeqCst);
+        Ok(sb.ilookup(key)?)
+    }
+
+    /// A file that may be cached under a name that nobody has reported.
+    fn tell_if_cached(
+        &self,
+        sb: &SuperBlock,
+        ask: impl Fn() -> Result<Option<Seen>>,
+    ) -> Result<()> {
+        if let Some(seen) = ask()?
+            && let Some(inode) = self.ilookup(sb, seen.key)?
+        {
+            tell(sb, &inode, ask)?;
+        }
+        Ok(())
+    }
+}
+
+/// How far reports were dealt with.
+#[derive(PartialEq, Eq)]
+enum Done {
+    All,
+    /// What has changed in some directory could not be looked at.
+    Missed,
+}
+
+/// What the thread knows from one turn to the next.
+#[derive(Default)]
+struct Turns {
+    fresh: Fresh,
+    /// New names were missed since everything was last doubted, which was then.
+    missed: bool,
+    doubted: Option<Instant>,
+}
+
+impl Turns {
+    /// How long to wait for reports.
+    fn patience(&self) -> Option<Duration> {
+        if self.fresh.is_waiting() {
+            return Some(Duration::ZERO);
+        }
+        self.missed.then(|| self.until_doubt())
+    }
+
+    fn is_doubt_due(&self) -> bool {
+        self.missed && self.until_doubt().is_zero()
+    }
+
+    fn until_doubt(&self) -> Duration {
+        let since = self.doubted.map_or(DOUBT_EVERY, |then| then.elapsed());
+        DOUBT_EVERY.saturating_sub(since)
+    }
+
+    fn doubted(&mut self) {
+        self.missed = false;
+        self.doubted = Some(Instant::now());
+    }
+}
+
+/// Brings an inode up to date of which something has been reported. One that is another
+/// file's by now, or a link that has changed, is taken out of the cache.
+fn tell(sb: &SuperBlock, inode: &InodeRef, ask: impl Fn() -> Result<Option<Seen>>) -> Result<()> {
+    let still = || Ok(ask()?.filter(|now| now.is_still(inode)));
+    if !publish(inode, true, still)?
+        && let Some(now) = ask()?
+        && now.key == inode.inode_key()
+        && !now.is_still(inode)
+    {
+        sb.unhash(inode);
+    }
+    Ok(())
+}
+
+/// Asks for attributes and publishes them; false if `ask` has no answer about this inode.
+///
+/// An answer counts if nothing has been published since the question, or else it is asked
+/// again. So who published last has asked after all others had published.
+pub(crate) fn publish_latest(
+    inode: &Inode,
+    ask: impl FnMut() -> Result<Option<Seen>>,
+) -> Result<bool> {
+    publish(inode, false, ask)
+}
+
+/// `anyhow`: even what is no news keeps those from publishing who have asked before.
+fn publish(
+    inode: &Inode,
+    anyhow: bool,
+    mut ask: impl FnMut() -> Result<Option<Seen>>,
+) -> Result<bool> {
+    for _ in 0..ROUNDS {
+        let asked = inode.before_asking();
+        let Some(seen) = ask()? else {
+            return Ok(false);
+        };
+        if !anyhow && !seen.is_news(inode) || inode.set_attr_since(asked, &seen.attr) {
+            break;
+        }
+    }
+    // Who has come in between twice has asked in between as well, and so after this began.
+    // Not each round is lost to an answer (what is learnt of an ACL counts as a change),
+    // but of so many two are.
+    Ok(true)
+}

@@ -1,0 +1,277 @@
+//! What has been reported, gathered; and which new names were gone before they were
+//! looked at.
+//!
+//! Where reports name no files, a second name of a cached file is known by its report
+//! alone: "something was made there". What it was made of, the name itself tells, as soon
+//! as it is looked at. That is too late if somebody has taken the name away by then: the
+//! file may be cached under its first name, and its attributes have changed, be it only
+//! for its ctime. So every new name is followed from its report ([`Fresh`]):
+//!
+//! ```text
+//!   made --> looked at --> all is read that was queued by then: nothing of it. Known.
+//!    |           |
+//!    |           +--> moved: to where it is made a second time
+//!    +-----------+--> removed, replaced, moved to where nobody watches: missed
+//! ```
+//!
+//! Of a name that was missed nobody knows which file it was. Then every file may be the
+//! one ([`Heard::missed`]).
+
+use std::collections::{HashMap, HashSet};
+
+use rcuwalk::InodeKey;
+
+use super::Id;
+
+/// What has happened.
+pub(super) enum Report<'a> {
+    /// A name in this directory changed, or what it stands for.
+    In {
+        dir: &'a [u8],
+        name: &'a [u8],
+        change: Change,
+        /// The file, where the report says which.
+        file: Option<&'a [u8]>,
+    },
+    /// This directory's own attributes changed.
+    Itself { dir: &'a [u8] },
+    /// This file's attributes changed, by no name.
+    File { handle: &'a [u8] },
+    /// There will be no more reports of this directory: it is gone.
+    Ended { dir: &'a [u8] },
+    /// Nobody knows what.
+    Lost,
+}
+
+/// What has happened to a name that is not a directory's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It is new, for a file that may have another.
+    Made,
+    /// It has been given away, to the name that is reported as [`Arrived`](Change::Arrived)
+    /// with the same number.
+    Left(u32),
+    /// It is new for a file that has had another one in its place.
+    Arrived(u32),
+    Gone,
+    /// Anything else, and whatever happens to a directory's name.
+    Other,
+}
+
+/// What has been reported, each once.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub(super) dirs: HashMap<InodeKey, Names>,
+    /// By handle.
+    pub(super) files: HashSet<Box<[u8]>>,
+    /// Directories that nothing more is heard of.
+    pub(super) ended: HashSet<InodeKey>,
+    /// Anything may have happened.
+    pub(super) lost: bool,
+    /// Attributes of any file may have changed that has one name now, or is cached with
+    /// one.
+    pub(super) missed: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Names {
+    pub(super) changed: bool,
+    /// To be looked at.
+    pub(super) made: HashSet<Box<[u8]>>,
+}
+
+impl Heard {
+    /// Takes note of a report. `follows` says of which directories new names are looked
+    /// at.
+    pub(super) fn note(
+        &mut self,
+        report: &Report<'_>,
+        known: &HashMap<Id, Vec<InodeKey>>,
+        fresh: &mut Fresh,
+        follows: impl Fn(InodeKey) -> bool,
+    ) {
+        match *report {
+            Report::In {
+                dir,
+                name,
+                change,
+                file,
+            } => {
+                self.note_file(file);
+                let keys = known.get(dir).map_or(&[][..], Vec::as_slice);
+                let is_new = matches!(change, Change::Made | Change::Arrived(_));
+                let mut followed = false;
+                for key in keys {
+                    let names = self.dirs.entry(*key).or_default();
+                    names.changed = true;
+                    if follows(*key) {
+                        followed = true;
+                        if is_new && !names.made.contains(name) {
+                            names.made.insert(Box::from(name));
+                        }
+                    }
+                }
+                if followed {
+                    self.missed |= fresh.note(dir, name, change);
+                }
+            }
+            Report::Itself { dir } => {
+                for key in known.get(dir).into_iter().flatten() {
+                    self.dirs.entry(*key).or_default();
+                }
+            }
+            Report::File { handle } => self.note_file(Some(handle)),
+            Report::Ended { dir } => self.ended.extend(known.get(dir).into_iter().flatten()),
+            Report::Lost => self.lost = true,
+        }
+    }
+
+    fn note_file(&mut self, handle: Option<&[u8]>) {
+        if let Some(handle) = handle
+            && !self.files.contains(handle)
+        {
+            self.files.insert(Box::from(handle));
+        }
+    }
+}
+
+/// New names that may be gone before they are looked at, or be another file's by then.
+#[derive(Default)]
+pub(super) struct Fresh {
+    names: HashMap<Id, HashMap<Box<[u8]>, Turn>>,
+    /// Given away, and not yet reported where they have gone.
+    moving: HashSet<u32>,
+    turn: Turn,
+}
+
+/// Counts the times that reports were read.
+type Turn = u64;
+
+impl Fresh {
+    /// True if a new name is not to be seen any more.
+    fn note(&mut self, dir: &[u8], name: &[u8], change: Change) -> bool {
+        match change {
+            Change::Other => false,
+            Change::Gone => self.take(dir, name),
+            Change::Left(number) => {
+                if self.take(dir, name) {
+                    self.moving.insert(number);
+                }
+                false
+            }
+            Change::Made | Change::Arrived(_) => {
+                if let Change::Arrived(number) = change {
+                    self.moving.remove(&number);
+                }
+                let in_dir = self.names.entry(Box::from(dir)).or_default();
+                in_dir.insert(Box::from(name), self.turn).is_some()
+            }
+        }
+    }
+
+    fn take(&mut self, dir: &[u8], name: &[u8]) -> bool {
+        let names = self.names.get_mut(dir);
+        names.is_some_and(|names| names.remove(name).is_some())
+    }
+
+    /// Reports have been read, and the new names among them are looked at next. `all`:
+    /// there were no more of them. Then what was looked at before has nothing to come. True
+    /// if a new name has gone to where nobody watches.
+    pub(super) fn end_turn(&mut self, all: bool) -> bool {
+        let turn = self.turn;
+        self.turn += 1;
+        if all {
+            self.names.retain(|_, names| {
+                names.retain(|_, made| *made == turn);
+                !names.is_empty()
+            });
+        }
+        let gone = !self.moving.is_empty();
+        self.moving.clear();
+        gone
+    }
+
+    /// Whether reports have to be looked for, be there any or not.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.names.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRS: [&[u8]; 2] = [b"a", b"b"];
+
+    /// Whether something is missed, if these reports are read in these turns.
+    fn missed(turns: &[&[(usize, &str, Change)]]) -> bool {
+        let known: HashMap<Id, Vec<InodeKey>> = (DIRS.iter().zip(1..))
+            .map(|(dir, ino)| (Box::from(*dir), vec![InodeKey::new(ino)]))
+            .collect();
+        let mut fresh = Fresh::default();
+        let mut missed = false;
+        for turn in turns {
+            let mut heard = Heard::default();
+            for (dir, name, change) in *turn {
+                let report = Report::In {
+                    dir: DIRS.get(*dir).unwrap_or(&&b"elsewhere"[..]),
+                    name: name.as_bytes(),
+                    change: *change,
+                    file: None,
+                };
+                heard.note(&report, &known, &mut fresh, |_| true);
+            }
+            missed |= heard.missed | fresh.end_turn(true);
+        }
+        while fresh.is_waiting() {
+            missed |= fresh.end_turn(true);
+        }
+        missed
+    }
+
+    /// FRESH-1: a new name is looked at, or it is known that it was not.
+    #[test]
+    fn a_new_name_is_followed_until_it_is_looked_at() {
+        use Change::*;
+        assert!(!missed(&[&[(0, "x", Made)]]));
+        assert!(!missed(&[&[(0, "x", Made), (0, "x", Other)]]));
+        assert!(!missed(&[&[(0, "x", Made)], &[], &[(0, "x", Gone)]]));
+        assert!(!missed(&[&[(0, "x", Gone), (0, "x", Made)]]));
+        assert!(missed(&[&[(0, "x", Made), (0, "x", Gone)]]), "removed");
+        assert!(missed(&[&[(0, "x", Made)], &[(0, "x", Gone)]]), "just then");
+        assert!(missed(&[&[(0, "x", Made), (0, "x", Made)]]), "made twice");
+        assert!(!missed(&[&[(0, "x", Made), (0, "y", Gone)]]));
+        assert!(!missed(&[&[(0, "x", Made), (1, "x", Gone)]]));
+        assert!(!missed(&[&[(2, "x", Made), (2, "x", Gone)]]), "not watched");
+    }
+
+    /// FRESH-1: a name that is moved on is looked at in its last place.
+    #[test]
+    fn a_new_name_is_followed_to_another_place() {
+        use Change::*;
+        let moved = [(0, "x", Made), (0, "x", Left(7)), (1, "y", Arrived(7))];
+        assert!(!missed(&[&moved]));
+        assert!(!missed(&[&moved[..1], &moved[1..]]));
+        assert!(missed(&[&moved[..2]]), "to where nobody watches");
+        assert!(missed(&[&moved, &[(1, "y", Gone)]]), "removed there");
+        assert!(missed(&[&moved, &[(1, "y", Arrived(8))]]), "replaced there");
+        assert!(!missed(&[&moved[1..]]), "it was not new");
+        assert!(!missed(&[&[(0, "x", Left(7))]]), "it was not new");
+    }
+
+    /// FRESH-1: as long as there is more to read, a name that has been looked at may yet
+    /// turn out to have been another's.
+    #[test]
+    fn what_is_queued_may_still_take_a_new_name_away() {
+        let mut fresh = Fresh::default();
+        assert!(!fresh.note(b"a", b"x", Change::Made));
+        fresh.end_turn(false);
+        fresh.end_turn(false);
+        assert!(fresh.note(b"a", b"x", Change::Gone));
+        fresh.note(b"a", b"x", Change::Made);
+        fresh.end_turn(false);
+        fresh.end_turn(true);
+        assert!(!fresh.is_waiting());
+        assert!(!fresh.note(b"a", b"x", Change::Gone));
+    }
+}

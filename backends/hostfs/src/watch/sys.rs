@@ -1,0 +1,174 @@
+//! The system calls that rustix has not: fanotify(7), and file handles.
+//!
+//! All unsafe code of this crate. Each function takes borrowed descriptors and slices,
+//! and gives back what it owns.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_long, c_uint};
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+
+/// The kernel's MAX_HANDLE_SZ.
+const MOST_BYTES: usize = 128;
+/// `handle_bytes` and `handle_type`, before the bytes themselves.
+pub(super) const HEAD: usize = 8;
+/// Since Linux 6.5: any handle will do that tells files apart.
+const AT_HANDLE_FID: c_int = 0x200;
+
+/// A `struct file_handle`: its first two fields want to be aligned.
+#[repr(C, align(8))]
+struct Buffer([u8; HEAD + MOST_BYTES]);
+
+/// A group that is told of changes by directory and name, and by file.
+pub(super) fn fanotify_init() -> Result<OwnedFd, Errno> {
+    let flags: c_uint = libc::FAN_CLASS_NOTIF
+        | libc::FAN_CLOEXEC
+        | libc::FAN_NONBLOCK
+        | libc::FAN_REPORT_DFID_NAME
+        | libc::FAN_REPORT_FID;
+    // SAFETY: no pointers. The second argument is for descriptors that come with events,
+    // which this group does not ask for.
+    let fd = returned(unsafe { libc::syscall(libc::SYS_fanotify_init, flags, libc::O_RDONLY) })?;
+    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Marks the whole file system that the directory `dir` is in.
+pub(super) fn fanotify_mark_filesystem(
+    group: BorrowedFd<'_>,
+    mask: u64,
+    dir: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM | libc::FAN_MARK_ONLYDIR;
+    // SAFETY: the path is a string with its NUL and lives for ever; it is "." because a
+    // descriptor of O_PATH is not taken without one. libc's function splits the mask in
+    // two where that has to be.
+    let done = unsafe {
+        libc::fanotify_mark(
+            group.as_raw_fd(),
+            flags,
+            mask,
+            dir.as_raw_fd(),
+            c".".as_ptr(),
+        )
+    };
+    returned(c_long::from(done)).map(drop)
+}
+
+/// The `struct file_handle` of an open file: the same as in fanotify's reports.
+pub(super) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
+    match name_to_handle_with(fd, AT_HANDLE_FID) {
+        // Linux before 6.5, where fanotify had the handles that everyone gets.
+        Err(Errno::INVAL) => name_to_handle_with(fd, 0),
+        handle => handle,
+    }
+}
+
+/// The `struct file_handle` of a file, to be opened by it later.
+pub(crate) fn lasting_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
+    name_to_handle_with(fd, 0)
+}
+
+fn name_to_handle_with(fd: BorrowedFd<'_>, flags: c_int) -> Result<Box<[u8]>, Errno> {
+    let mut buffer = Buffer([0; HEAD + MOST_BYTES]);
+    buffer.0[..4].copy_from_slice(&(MOST_BYTES as u32).to_ne_bytes());
+    let mut mount: c_int = 0;
+    // SAFETY: the empty name is a string with its NUL. `buffer` is aligned for, and as
+    // large as, a `struct file_handle` of the MOST_BYTES that its first field announces;
+    // no handle is longer. `mount` has room for an int. Both outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            buffer.0.as_mut_ptr(),
+            &raw mut mount,
+            libc::AT_EMPTY_PATH | flags,
+        )
+    };
+    returned(done)?;
+    let len = handle_len(&buffer.0).ok_or(Errno::OVERFLOW)?;
+    Ok(Box::from(&buffer.0[..len]))
+}
+
+/// Opens a file by its handle, with O_PATH. `in_mount` is any open file of its mount.
+pub(crate) fn open_by_handle(in_mount: BorrowedFd<'_>, handle: &[u8]) -> Result<OwnedFd, Errno> {
+    let mut buffer = Buffer([0; HEAD + MOST_BYTES]);
+    let len = handle_len(handle).ok_or(Errno::INVAL)?;
+    buffer
+        .0
+        .get_mut(..len)
+        .ok_or(Errno::INVAL)?
+        .copy_from_slice(&handle[..len]);
+    // SAFETY: `buffer` is aligned for a `struct file_handle`, holds as many bytes as its
+    // first field says (`handle_len`), and outlives the call.
+    let fd = returned(unsafe {
+        libc::syscall(
+            libc::SYS_open_by_handle_at,
+            in_mount.as_raw_fd(),
+            buffer.0.as_mut_ptr(),
+            libc::O_PATH | libc::O_CLOEXEC,
+        )
+    })?;
+    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// How long the `struct file_handle` is that `bytes` starts with; `None` if they are
+/// fewer.
+pub(super) fn handle_len(bytes: &[u8]) -> Option<usize> {
+    let len = u32::from_ne_bytes(bytes.first_chunk().copied()?);
+    let len = HEAD.checked_add(usize::try_from(len).ok()?)?;
+    (len <= bytes.len()).then_some(len)
+}
+
+/// What a system call returned, a small number, or why it did not.
+fn returned(value: c_long) -> Result<c_int, Errno> {
+    match c_int::try_from(value) {
+        Ok(value) if value >= 0 => Ok(value),
+        _ => {
+            let err = std::io::Error::last_os_error();
+            Err(Errno::from_io_error(&err).unwrap_or(Errno::IO))
+        }
+    }
+}
+
+/// Puts another open file in the place of `fd`, for a test of what breaks.
+#[cfg(test)]
+pub(super) fn replace(fd: BorrowedFd<'_>, by: BorrowedFd<'_>) {
+    // SAFETY: no pointers. Both are open for as long as they are borrowed, and `fd` stays
+    // its owner's: what it stands for is another file, which nothing here relies on.
+    let done = unsafe { libc::dup2(by.as_raw_fd(), fd.as_raw_fd()) };
+    assert_eq!(done, fd.as_raw_fd());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+
+    #[test]
+    fn a_handle_is_the_same_each_time_and_cut_to_its_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = std::fs::File::open(dir.path()).unwrap();
+        let Ok(handle) = name_to_handle(fd.as_fd()) else {
+            return; // A file system that has none.
+        };
+        assert_eq!(handle, name_to_handle(fd.as_fd()).unwrap());
+        assert_eq!(handle_len(&handle), Some(handle.len()));
+        assert_eq!(handle_len(&handle[..handle.len() - 1]), None);
+        let other = tempfile::tempdir().unwrap();
+        let other = std::fs::File::open(other.path()).unwrap();
+        assert_ne!(handle, name_to_handle(other.as_fd()).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_handle_is_not_opened() {
+        let fd = std::fs::File::open("/").unwrap();
+        for bytes in [&[][..], &[1, 2, 3], &[0xff; 8], &[0xff; 300]] {
+            assert_eq!(open_by_handle(fd.as_fd(), bytes).unwrap_err(), Errno::INVAL);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Extended attributes of a file that is held, ACLs among them.
+
+use rcuwalk::{At, Caller, Caps, Error, Result, XattrFlags};
+
+use crate::HostFs;
+use crate::pin::{hold, publish};
+
+/// Which capabilities a program starts with.
+const CAPABILITY: &[u8] = b"security.capability";
+
+pub(crate) fn get(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
+    let held = hold(fs, by, at)?;
+    if name.starts_with(b"system.posix_acl_") {
+        // Everybody may read these. The VFS asks for most of them, to check a permission.
+        return held.get_xattr(name);
+    }
+    fs.act(by, || held.get_xattr(name))
+}
+
+pub(crate) fn list(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<Vec<Box<[u8]>>> {
+    let held = hold(fs, by, at)?;
+    let names = fs.act(by, || held.list_xattrs())?;
+    // The host shows them to this process, which may be more privileged than the caller.
+    let sees_trusted = by.credentials.caps.contains(Caps::SYS_ADMIN);
+    let names = names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty() && (sees_trusted || !name.starts_with(b"trusted.")));
+    Ok(names.map(Box::from).collect())
+}
+
+pub(crate) fn set(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    at: &At<'_>,
+    name: &[u8],
+    value: &[u8],
+    flags: XattrFlags,
+) -> Result<()> {
+    let held = hold(fs, by, at)?;
+    let done = fs.act(by, || held.set_xattr(name, value, flags));
+    publish(fs, &held, at.inode);
+    done
+}
+
+pub(crate) fn remove(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<()> {
+    let held = hold(fs, by, at)?;
+    let done = if name == CAPABILITY && !by.credentials.caps.contains(Caps::SETFCAP) {
+        // The VFS would not have let them ask. It is what a write takes away, which is not
+        // theirs to do; and if not ours, the host does it when it comes to the write.
+        match held.remove_xattr(name) {
+            Err(Error::NotPermitted) => Ok(()),
+            done => done,
+        }
+    } else {
+        fs.act(by, || held.remove_xattr(name))
+    };
+    publish(fs, &held, at.inode);
+    done
+}

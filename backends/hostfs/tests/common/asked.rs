@@ -1,0 +1,220 @@
+//! The back end asked directly, with the directory and the caller of the test's choice.
+//!
+//! Through the `Vfs` nothing can happen on the host between the moment when a file is found
+//! and the moment when it is changed. Here it can: a test looks the file up, changes the
+//! host, and then asks for the operation.
+
+use std::any::Any;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rcuwalk::{
+    At, Attr, Caller, Credentials, Emit, FileHandle, FileSystem, Freshness, Inode, InodeRef, Name,
+    OpenFlags, Result, SetAttr, SuperBlock, Vfs,
+};
+use rcuwalk_hostfs::HostFs;
+
+/// The back end, the mounted root, and the caller, for the time of one question.
+pub(crate) struct Asked<'a> {
+    pub(crate) fs: &'a HostFs,
+    pub(crate) by: Caller<'a>,
+    pub(crate) root: &'a Inode,
+    host: PathBuf,
+}
+
+impl Asked<'_> {
+    /// A path below the mounted root, as the host sees it.
+    pub(crate) fn host(&self, path: &str) -> PathBuf {
+        self.host.join(path)
+    }
+
+    /// The inode of a name in the root.
+    pub(crate) fn find(&self, path: &str) -> InodeRef {
+        let found = self.fs.lookup(self.by.sb, self.root, name(path));
+        found
+            .unwrap()
+            .unwrap_or_else(|| panic!("{path} is missing"))
+    }
+
+    /// Where an inode was found.
+    pub(crate) fn at<'b>(&'b self, path: &'b str, inode: &'b Inode) -> At<'b> {
+        At {
+            parent: Some((self.root, name(path))),
+            inode,
+            open: None,
+        }
+    }
+
+    pub(crate) fn open(&self, path: &str, inode: &Inode, flags: OpenFlags) -> Opened {
+        self.fs
+            .open(&self.by, &self.at(path, inode), flags)
+            .map(Opened)
+            .unwrap()
+    }
+
+    /// The same question of somebody else.
+    pub(crate) fn by<'b>(&'b self, credentials: &'b Credentials) -> Caller<'b> {
+        Caller {
+            sb: self.by.sb,
+            credentials,
+        }
+    }
+}
+
+pub(crate) struct Opened(pub(crate) Box<dyn FileHandle>);
+
+pub(crate) fn name(text: &str) -> Name<'_> {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// Asks a back end whose root is `host`.
+pub(crate) fn ask<T: Send + 'static>(
+    host: &Path,
+    fs: HostFs,
+    question: impl FnOnce(Asked<'_>) -> T + Send + 'static,
+) -> T {
+    let answer = Arc::new(Mutex::new(None));
+    let hook = Hook {
+        fs,
+        question: Mutex::new(Some(Box::new({
+            let (answer, host) = (answer.clone(), host.to_owned());
+            move |fs: &HostFs, by: &Caller<'_>, root: &Inode| {
+                let asked = Asked {
+                    fs,
+                    by: *by,
+                    root,
+                    host,
+                };
+                *answer.lock().unwrap() = Some(question(asked));
+            }
+        }))),
+    };
+    let vfs = Vfs::new(hook).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    vfs.chmod(&ctx, "/", 0o755).unwrap();
+    answer.lock().unwrap().take().unwrap()
+}
+
+type Question = Box<dyn FnOnce(&HostFs, &Caller<'_>, &Inode) + Send>;
+
+/// A back end that asks another one a question when its root's mode is to be changed: from
+/// there, it knows the super block.
+struct Hook {
+    fs: HostFs,
+    question: Mutex<Option<Question>>,
+}
+
+impl FileSystem for Hook {
+    fn name(&self) -> &str {
+        "hook"
+    }
+
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        self.fs.root(sb)
+    }
+
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        self.fs.lookup(sb, dir, name)
+    }
+
+    fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
+        self.fs.read_link(sb, inode)
+    }
+
+    fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
+        self.fs.read_dir(sb, dir, from, emit)
+    }
+
+    fn open(&self, by: &Caller<'_>, at: &At<'_>, flags: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        self.fs.open(by, at, flags)
+    }
+
+    fn freshness(&self) -> Freshness {
+        Freshness::EachUse
+    }
+
+    fn setattr(&self, by: &Caller<'_>, at: &At<'_>, _: &SetAttr) -> Result<()> {
+        let question = self.question.lock().unwrap().take().unwrap();
+        question(&self.fs, by, at.inode);
+        Ok(())
+    }
+}
+
+/// The inode says what the host says of `path`; but for the time of the last access, which
+/// this test's own reading changes.
+pub(crate) fn assert_published(inode: &Inode, path: &Path) {
+    let host = fs::symlink_metadata(path).unwrap();
+    let attr = inode.attr();
+    let ours = (
+        (attr.ino, attr.st_mode(), attr.nlink, attr.uid, attr.gid),
+        (attr.size, attr.blocks, attr.rdev),
+        [attr.mtime, attr.ctime].map(|t| (t.sec, i64::from(t.nsec))),
+    );
+    let hosts = (
+        (
+            host.ino(),
+            host.mode(),
+            host.nlink() as u32,
+            host.uid(),
+            host.gid(),
+        ),
+        (host.size(), host.blocks(), host.rdev()),
+        [
+            (host.mtime(), host.mtime_nsec()),
+            (host.ctime(), host.ctime_nsec()),
+        ],
+    );
+    assert_eq!(ours, hosts, "EDGE-1: {}", path.display());
+}
+
+/// Mode, names, owner, group, size, device number and contents.
+type Shape = (u32, u64, u32, u32, u64, u64, Vec<u8>);
+
+/// What two files that went through the same have in common.
+pub(crate) fn shape(path: &Path) -> Option<Shape> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    let contents = if meta.is_file() {
+        fs::read(path).unwrap()
+    } else if meta.is_symlink() {
+        fs::read_link(path)
+            .unwrap()
+            .into_os_string()
+            .into_encoded_bytes()
+    } else {
+        Vec::new()
+    };
+    let size = if meta.is_dir() { 0 } else { meta.size() };
+    Some((
+        meta.mode(),
+        meta.nlink(),
+        meta.uid(),
+        meta.gid(),
+        size,
+        meta.rdev(),
+        contents,
+    ))
+}
+
+pub(crate) fn errno<T>(done: Result<T>) -> i32 {
+    done.map_or_else(|err| err.errno(), |_| 0)
+}
+
+pub(crate) fn host_errno<T>(done: rustix::io::Result<T>) -> i32 {
+    done.map_or_else(|err| err.raw_os_error(), |_| 0)
+}
+
+/// All attributes of this moment.
+pub(crate) fn attr(inode: &Inode) -> Attr {
+    inode.attr()
+}
+
+/// A handle, as the VFS passes it along.
+pub(crate) fn open_at<'a>(at: At<'a>, open: &'a dyn FileHandle) -> At<'a> {
+    let _: &dyn Any = open;
+    At {
+        open: Some(open),
+        ..at
+    }
+}

@@ -1,0 +1,125 @@
+//! Descriptors that changes leave open: none. A test binary with one test: it counts those
+//! of the whole process.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::asked::{Asked, ask, name};
+use rcuwalk::{
+    At, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, RenameFlags, SetAttr,
+    SetTime, XattrFlags,
+};
+use rcuwalk_hostfs::{Actor, HostFs};
+
+fn open_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Everything once, some of it in vain.
+fn everything(t: &Asked<'_>) {
+    let me = Credentials {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        ..Credentials::root()
+    };
+    let new = |kind| NewFile {
+        uid: me.uid,
+        gid: me.gid,
+        target: b"t",
+        ..NewFile::new(kind, 0o755)
+    };
+    let (by, root) = (&t.by, t.root);
+    for (path, kind) in [
+        ("file", FileType::Regular),
+        ("dir", FileType::Directory),
+        ("link", FileType::Symlink),
+        ("fifo", FileType::Fifo),
+    ] {
+        let inode = t.fs.create(by, root, name(path), &new(kind)).unwrap();
+        let taken = t.fs.create(by, root, name(path), &new(kind));
+        assert!(matches!(taken, Err(Error::Exists)), "MEM-1");
+        let at = t.at(path, &inode);
+        let change = SetAttr {
+            mode: (kind != FileType::Symlink).then_some(0o700),
+            uid: Some(me.uid),
+            atime: Some(SetTime::Now),
+            ..SetAttr::default()
+        };
+        t.fs.setattr(by, &at, &change).unwrap();
+        let _ =
+            t.fs.set_xattr(by, &at, b"user.a", b"1", XattrFlags::empty());
+        let _ = t.fs.get_xattr(by, &at, b"user.a");
+        let _ = t.fs.get_xattr(by, &at, b"nowhere.a");
+        let _ = t.fs.list_xattrs(by, &at);
+        let _ = t.fs.remove_xattr(by, &at, b"user.a");
+        let _ = t.fs.link(by, &at, root, name("second"));
+        if kind == FileType::Regular {
+            let file = t.open(path, &inode, OpenFlags::WRITE).0;
+            file.write_at(&inode, b"x", 0).unwrap();
+        } else {
+            assert!(t.fs.open(by, &at, OpenFlags::READ).is_err());
+        }
+        let how = Rename {
+            from: (root, name(path)),
+            to: (root, name("moved")),
+            moved: &inode,
+            replaced: None,
+            flags: RenameFlags::empty(),
+            whiteout: None,
+        };
+        t.fs.rename(by, &how).unwrap();
+        // Not there any more.
+        assert!(t.fs.setattr(by, &at, &change).is_err() || kind == FileType::Directory);
+        assert!(t.fs.unlink(by, root, name(path), &inode).is_err());
+        if kind == FileType::Directory {
+            t.fs.rmdir(by, root, name("moved"), &inode).unwrap();
+        } else {
+            t.fs.unlink(by, root, name("moved"), &inode).unwrap();
+            t.fs.unlink(by, root, name("second"), &inode).unwrap();
+        }
+        t.by.sb.unhash(&inode);
+    }
+    let inode = t.fs.tmpfile(by, root, &new(FileType::Regular)).unwrap();
+    let at = At {
+        parent: None,
+        inode: &inode,
+        open: None,
+    };
+    let file =
+        t.fs.open(by, &at, OpenFlags::READ | OpenFlags::WRITE)
+            .unwrap();
+    file.write_at(&inode, b"x", 0).unwrap();
+    t.fs.link(by, &at, root, name("named")).unwrap();
+    t.fs.unlink(by, root, name("named"), &inode).unwrap();
+    t.by.sb.unhash(&inode);
+}
+
+/// MEM-1: no change leaves a descriptor behind, done or refused.
+#[test]
+fn changes_keep_no_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let path: &Path = dir.path();
+    let mut actors = vec![Actor::Daemon];
+    if common::is_root() {
+        actors.push(Actor::Caller);
+    }
+    for actor in actors {
+        let fs = || HostFs::new(path).unwrap().acting_as(actor).unwrap();
+        // Counted when the locks of the call that asks are given back: inodes whose last
+        // reference goes under one are seen off after it.
+        ask(path, fs(), |t| everything(&t));
+        let count = || {
+            ask(path, fs(), |t| {
+                t.by.sb.shrink();
+                open_descriptors()
+            })
+        };
+        let before = count();
+        for _ in 0..20 {
+            ask(path, fs(), |t| everything(&t));
+        }
+        assert_eq!(count(), before, "MEM-1: {actor:?}");
+    }
+}

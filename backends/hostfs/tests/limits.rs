@@ -1,0 +1,252 @@
+//! What a host file system has no room for, or takes no changes at all.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::asked::{Asked, ask, assert_published, name};
+use common::{is_root, skip};
+use rcuwalk::{
+    Allocate, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, RenameFlags,
+    SetAttr, XattrFlags,
+};
+use rcuwalk_hostfs::{Actor, HostFs};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// Something mounted; dropping it unmounts it, also when a test fails.
+struct Mounted(PathBuf, #[expect(dead_code)] tempfile::TempDir);
+
+impl Mounted {
+    fn new(mount: impl FnOnce(&Path)) -> Mounted {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("at");
+        fs::create_dir(&at).unwrap();
+        mount(&at);
+        Mounted(at, dir)
+    }
+
+    fn tmpfs(options: &'static str) -> Mounted {
+        Mounted::new(|at| {
+            let options = std::ffi::CString::new(options).unwrap();
+            rustix::mount::mount("tmpfs", at, "tmpfs", MountFlags::empty(), &*options).unwrap();
+        })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+fn on(host: &Mounted, actor: Actor, test: impl FnOnce(&Asked<'_>) + Send + 'static) {
+    let fs = HostFs::new(&host.0).unwrap().acting_as(actor).unwrap();
+    ask(&host.0, fs, move |t| test(&t));
+}
+
+fn new(kind: FileType) -> NewFile<'static> {
+    NewFile::new(kind, 0o666)
+}
+
+/// EDGE-1: a full file system says so, and the inode says what did fit.
+#[test]
+fn a_full_host_says_enospc() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let full = Mounted::tmpfs("size=64k,mode=755");
+    on(&full, Actor::Daemon, |t| {
+        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        let made =
+            t.fs.create_open(&t.by, t.root, name("f"), &new(FileType::Regular), flags);
+        let (inode, file) = made.unwrap();
+        let mut offset = 0;
+        let end = loop {
+            match file.write_at(&inode, &[7; 10_000], offset) {
+                Ok(written) => offset += written as u64,
+                Err(err) => break err,
+            }
+        };
+        assert!(matches!(end, Error::NoSpace), "EDGE-1: {end}");
+        assert_eq!(inode.attr().size, offset, "EDGE-1");
+        assert_published(&inode, &t.host("f"));
+        let more = file.allocate(&inode, Allocate::KEEP_SIZE, 1 << 20, 1 << 20);
+        assert!(matches!(more, Err(Error::NoSpace)), "EDGE-1: {more:?}");
+        assert_eq!(t.fs.statfs(t.by.sb).unwrap().blocks_free, 0, "EDGE-1");
+    });
+}
+
+/// EDGE-1: without inodes nothing is made, and nothing of it is left.
+#[test]
+fn a_host_without_inodes_says_enospc() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let full = Mounted::tmpfs("nr_inodes=3,mode=755");
+    on(&full, Actor::Daemon, |t| {
+        let kinds = [
+            FileType::Regular,
+            FileType::Directory,
+            FileType::Fifo,
+            FileType::Symlink,
+        ];
+        let mut refused = 0;
+        for (i, kind) in kinds.into_iter().cycle().take(12).enumerate() {
+            let new = NewFile {
+                target: b"t",
+                ..new(kind)
+            };
+            match t.fs.create(&t.by, t.root, name(&i.to_string()), &new) {
+                Ok(_) => {}
+                Err(Error::NoSpace) => refused += 1,
+                Err(other) => panic!("EDGE-1: {other}"),
+            }
+        }
+        assert!(refused >= 9, "EDGE-1: {refused}");
+        let left = fs::read_dir(t.host("")).unwrap().count();
+        assert_eq!(left, 12 - refused, "EDGE-1");
+        let more = t.fs.tmpfile(&t.by, t.root, &new(FileType::Regular));
+        assert!(matches!(more, Err(Error::NoSpace)), "EDGE-1");
+    });
+}
+
+/// EDGE-1: what is kept in reserve for root is not for callers, though root opened the
+/// directory: a write is asked for on behalf of who opened the file.
+#[test]
+fn the_reserve_is_roots() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let images = tempfile::tempdir().unwrap();
+    let image = images.path().join("image");
+    fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-m", "40"])
+        .arg(&image)
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skip("needs mkfs.ext4");
+    }
+    let mut mounted = false;
+    let host = Mounted::new(|at| {
+        let mount = Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&image)
+            .arg(at)
+            .status();
+        mounted = mount.is_ok_and(|status| status.success());
+    });
+    if !mounted {
+        return skip("needs loop mounts of ext4");
+    }
+    fs::set_permissions(&host.0, PermissionsExt::from_mode(0o777)).unwrap();
+    on(&host, Actor::Caller, |t| {
+        let who = Credentials::user(1000, 1000);
+        let made = NewFile {
+            uid: 1000,
+            gid: 1000,
+            ..new(FileType::Regular)
+        };
+        let flags = OpenFlags::WRITE;
+        let opened =
+            t.fs.create_open(&t.by(&who), t.root, name("f"), &made, flags);
+        let (inode, file) = opened.unwrap();
+        let fill = |file: &dyn rcuwalk::FileHandle| {
+            loop {
+                match file.write_at(&inode, &[7; 1 << 16], inode.attr().size) {
+                    Ok(_) => {}
+                    Err(err) => break err.errno(),
+                }
+            }
+        };
+        assert_eq!(fill(&*file), Error::NoSpace.errno(), "EDGE-1");
+        let free = t.fs.statfs(t.by.sb).unwrap();
+        assert!(
+            free.blocks_free > free.blocks_available + 300,
+            "EDGE-1: {free:?}"
+        );
+        let roots = t.open("f", &inode, flags).0;
+        let before = inode.attr().size;
+        assert_eq!(fill(&*roots), Error::NoSpace.errno(), "EDGE-1");
+        assert!(inode.attr().size > before + 400_000, "EDGE-1");
+    });
+}
+
+/// EDGE-1: a host that is mounted read-only takes no change.
+#[test]
+fn a_read_only_host_says_erofs() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let real = Mounted::tmpfs("size=1m,mode=755");
+    fs::write(real.0.join("file"), b"contents").unwrap();
+    fs::create_dir(real.0.join("dir")).unwrap();
+    let from = real.0.clone();
+    let bound = Mounted::new(|at| {
+        rustix::mount::mount_bind(&from, at).unwrap();
+        let flags = MountFlags::RDONLY | MountFlags::BIND;
+        rustix::mount::mount_remount(at, flags, "").unwrap();
+    });
+    for actor in [Actor::Daemon, Actor::Caller] {
+        on(&bound, actor, |t| {
+            let (file, dir) = (t.find("file"), t.find("dir"));
+            let at = t.at("file", &file);
+            let how = Rename {
+                from: (t.root, name("file")),
+                to: (t.root, name("new")),
+                moved: &file,
+                replaced: None,
+                flags: RenameFlags::empty(),
+                whiteout: None,
+            };
+            let mode = SetAttr {
+                mode: Some(0o600),
+                ..SetAttr::default()
+            };
+            let size = SetAttr {
+                size: Some(1),
+                ..SetAttr::default()
+            };
+            let (by, root) = (&t.by, t.root);
+            let make = |kind| {
+                let new = NewFile {
+                    target: b"t",
+                    ..new(kind)
+                };
+                t.fs.create(by, root, name("new"), &new).map(drop)
+            };
+            let all = [
+                ("create", make(FileType::Regular)),
+                ("mkdir", make(FileType::Directory)),
+                ("symlink", make(FileType::Symlink)),
+                ("mknod", make(FileType::Fifo)),
+                (
+                    "tmpfile",
+                    t.fs.tmpfile(by, root, &new(FileType::Regular)).map(drop),
+                ),
+                ("link", t.fs.link(by, &at, root, name("new"))),
+                ("unlink", t.fs.unlink(by, root, name("file"), &file)),
+                ("rmdir", t.fs.rmdir(by, root, name("dir"), &dir)),
+                ("rename", t.fs.rename(by, &how)),
+                ("chmod", t.fs.setattr(by, &at, &mode)),
+                ("truncate", t.fs.setattr(by, &at, &size)),
+                ("open", t.fs.open(by, &at, OpenFlags::WRITE).map(drop)),
+                (
+                    "setxattr",
+                    t.fs.set_xattr(by, &at, b"user.a", b"", XattrFlags::empty()),
+                ),
+                ("removexattr", t.fs.remove_xattr(by, &at, b"user.a")),
+            ];
+            for (what, done) in all {
+                assert!(
+                    matches!(done, Err(Error::ReadOnly)),
+                    "EDGE-1: {what}: {done:?}"
+                );
+            }
+            assert!(t.fs.open(by, &at, OpenFlags::READ).is_ok());
+        });
+    }
+}

@@ -1,0 +1,63 @@
+//! Who may search a directory that is believed for ever.
+
+use std::os::unix::fs::PermissionsExt;
+
+use rcuwalk::{Credentials, Error, Freshness, LookupFlags, Vfs};
+use rcuwalk_hostfs::HostFs;
+use rustix::fs::XattrFlags;
+
+/// An ACL that lets everybody search but `user`.
+fn all_but(user: u32) -> Vec<u8> {
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    let none = u32::MAX;
+    for (tag, permissions, id) in [
+        (0x01_u16, 7_u16, none),
+        (0x02, 0, user),
+        (0x04, 5, none),
+        (0x10, 5, none),
+        (0x20, 5, none),
+    ] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(permissions.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    acl
+}
+
+/// EDGE-1: an ACL is seen although the mode says that everybody may search; and a
+/// directory without one is gone through unasked, as all of a whole tree are.
+#[test]
+fn an_acl_counts_where_names_are_believed_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, mode) in [("open", 0o755), ("with-acl", 0o755)] {
+        let sub = dir.path().join(name);
+        std::fs::create_dir(&sub).unwrap();
+        std::fs::set_permissions(&sub, std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::write(sub.join("file"), b"").unwrap();
+    }
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (acl, flags) = (all_but(77), XattrFlags::empty());
+    let path = dir.path().join("with-acl");
+    match rustix::fs::setxattr(&path, "system.posix_acl_access", &acl, flags) {
+        Err(rustix::io::Errno::NOTSUP) => {
+            eprintln!("skipped: needs a temporary directory with ACLs");
+            return;
+        }
+        set => set.unwrap(),
+    }
+    let fs = HostFs::new(dir.path()).unwrap();
+    let vfs = Vfs::new(fs.with_freshness(Freshness::Always)).unwrap();
+    for user in [77, 78] {
+        let ctx = vfs.context(Credentials::user(user, user));
+        // Once from the host, and twice from the cache.
+        for _ in 0..3 {
+            let stat = |path: &str| vfs.stat(&ctx, path, LookupFlags::FOLLOW);
+            assert!(stat("/open/file").is_ok(), "EDGE-1: {user}");
+            match stat("/with-acl/file") {
+                Err(Error::PermissionDenied) if user == 77 => {}
+                Ok(_) if user == 78 => {}
+                other => panic!("EDGE-1: {user}: {other:?}"),
+            }
+        }
+    }
+}
