@@ -8,10 +8,8 @@
 //!
 //! # Permissions
 //!
-//! The VFS's check goes by owner, group and mode. **POSIX ACLs in the image are not seen
-//! by it** ([`Ext4::xattrs`] shows them): on a file that has one, the group bits of the
-//! mode are the ACL's *mask*, so a member of the owning group may get more than the ACL
-//! grants it, and users and groups named in the ACL count as others.
+//! The VFS's check goes by owner, group, mode and ACL, as the kernel's does on a mount with
+//! `acl`. An inode that has any extended attribute is asked for its ACL when it matters.
 //!
 //! # Names that lead nowhere
 //!
@@ -24,8 +22,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rcuwalk::{
-    At, Emit, FileHandle, FileSystem, FileType, Freshness, Iget, Inode, InodeFill, InodeKey,
-    InodeRef, Name, RawEntry, SuperBlock as Sb,
+    Acl, At, Caller, Emit, FileHandle, FileSystem, FileType, Freshness, Iget, Inode, InodeFill,
+    InodeKey, InodeRef, Name, OpenFlags, RawEntry, StatFs, SuperBlock as Sb,
 };
 
 use crate::dir::Directory;
@@ -35,9 +33,14 @@ use crate::inode::RawInode;
 use crate::link;
 use crate::super_block::SuperBlock;
 use crate::volume::{InodeCursor, Volume};
+use crate::xattr;
 
 /// The inode of the root directory.
 pub(crate) const ROOT: u32 = 2;
+
+/// What statfs(2) says about an ext4.
+#[doc(alias = "EXT4_SUPER_MAGIC")]
+const MAGIC: u64 = 0xEF53;
 
 /// How many entries ahead the cache is told of an inode.
 const AHEAD: usize = 8;
@@ -73,7 +76,10 @@ impl Ext4 {
             Iget::Cached(inode) => Ok(inode),
             Iget::New(new) => {
                 let inode = self.volume.inode_near(cursor, ino)?;
-                let fill = InodeFill::new(inode.attr());
+                let fill = InodeFill::new(inode.attr()).acl(match inode.may_have_xattrs {
+                    true if inode.kind != FileType::Symlink => Acl::Unknown,
+                    _ => Acl::None,
+                });
                 Ok(new.init(match inode.kind {
                     FileType::Directory => fill.private(inode),
                     _ => fill,
@@ -123,6 +129,10 @@ pub(crate) fn named(dir: u32, ino: u32, err: Error) -> Error {
 impl FileSystem for Ext4 {
     fn name(&self) -> &str {
         "ext4"
+    }
+
+    fn read_only(&self) -> bool {
+        true
     }
 
     fn root(&self, sb: &Sb) -> rcuwalk::Result<InodeRef> {
@@ -221,7 +231,12 @@ impl FileSystem for Ext4 {
         Ok(())
     }
 
-    fn open(&self, _sb: &Sb, at: &At<'_>) -> rcuwalk::Result<Box<dyn FileHandle>> {
+    fn open(
+        &self,
+        _: &Caller<'_>,
+        at: &At<'_>,
+        _: OpenFlags,
+    ) -> rcuwalk::Result<Box<dyn FileHandle>> {
         let inode = self.read_again(at.inode)?;
         inode.check_readable()?;
         Ok(Box::new(Open {
@@ -232,6 +247,37 @@ impl FileSystem for Ext4 {
 
     fn freshness(&self) -> Freshness {
         Freshness::Always
+    }
+
+    fn get_xattr(&self, _: &Caller<'_>, at: &At<'_>, name: &[u8]) -> rcuwalk::Result<Box<[u8]>> {
+        let all = xattr::list(&self.volume, &self.read_again(at.inode)?)?;
+        let found = all.into_iter().find(|xattr| xattr.name == name);
+        let found = found.ok_or(rcuwalk::Error::NoData)?;
+        Ok(found.value.into())
+    }
+
+    fn list_xattrs(&self, _: &Caller<'_>, at: &At<'_>) -> rcuwalk::Result<Vec<Box<[u8]>>> {
+        let all = xattr::list(&self.volume, &self.read_again(at.inode)?)?;
+        Ok(all.into_iter().map(|xattr| xattr.name.into()).collect())
+    }
+
+    fn posix_acl(&self) -> bool {
+        true
+    }
+
+    /// As the super block counts, the file system's own blocks among them: `minixdf`.
+    fn statfs(&self, _: &Sb) -> rcuwalk::Result<StatFs> {
+        let super_block = self.volume.super_block();
+        Ok(StatFs {
+            kind: MAGIC,
+            block_size: super_block.block_size(),
+            blocks: super_block.blocks_count(),
+            blocks_free: super_block.free_blocks_count(),
+            blocks_available: super_block.free_blocks_count(),
+            files: u64::from(super_block.inodes_count()),
+            files_free: u64::from(super_block.free_inodes_count()),
+            ..StatFs::default()
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use crate::checksum::{OWNED, Owned, crc32c};
 use crate::error::{Error, Place, Result};
 use crate::features::{Incompat, RoCompat};
 use crate::super_block::SuperBlock;
+use crate::xattr;
 
 /// The size of the part that all inodes have.
 pub(crate) const GOOD_OLD_INODE_SIZE: usize = 128;
@@ -21,6 +22,8 @@ bitflags! {
     /// `i_flags`, those that matter to who reads.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InodeFlags: u32 {
+        const IMMUTABLE = 0x10;
+        const APPEND = 0x20;
         const ENCRYPT = 0x800;
         /// A directory with an index.
         const INDEX = 0x1000;
@@ -33,6 +36,20 @@ bitflags! {
         const INLINE_DATA = 0x1000_0000;
         const CASEFOLD = 0x4000_0000;
         const _ = !0;
+    }
+}
+
+impl InodeFlags {
+    /// What the VFS calls them.
+    fn protection(self) -> rcuwalk::InodeFlags {
+        let mut flags = rcuwalk::InodeFlags::empty();
+        let immutable = self.contains(InodeFlags::IMMUTABLE);
+        flags.set(rcuwalk::InodeFlags::IMMUTABLE, immutable);
+        flags.set(
+            rcuwalk::InodeFlags::APPEND,
+            self.contains(InodeFlags::APPEND),
+        );
+        flags
     }
 }
 
@@ -56,6 +73,8 @@ pub(crate) struct RawInode {
     /// Where the attributes within the inode begin, counted from its start; the inode's
     /// size if there is no room for any.
     pub(crate) xattrs_at: u16,
+    /// False if there are none for sure.
+    pub(crate) may_have_xattrs: bool,
     atime: RawTime,
     ctime: RawTime,
     mtime: RawTime,
@@ -165,6 +184,7 @@ impl RawInode {
             blocks,
             file_acl,
             xattrs_at: extra.end,
+            may_have_xattrs: file_acl != 0 || xattr::is_inside(slot, extra.end),
             atime: time(0x08, extra.atime),
             ctime: time(0x0c, extra.ctime),
             mtime: time(0x10, extra.mtime),
@@ -180,6 +200,7 @@ impl RawInode {
             ino: u64::from(self.ino),
             kind: self.kind,
             mode: self.mode & 0o7777,
+            flags: self.flags.protection(),
             nlink: u32::from(self.links),
             uid: self.uid,
             gid: self.gid,

@@ -38,6 +38,12 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
+/// Whether there are any behind the fields of an inode, which end at `end` of its `slot`.
+pub(crate) fn is_inside(slot: &[u8], end: u16) -> bool {
+    let inside = slot.get(usize::from(end)..).unwrap_or_default();
+    inside.len() > 4 && u32_at(inside, 0) == MAGIC
+}
+
 /// The value of one, as it is stored.
 pub(crate) fn find(
     volume: &Volume,
@@ -104,8 +110,8 @@ type Visit<'v> = &'v mut dyn FnMut(&Entry<'_>, &Region<'_>) -> Result<ControlFlo
 fn each(volume: &Volume, inode: &RawInode, visit: Visit<'_>) -> Result<()> {
     let mut cursor = InodeCursor::default();
     let slot = volume.slot(&mut cursor, inode.ino)?;
-    let inside = slot.get(usize::from(inode.xattrs_at)..).unwrap_or_default();
-    if inside.len() > 4 && u32_at(inside, 0) == MAGIC {
+    if is_inside(slot, inode.xattrs_at) {
+        let inside = &slot[usize::from(inode.xattrs_at)..];
         let region = Region {
             place: Place::Inode(inode.ino),
             bytes: &inside[4..],

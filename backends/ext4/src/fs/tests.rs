@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use rcuwalk::{Credentials, FileType, LookupFlags, Vfs};
+use rcuwalk::{Credentials, FileType, LookupFlags, OpenFlags, Vfs};
 
 use crate::ext4::Ext4;
 use crate::testing::Image;
@@ -36,7 +36,7 @@ fn the_vfs_shows_what_is_in_the_image() {
     for path in ["/dir/file", "/short", "/long", "/dir/below/../file"] {
         let attr = vfs.stat(&me, path, LookupFlags::FOLLOW).unwrap();
         assert_eq!((attr.ino, attr.size), (u64::from(file), 9000), "{path}");
-        let open = vfs.open(&me, path, LookupFlags::FOLLOW).unwrap();
+        let open = vfs.open(&me, path, OpenFlags::READ).unwrap();
         let mut buf = [0; 100];
         assert_eq!(open.read_at(&mut buf, 8955).unwrap(), 45, "{path}");
         assert_eq!(&buf[..45], "contents\n".repeat(5).as_bytes(), "{path}");
@@ -86,4 +86,53 @@ fn a_name_that_leads_nowhere_is_no_missing_name() {
         assert_eq!(err.errno(), libc::EUCLEAN, "{name}: {err}");
     }
     assert_eq!(vfs.read_dir(&me, "/dir").unwrap().count(), 5);
+}
+
+/// EDGE-1: an ACL in the image counts, and is shown.
+#[test]
+fn acls_of_the_image_count() {
+    let (none, user) = (u32::MAX, 77);
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in [
+        (0x01_u16, 6_u16, none),
+        (0x02, 4, user),
+        (0x04, 0, none),
+        (0x10, 4, none),
+        (0x20, 0, none),
+    ] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(permissions.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let mut refused = None;
+    let image = Image::make("16M", &["-b", "1024"], |tree| {
+        let (path, flags) = (tree.join("file"), rustix::fs::XattrFlags::empty());
+        fs::write(&path, b"contents").unwrap();
+        refused = rustix::fs::setxattr(&path, "system.posix_acl_access", &acl, flags).err();
+    });
+    let Some(image) = image else { return };
+    if let Some(why) = refused {
+        eprintln!("skipped: needs a temporary directory with ACLs: {why}");
+        return;
+    }
+    let vfs = Vfs::new(Ext4::open(image.path()).unwrap()).unwrap();
+    let ask = |user: u32| {
+        let who = vfs.context(Credentials::user(user, user));
+        let asked = vfs.access(&who, "/file", rcuwalk::Access::READ, LookupFlags::FOLLOW);
+        asked.map_err(|err| err.errno())
+    };
+    // From the image, and from the cache.
+    for _ in 0..2 {
+        assert_eq!(ask(user), Ok(()), "EDGE-1: named in the ACL");
+        assert_eq!(ask(user + 1), Err(libc::EACCES), "EDGE-1: not named");
+    }
+    let me = vfs.context(Credentials::root());
+    let shown = vfs.get_xattr(&me, "/file", "system.posix_acl_access", LookupFlags::FOLLOW);
+    assert_eq!(*shown.unwrap(), *acl);
+    let full = vfs.statfs(&me, "/").unwrap();
+    assert_eq!(
+        (full.kind, full.block_size, full.blocks),
+        (0xEF53, 1024, 16384)
+    );
+    assert!(full.blocks_free > 0 && full.blocks_free < full.blocks);
 }

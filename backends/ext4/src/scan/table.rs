@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use rcuwalk::{Attr, FileType, Timestamp};
+use rcuwalk::{Attr, FileType, InodeFlags, Timestamp};
 
 use crate::cache::{copy_block, read_exact};
 use crate::error::Result;
@@ -31,7 +31,8 @@ pub(super) struct Table {
 #[repr(align(64))]
 struct Line {
     size: u64,
-    blocks: u64,
+    /// Blocks, of which there are less than 2^56, below the flags.
+    blocks_and_flags: u64,
     /// Access, modification, change, birth; see [`pack`].
     times: [u64; 4],
     uid: u32,
@@ -148,7 +149,7 @@ impl Line {
         }
         Line {
             size: attr.size,
-            blocks: attr.blocks,
+            blocks_and_flags: attr.blocks | u64::from(attr.flags.bits()) << BLOCK_BITS,
             times: [attr.atime, attr.mtime, attr.ctime, attr.btime].map(pack),
             uid: attr.uid,
             gid: attr.gid,
@@ -167,12 +168,13 @@ impl Line {
             ino: u64::from(ino),
             kind,
             mode: self.mode & 0o7777,
+            flags: InodeFlags::from_bits_truncate((self.blocks_and_flags >> BLOCK_BITS) as u8),
             nlink: u32::from(self.links),
             uid: self.uid,
             gid: self.gid,
             rdev: 0,
             size: self.size,
-            blocks: self.blocks,
+            blocks: self.blocks_and_flags & ((1 << BLOCK_BITS) - 1),
             atime,
             mtime,
             ctime,
@@ -180,6 +182,9 @@ impl Line {
         })
     }
 }
+
+/// 48 bits, times at most 128.
+const BLOCK_BITS: u32 = 56;
 
 /// Seconds from the earliest that the format knows, in 34 bits, above nanoseconds in 30.
 fn pack(time: Timestamp) -> u64 {
