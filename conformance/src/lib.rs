@@ -16,17 +16,21 @@
 //! | `coverage.rs`    | proof that the generators reach what they are for      |
 //! | `shrink.rs`      | from a difference to a small difference                |
 //! | `settings.rs`    | seed, number of cases, what was skipped and why        |
+//! | `faulty.rs`      | a back end that fails at a call of choice             |
 //! | `ext4.rs`        | images of ext4: made, filled, and read by two readers  |
 //!
-//! Beside it, with no kernel to ask: `damage.rs`, ext4 images that somebody has damaged.
+//! `changes.rs` does the same for operations that change things, and has a map of its own.
+//! Beside them, with no kernel to ask: `damage.rs`, ext4 images that somebody has damaged.
 //!
 //! EDGE-1: errno and effect as Linux gives them.
 
 pub mod answer;
+pub mod changes;
 pub mod coverage;
 pub mod damage;
 pub mod differ;
 pub mod ext4;
+pub mod faulty;
 pub mod kernel;
 pub mod materialise;
 pub mod model;

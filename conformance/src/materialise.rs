@@ -186,11 +186,10 @@ pub fn in_memory(tree: &Tree) -> (MemFs, Numbers) {
 fn new_file(tree: &Tree, ix: NodeIx) -> NewFile<'_> {
     let node = tree.node(ix);
     NewFile {
-        kind: node.kind,
-        mode: node.mode,
         uid: node.uid,
         gid: node.gid,
         rdev: node.rdev,
         target: &node.target,
+        ..NewFile::new(node.kind, node.mode)
     }
 }

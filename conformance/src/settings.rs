@@ -1,11 +1,13 @@
 //! Seed, number of cases, and how a test says that it could not do its work.
 //!
-//! | variable         | meaning                                                     |
-//! |------------------|-------------------------------------------------------------|
-//! | `RCUWALK_CASES`  | walks per test, in place of the test's own number           |
-//! | `RCUWALK_SEED`   | seed, decimal or `0x…`, in place of the fixed one           |
-//! | `RCUWALK_COPIES` | copies of a busy image, likewise                            |
-//! | `RCUWALK_SKIPS`  | a file that collects a line per skipped test                |
+//! | variable          | meaning                                                     |
+//! |-------------------|-------------------------------------------------------------|
+//! | `RCUWALK_CASES`   | walks per test, in place of the test's own number           |
+//! | `RCUWALK_SEED`    | seed, decimal or `0x…`, in place of the fixed one           |
+//! | `RCUWALK_CHANGES` | operations per test of changes, likewise                    |
+//! | `RCUWALK_FINDS`   | differences of changes to collect before a test fails: 1    |
+//! | `RCUWALK_COPIES`  | copies of a busy image, likewise                            |
+//! | `RCUWALK_SKIPS`   | a file that collects a line per skipped test                |
 
 use std::env;
 use std::ffi::OsStr;
@@ -21,7 +23,7 @@ const DEFAULT_SEED: u64 = 0x5eed_0000_0001;
 pub struct Settings {
     /// Everything generated follows from this number.
     pub seed: u64,
-    /// How many walks.
+    /// How many walks, or operations.
     pub cases: usize,
 }
 
@@ -37,6 +39,26 @@ impl Settings {
             cases: number("RCUWALK_CASES").map_or(cases, |n| n as usize),
         }
     }
+
+    /// The same for tests of changes, which count operations: many more are made in a
+    /// second than walks over new trees.
+    ///
+    /// # Panics
+    /// As [`Settings::from_env`].
+    pub fn of_changes(operations: usize) -> Settings {
+        Settings {
+            seed: number("RCUWALK_SEED").unwrap_or(DEFAULT_SEED),
+            cases: number("RCUWALK_CHANGES").map_or(operations, |n| n as usize),
+        }
+    }
+}
+
+/// How many differences that do not look alike to look for, in a run of changes.
+///
+/// # Panics
+/// As [`Settings::from_env`].
+pub fn finds() -> usize {
+    number("RCUWALK_FINDS").map_or(1, |n| n as usize)
 }
 
 /// How many copies to take of each busy image; `copies` where the environment has no

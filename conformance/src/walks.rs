@@ -103,6 +103,7 @@ impl Who {
             gid: self.gid(),
             groups: self.groups().into(),
             caps: self.caps(),
+            real: None,
         }
     }
 }

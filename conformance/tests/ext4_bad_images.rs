@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use rcuwalk::{Credentials, FileType, LookupFlags, Vfs};
+use rcuwalk::{Credentials, FileType, LookupFlags, OpenFlags, Vfs};
 use rcuwalk_conformance::ext4::fill::Contents;
 use rcuwalk_conformance::ext4::recipe::Recipe;
 use rcuwalk_conformance::ext4::workshop::{in_workshop, run};
@@ -292,7 +292,9 @@ fn read(ext4: &Ext4, vfs: &Vfs, path: &[u8], directories: &mut Vec<Vec<u8>>) -> 
         FileType::Directory => directories.push(path.to_vec()),
         FileType::Symlink => drop(vfs.read_link(&ctx, path).map_err(said)?),
         FileType::Regular => {
-            let file = vfs.open(&ctx, path, LookupFlags::empty()).map_err(said)?;
+            let file = vfs
+                .open(&ctx, path, OpenFlags::READ | OpenFlags::NOFOLLOW)
+                .map_err(said)?;
             let mut buf = vec![0; 20_000];
             for offset in [0, 20_000, 12 * 1024, attr.size.saturating_sub(10)] {
                 file.read_at(&mut buf, offset).map_err(said)?;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 use rcuwalk::scan::{Ended, ScanEntry, Visitor};
-use rcuwalk::{Budget, Context, Credentials, FileType, LookupFlags, Vfs};
+use rcuwalk::{Budget, Context, Credentials, FileType, LookupFlags, OpenFlags, Vfs};
 use rcuwalk_ext4::{Checksums, Ext4, Order};
 
 use super::limits::CACHE;
@@ -126,7 +126,7 @@ fn by_name(ext4: &Ext4, seen: &mut Seen) {
 }
 
 fn read(vfs: &Vfs, me: &Context, path: &[u8]) {
-    let Ok(file) = vfs.open(me, path, LookupFlags::default()) else {
+    let Ok(file) = vfs.open(me, path, OpenFlags::READ | OpenFlags::NOFOLLOW) else {
         return;
     };
     let mut buf = [0; 3000];

@@ -4,7 +4,7 @@ use std::fs::File as HostFile;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 
-use rcuwalk::{Attr, File, LookupFlags};
+use rcuwalk::{Attr, File, OpenFlags};
 use rustix::fs::{OFlags, SeekFrom};
 
 use super::{Walk, absolute, number, theirs};
@@ -30,9 +30,11 @@ impl Walk<'_> {
 
     pub(super) fn contents(&mut self, path: &[u8], attr: &Attr) {
         let host = theirs::open(&theirs::below(self.top, path), OFlags::empty());
-        let ours = self
-            .vfs
-            .open(&self.ctx, absolute(path), LookupFlags::empty());
+        let ours = self.vfs.open(
+            &self.ctx,
+            absolute(path),
+            OpenFlags::READ | OpenFlags::NOFOLLOW,
+        );
         let ours = ours
             .map_err(|err| err.to_string())
             .and_then(|ours| match &host {

@@ -1,8 +1,8 @@
 //! Extended attributes: the same names, with the same values.
 
-use rcuwalk::Attr;
+use rcuwalk::{Attr, LookupFlags};
 
-use super::{Walk, number, theirs};
+use super::{Walk, absolute, number, theirs};
 
 impl Walk<'_> {
     pub(super) fn xattrs(&mut self, path: &[u8], attr: &Attr) {
@@ -35,8 +35,25 @@ impl Walk<'_> {
                 ours,
             );
         }
+        self.through_the_vfs(path, &kernel);
         self.seen.xattrs += kernel.len();
         let longest = kernel.iter().map(|(_, value)| value.len()).max();
         self.seen.longest_xattr = self.seen.longest_xattr.max(longest.unwrap_or(0));
+    }
+
+    fn through_the_vfs(&mut self, path: &[u8], kernel: &[theirs::Xattr]) {
+        let (vfs, link) = (&self.vfs, LookupFlags::empty());
+        let ours = vfs.list_xattrs(&self.ctx, absolute(path), link);
+        let ours = ours.and_then(|names| {
+            let mut ours = Vec::new();
+            for name in names {
+                let value = vfs.get_xattr(&self.ctx, absolute(path), &name, link)?;
+                ours.push((name.into_vec(), value.into_vec()));
+            }
+            ours.sort();
+            Ok(ours)
+        });
+        let ours = ours.map_err(|err| err.to_string());
+        self.same(path, "xattrs through the VFS", &Ok(kernel.to_vec()), &ours);
     }
 }

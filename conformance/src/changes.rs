@@ -1,0 +1,37 @@
+//! Does rcuwalk change things as Linux does? Generated operations, run twice, compared.
+//!
+//! [`differ::run`] is the whole story: think up a sequence of operations, run it in an
+//! empty directory of the kernel's, run it again in rcuwalk, compare answer by answer,
+//! and shrink the first difference to a few lines that a person can replay.
+//!
+//! | read          | to learn                                                        |
+//! |---------------|-----------------------------------------------------------------|
+//! | `op.rs`       | an operation as plain data; `users.rs`: who makes it            |
+//! | `generate.rs` | random sequences, about half of whose operations succeed        |
+//! | `answer.rs`   | what an operation comes to                                      |
+//! | `side.rs`     | what is asked of both sides; whole trees                        |
+//! | `host.rs`     | the kernel's side, a thread that is many users                  |
+//! | `subject.rs`  | rcuwalk's side                                                  |
+//! | `compare.rs`  | when two answers are the same: numbers and moments differ       |
+//! | `known.rs`    | every difference that is meant                                  |
+//! | `differ.rs`   | the comparison; `shrink.rs`: from a difference to a small one   |
+//! | `coverage.rs` | which operations came to what                                   |
+//! | `linear.rs`   | whether names changed by many threads changed one at a time     |
+//! | `crowd.rs`    | many threads in shared directories, and what must hold          |
+//!
+//! EDGE-1: errno and effect as Linux gives them, for changes.
+
+pub mod answer;
+pub mod compare;
+pub mod coverage;
+pub mod crowd;
+pub mod differ;
+pub mod generate;
+pub mod host;
+pub mod known;
+pub mod linear;
+pub mod op;
+pub mod shrink;
+pub mod side;
+pub mod subject;
+pub mod users;

@@ -1,0 +1,274 @@
+//! The comparison: the same sequences, run in the kernel and in rcuwalk.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::io;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Once;
+
+use crate::changes::answer::{Answer, Said};
+use crate::changes::compare::Comparer;
+use crate::changes::coverage::Coverage;
+use crate::changes::generate::{Planner, Shape};
+use crate::changes::host::Host;
+use crate::changes::known::{self, Then};
+use crate::changes::op::{Op, Step};
+use crate::changes::shrink::{self, Failure};
+use crate::changes::side::{self, Side};
+use crate::changes::users::Who;
+use crate::rng::Rng;
+use crate::settings::Settings;
+
+/// Operations per sequence: enough to fill the few names, few enough for many trees.
+pub const STEPS: usize = 200;
+
+/// rcuwalk over some back end, or what stands in for it.
+pub trait Subject {
+    /// Whether it is hostfs, which differs in [what is known](known::ALL).
+    fn is_on_host(&self) -> bool {
+        false
+    }
+
+    /// Calls `work` with rcuwalk over something empty. The kernel's side is not in use
+    /// meanwhile; it is there for those who stand in for rcuwalk.
+    ///
+    /// # Errors
+    /// What keeps it from being empty: not what an operation comes to.
+    fn with_side(&self, host: &mut Host, work: &mut dyn FnMut(&mut dyn Side)) -> io::Result<()>;
+}
+
+/// A step on which the two sides disagree.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Which of the sequence.
+    pub index: usize,
+    /// In words.
+    pub what: String,
+    /// What the kernel says.
+    pub kernel: Answer,
+    /// What rcuwalk says.
+    pub ours: Answer,
+}
+
+/// What a comparison came to.
+pub enum Outcome {
+    /// All of these are the kernel's answers, and rcuwalk's.
+    Same(Vec<Answer>),
+    /// The same up to a difference that is meant.
+    Stopped(Vec<Answer>),
+    /// They differ.
+    Different(Box<Difference>),
+}
+
+/// What many sequences came to.
+pub struct Findings {
+    /// What was reached.
+    pub coverage: Coverage,
+    /// Differences, each shrunk; of those that look alike, the first.
+    pub failures: Vec<Failure>,
+}
+
+/// Compares `settings.cases` generated operations, until there are `most` differences that
+/// do not look alike. The kernel's run below `top`. What comes after a difference that is
+/// meant, and ends its sequence, is not compared and does not count.
+///
+/// To be called on a thread of its own: see [`Host::new`].
+///
+/// # Panics
+/// If the kernel cannot be asked at all; if most of what is generated is not compared.
+pub fn run(
+    subject: &impl Subject,
+    top: &Path,
+    shape: Shape,
+    settings: Settings,
+    most: usize,
+) -> Findings {
+    hush_panics_that_are_answers();
+    let mut host = Host::new(top).unwrap_or_else(|err| panic!("cannot ask the kernel: {err}"));
+    let mut findings = Findings {
+        coverage: Coverage::default(),
+        failures: Vec::new(),
+    };
+    let mut alike = HashSet::new();
+    // Twice as many as there would be if none ended early.
+    for number in 0..2 * settings.cases.div_ceil(STEPS) as u64 {
+        if findings.coverage.ops >= settings.cases {
+            break;
+        }
+        let mut planner = Planner::new(Rng::derived(settings.seed, number), STEPS, shape);
+        let (steps, kernel) = record(&mut host, &mut planner);
+        match against(&mut host, subject, &steps, kernel) {
+            Outcome::Same(answers) => findings.count(&steps, &answers),
+            Outcome::Stopped(answers) => {
+                findings.count(&steps, &answers);
+                findings.coverage.stopped += 1;
+            }
+            Outcome::Different(difference) => {
+                let mut compare = |steps: &[Step]| compare(&mut host, subject, steps);
+                let failure = shrink::shrink(steps, *difference, &mut compare);
+                let failure = failure.of(settings.seed, number);
+                if alike.insert(failure.kind()) {
+                    findings.failures.push(failure);
+                }
+                if findings.failures.len() >= most {
+                    break;
+                }
+            }
+        }
+    }
+    let Findings { coverage, failures } = &findings;
+    assert!(
+        coverage.ops >= settings.cases || !failures.is_empty(),
+        "so many sequences end early that only {} operations were compared",
+        coverage.ops
+    );
+    findings
+}
+
+impl Findings {
+    /// What was reached, if all went well.
+    ///
+    /// # Errors
+    /// The differences, as text.
+    pub fn agreed(self) -> Result<Coverage, String> {
+        if self.failures.is_empty() {
+            return Ok(self.coverage);
+        }
+        let differences: Vec<String> = self.failures.iter().map(Failure::to_string).collect();
+        Err(differences.join("\n"))
+    }
+
+    fn count(&mut self, steps: &[Step], answers: &[Answer]) {
+        for (step, answer) in steps.iter().zip(answers) {
+            self.coverage.count(step, answer);
+        }
+    }
+}
+
+/// Runs `steps` on both sides and compares them up to the first difference.
+pub fn compare(host: &mut Host, subject: &impl Subject, steps: &[Step]) -> Outcome {
+    let kernel = in_kernel(host, |host| answers(host, steps));
+    against(host, subject, steps, kernel)
+}
+
+/// A planner's steps, and what the kernel says to them.
+///
+/// # Panics
+/// If it cannot be asked at all.
+pub fn record(host: &mut Host, planner: &mut Planner) -> (Vec<Step>, Vec<Answer>) {
+    in_kernel(host, |host| {
+        let mut outcome = (Vec::new(), Vec::new());
+        while let Some(step) = planner.plan() {
+            let answer = side::answer(host, &step);
+            planner.learn(&step, &answer.said);
+            outcome.0.push(step);
+            outcome.1.push(answer);
+        }
+        outcome
+    })
+}
+
+fn in_kernel<T>(host: &mut Host, work: impl FnOnce(&mut Host) -> T) -> T {
+    host.in_new_dir("sequence", work)
+        .unwrap_or_else(|err| panic!("cannot run a sequence in the kernel: {err}"))
+}
+
+/// Compares rcuwalk's answers with the kernel's.
+fn against(
+    host: &mut Host,
+    subject: &impl Subject,
+    steps: &[Step],
+    kernel: Vec<Answer>,
+) -> Outcome {
+    let mut outcome = None;
+    subject
+        .with_side(host, &mut |side| {
+            let comparer = Comparer::new(subject.is_on_host());
+            outcome = first_difference(side, steps, &kernel, comparer);
+        })
+        .unwrap_or_else(|err| panic!("cannot run a sequence in rcuwalk: {err}"));
+    match outcome {
+        None => Outcome::Same(kernel),
+        Some(Err(difference)) => Outcome::Different(difference),
+        Some(Ok(end)) => {
+            let mut kernel = kernel;
+            kernel.truncate(end);
+            Outcome::Stopped(kernel)
+        }
+    }
+}
+
+/// Runs `steps` in rcuwalk up to where it differs from the kernel. `Ok` is where they end
+/// because what differs is meant.
+pub fn first_difference(
+    side: &mut dyn Side,
+    steps: &[Step],
+    kernel: &[Answer],
+    mut comparer: Comparer,
+) -> Option<Result<usize, Box<Difference>>> {
+    let mut ours = Asked(side);
+    let pairs = steps.iter().zip(kernel).enumerate();
+    pairs.into_iter().find_map(|(index, (step, kernel))| {
+        let ours = side::answer(&mut ours, step);
+        differ(&mut comparer, (index, step), kernel, ours)
+    })
+}
+
+/// `Some(Ok)`: the index at which the sequence ends, because what differs is meant.
+fn differ(
+    comparer: &mut Comparer,
+    (index, step): (usize, &Step),
+    kernel: &Answer,
+    ours: Answer,
+) -> Option<Result<usize, Box<Difference>>> {
+    let what = comparer.answers(kernel, &ours).err()?;
+    match known::find(step, &kernel.said, &ours.said, comparer.on_host).map(|known| known.then) {
+        Some(Then::GoOn | Then::Avoided) => None,
+        Some(Then::Stop) => Some(Ok(index)),
+        None => Some(Err(Box::new(Difference {
+            index,
+            what,
+            kernel: kernel.clone(),
+            ours,
+        }))),
+    }
+}
+
+/// What `side` says to each of `steps`.
+pub fn answers(side: &mut impl Side, steps: &[Step]) -> Vec<Answer> {
+    steps.iter().map(|step| side::answer(side, step)).collect()
+}
+
+/// rcuwalk's side, whose panics are answers.
+struct Asked<'a>(&'a mut dyn Side);
+
+impl Side for Asked<'_> {
+    fn run(&mut self, who: Who, op: &Op) -> Said {
+        QUIET.set(true);
+        let said = catch_unwind(AssertUnwindSafe(|| self.0.run(who, op)));
+        QUIET.set(false);
+        said.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Said::Panicked(text.unwrap_or("no message").into())
+        })
+    }
+}
+
+thread_local! {
+    /// Panics of this thread are answers now.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+fn hush_panics_that_are_answers() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let loud = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                loud(info);
+            }
+        }));
+    });
+}
