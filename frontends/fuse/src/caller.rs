@@ -1,0 +1,126 @@
+//! Who asks: credentials from a request.
+//!
+//! A request tells the user, the group and the thread; further groups and capabilities it
+//! does not tell. They are read from `/proc/TID/status`, which costs two system calls and
+//! more, so only where they matter: after a refusal, and where a group decides what a
+//! change does. The caller waits for the answer meanwhile, so the thread is still there,
+//! unless it is killed; the file system user in that file must be the request's. Capabilities
+//! in another user namespace are none here.
+
+use std::fs;
+
+use rcuwalk::{Caps, Credentials};
+
+/// Who sends a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The thread, 0 if it is not seen from here.
+    pub(crate) pid: u32,
+}
+
+impl Caller {
+    /// As far as the request tells. User 0 counts as privileged: what its process may not
+    /// do for want of capabilities the kernel has refused before (`default_permissions`).
+    pub(crate) fn credentials(self) -> Credentials {
+        Credentials {
+            uid: self.uid,
+            gid: self.gid,
+            groups: Box::default(),
+            caps: match self.uid {
+                0 => Caps::all(),
+                _ => Caps::empty(),
+            },
+            real: None,
+        }
+    }
+
+    /// With its further groups and capabilities, if there are any and they can be seen.
+    pub(crate) fn in_full(self) -> Option<Credentials> {
+        if self.uid == 0 || self.pid == 0 {
+            return None;
+        }
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let (groups, mut caps) = parse_status(&status, self.uid)?;
+        if !caps.is_empty() && !self.is_of_our_users() {
+            // Anybody is all-powerful in a user namespace of his own.
+            caps = Caps::empty();
+        }
+        (!groups.is_empty() || !caps.is_empty()).then(|| Credentials {
+            groups,
+            caps,
+            ..self.credentials()
+        })
+    }
+}
+
+impl Caller {
+    /// Whether its capabilities are over the same users as ours. If that cannot be told, no.
+    #[doc(alias("user_namespaces(7)", "capable_wrt_inode_uidgid"))]
+    fn is_of_our_users(self) -> bool {
+        let theirs = fs::read_link(format!("/proc/{}/ns/user", self.pid));
+        let ours = fs::read_link("/proc/self/ns/user");
+        matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs == ours)
+    }
+}
+
+/// Capabilities by their bits in `CapEff`.
+const BITS: [(u32, Caps); 9] = [
+    (0, Caps::CHOWN),
+    (1, Caps::DAC_OVERRIDE),
+    (2, Caps::DAC_READ_SEARCH),
+    (3, Caps::FOWNER),
+    (4, Caps::FSETID),
+    (9, Caps::LINUX_IMMUTABLE),
+    (21, Caps::SYS_ADMIN),
+    (27, Caps::MKNOD),
+    (31, Caps::SETFCAP),
+];
+
+/// Groups and capabilities of a thread that acts as `uid`.
+fn parse_status(status: &str, uid: u32) -> Option<(Box<[u32]>, Caps)> {
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    };
+    // Real, effective, saved, file system.
+    let fsuid = field("Uid")?.split_whitespace().nth(3)?;
+    if fsuid.parse() != Ok(uid) {
+        return None;
+    }
+    let groups = field("Groups")?.split_whitespace();
+    let groups = groups.map(str::parse).collect::<Result<_, _>>().ok()?;
+    let held = u64::from_str_radix(field("CapEff")?.trim(), 16).ok()?;
+    let caps = BITS.iter().filter(|(bit, _)| held & 1 << bit != 0);
+    Some((groups, caps.map(|(_, cap)| *cap).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tcat\nUmask:\t0022\nUid:\t1000\t1000\t1000\t1001\n\
+                          Groups:\t4 24 \nCapEff:\t000000000000000a\n";
+
+    #[test]
+    fn groups_and_capabilities_are_those_of_the_thread() {
+        let (groups, caps) = parse_status(STATUS, 1001).unwrap();
+        assert_eq!(*groups, [4, 24]);
+        assert_eq!(caps, Caps::DAC_OVERRIDE | Caps::FOWNER);
+    }
+
+    #[test]
+    fn another_user_means_another_thread() {
+        assert!(parse_status(STATUS, 1000).is_none());
+        assert!(parse_status("", 0).is_none());
+    }
+
+    #[test]
+    fn this_thread_can_be_read() {
+        let pid = rustix::thread::gettid().as_raw_nonzero().get();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        assert!(parse_status(&status, uid).is_some());
+    }
+}

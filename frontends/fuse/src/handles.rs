@@ -1,0 +1,97 @@
+//! What is open, by the handles that the kernel has been told.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use rcuwalk::{Error, File, Result};
+
+use crate::listing::OpenDir;
+use crate::through::Way;
+
+/// A file that is open.
+pub(crate) struct OpenFile {
+    pub(crate) file: File,
+    /// How it is read and written, once that is settled.
+    pub(crate) way: OnceLock<Arc<Way>>,
+}
+
+/// Something open.
+#[derive(Clone)]
+pub(crate) enum Opened {
+    File(Arc<OpenFile>),
+    Dir(Arc<OpenDir>),
+}
+
+/// Handles are numbers that are not used twice, so one that is released twice, or made up,
+/// is nobody else's.
+#[derive(Default)]
+pub(crate) struct Handles {
+    shards: [RwLock<HashMap<u64, Opened>>; Handles::SHARDS],
+    last: AtomicU64,
+}
+
+impl Handles {
+    /// So that threads seldom meet.
+    const SHARDS: usize = 16;
+
+    pub(crate) fn add(&self, opened: Opened) -> u64 {
+        let handle = self.last.fetch_add(1, Relaxed) + 1;
+        let mut shard = self
+            .shard(handle)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        shard.insert(handle, opened);
+        handle
+    }
+
+    /// # Errors
+    /// [`Error::BadDescriptor`] if it is no file that is open.
+    pub(crate) fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
+        match self.get(handle)? {
+            Opened::File(file) => Ok(file),
+            Opened::Dir(_) => Err(Error::BadDescriptor),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::BadDescriptor`] if it is no directory that is open.
+    pub(crate) fn dir(&self, handle: u64) -> Result<Arc<OpenDir>> {
+        match self.get(handle)? {
+            Opened::Dir(dir) => Ok(dir),
+            Opened::File(_) => Err(Error::BadDescriptor),
+        }
+    }
+
+    /// Takes it out: it is closed when the result is dropped, which may ask the back end.
+    ///
+    /// # Errors
+    /// [`Error::BadDescriptor`] if it is not open, or not any more.
+    pub(crate) fn release(&self, handle: u64) -> Result<Opened> {
+        let shard = self.shard(handle);
+        let gone = {
+            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+            shard.remove(&handle)
+        };
+        gone.ok_or(Error::BadDescriptor)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        let shards = self.shards.iter();
+        let lens = shards.map(|shard| shard.read().unwrap_or_else(PoisonError::into_inner).len());
+        lens.sum()
+    }
+
+    fn get(&self, handle: u64) -> Result<Opened> {
+        let shard = self
+            .shard(handle)
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        shard.get(&handle).cloned().ok_or(Error::BadDescriptor)
+    }
+
+    fn shard(&self, handle: u64) -> &RwLock<HashMap<u64, Opened>> {
+        &self.shards[handle as usize % Handles::SHARDS]
+    }
+}

@@ -1,0 +1,431 @@
+//! A FUSE front end for [`rcuwalk`]: a [`Vfs`] as a mounted file system.
+//!
+//! ```no_run
+//! use rcuwalk::Vfs;
+//! use rcuwalk_fuse::{Options, mount};
+//! use rcuwalk_memfs::MemFs;
+//!
+//! let vfs = Vfs::new(MemFs::new())?;
+//! let mut mounted = mount(vfs, "/mnt", &Options::default())?;
+//! std::fs::write("/mnt/hello", "world")?;
+//! mounted.unmount()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | read          | to learn                                                          |
+//! |---------------|-------------------------------------------------------------------|
+//! | this file     | mounting and unmounting                                           |
+//! | `serve.rs`    | serving by a connection that is there                             |
+//! | `nodes.rs`    | node ids: which inode has which, and for how long                 |
+//! | `ops.rs`      | the operations, by node id; `ops/`: one file for each kind        |
+//! | `pressure.rs` | how many nodes there are and may be, and who waits when           |
+//! | `shrink.rs`   | the worker that asks the kernel for nodes back                    |
+//! | `listing.rs`  | an open directory, and the positions in it                        |
+//! | `handles.rs`  | what is open                                                      |
+//! | `metrics.rs`  | how many requests there were, and how long they took              |
+//! | `through.rs`  | contents that the kernel reads and writes by itself               |
+//! | `caller.rs`   | whose credentials a request carries                               |
+//! | `wire.rs`     | the wire: what a transport must do; `wire/fuser.rs`: the one by fuser |
+//!
+//! # Permissions
+//!
+//! Both check. The kernel does, on what it has cached (`default_permissions`, with ACLs),
+//! since it walks cached names without asking; and the VFS does, with the credentials of
+//! the request. Further groups and capabilities of a process are not in the request; they
+//! are read from /proc, see `caller.rs`. User 0 counts as fully privileged, as far as the
+//! kernel's own check lets it.
+//!
+//! # What the kernel keeps
+//!
+//! Names, attributes and "no such name" are believed for as long as [`Options`] say. A
+//! change through the mount shows at once; one that is made behind it, on the host, when
+//! the time is over and the back end has noticed. File contents are cached by the page, and
+//! dropped when size or time of the file have changed; with passthrough
+//! ([`Options::passthrough`]) it has none, and uses those of the host's file.
+//!
+//! # What there is not
+//!
+//! Files without a name (`O_TMPFILE`: fuser does not know the request), interrupts (it
+//! answers them itself), locks across mounts, ioctl but for what lsattr and chattr ask,
+//! birth times, device numbers of 2^32 and more, and export by NFS. An opened file that has
+//! lost its last name, and has a back end that goes by names
+//! (hostfs), cannot be opened once more by way of /proc.
+
+#![forbid(unsafe_code)]
+
+mod caller;
+mod handles;
+mod listing;
+mod metrics;
+mod nodes;
+mod ops;
+mod pressure;
+mod serve;
+mod shrink;
+mod through;
+mod wire;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rcuwalk::Vfs;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+pub use crate::metrics::{Observer, Operation, Statistics};
+pub use crate::pressure::NodeStatistics;
+pub use crate::serve::{Served, serve};
+use crate::shrink::Worker;
+pub use crate::wire::Notifier;
+use crate::wire::{Handler, Transport};
+
+/// How a tree is mounted.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What mount(8) shows as the source.
+    pub source: String,
+    /// Nothing can be changed through the mount.
+    pub read_only: bool,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// Set-id bits count; for root.
+    pub suid: bool,
+    /// Device nodes work; for root.
+    pub dev: bool,
+    /// Files cannot be executed.
+    pub noexec: bool,
+    /// Reading does not set access times.
+    pub noatime: bool,
+    /// How long the kernel believes that a name stands for what it stood for.
+    pub entry_timeout: Duration,
+    /// How long it believes attributes.
+    pub attr_timeout: Duration,
+    /// How long it believes that a name is missing; not at all if zero.
+    pub negative_timeout: Duration,
+    /// Threads that answer; 0 for as many as there are processors, up to eight.
+    pub threads: usize,
+    /// How many nodes the kernel is to hold at most, beside those that it uses: when there
+    /// are more, it is asked to drop what it does not use, and meanwhile there may be a
+    /// tenth more. At least [`FEWEST_NODES`]. Each holds a name and an inode of the [`Vfs`]:
+    /// give its [`Budget`](rcuwalk::Budget) a quarter more of both.
+    pub max_nodes: usize,
+    /// Where the back end has its contents in files of the host, the kernel reads and
+    /// writes those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either it
+    /// asks, as it does for what is itself on a file system that lies upon another one.
+    pub passthrough: bool,
+}
+
+/// The least that [`Options::max_nodes`] may be; less counts as this.
+pub const FEWEST_NODES: usize = 64;
+
+impl Default for Options {
+    /// For its owner, to be changed, believed for a second.
+    fn default() -> Options {
+        Options {
+            source: "rcuwalk".to_owned(),
+            read_only: false,
+            allow_other: false,
+            suid: false,
+            dev: false,
+            noexec: false,
+            noatime: false,
+            entry_timeout: Duration::from_secs(1),
+            attr_timeout: Duration::from_secs(1),
+            negative_timeout: Duration::ZERO,
+            threads: 0,
+            max_nodes: 800_000,
+            passthrough: true,
+        }
+    }
+}
+
+impl Options {
+    /// How many threads answer.
+    fn handlers(&self) -> usize {
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        match self.threads {
+            0 => processors().clamp(2, 8),
+            threads => threads,
+        }
+    }
+}
+
+/// Why a tree is not mounted. Says it in one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The mount point cannot be used.
+    MountPoint(PathBuf, io::Error),
+    /// /dev/fuse cannot be used.
+    Device(io::Error),
+    /// The kernel, or fusermount3, says no.
+    Refused(io::Error),
+    /// The tree has no root to show.
+    Source(rcuwalk::Error),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MountError::MountPoint(path, err) => {
+                write!(f, "cannot mount on {}: {}", path.display(), Words(err))
+            }
+            MountError::Device(err) if err.kind() == io::ErrorKind::NotFound => f.write_str(
+                "there is no /dev/fuse: load the kernel's module (modprobe fuse), or give the \
+                 container the device",
+            ),
+            MountError::Device(err) => write!(f, "cannot use /dev/fuse: {}", Words(err)),
+            MountError::Refused(err) if err.kind() == io::ErrorKind::NotFound => f.write_str(
+                "only root may mount by itself: install fusermount3 (package fuse3), or run as root",
+            ),
+            MountError::Refused(err) => write!(f, "cannot mount: {}", Words(err)),
+            MountError::Source(err) => write!(f, "cannot show the tree: {err}"),
+        }
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// One line, without the number of the error.
+struct Words<'e>(&'e io::Error);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        let line = text.lines().next().unwrap_or_default();
+        let words = line.split(" (os error").next().unwrap_or_default();
+        f.write_str(words.trim_end())
+    }
+}
+
+/// Mounts `vfs` on a directory, and serves it on threads of its own until it is unmounted.
+///
+/// # Errors
+/// [`MountError`].
+#[doc(alias("fuse_session_mount", "mount(2)"))]
+pub fn mount(
+    vfs: Vfs,
+    mount_point: impl AsRef<Path>,
+    options: &Options,
+) -> Result<Mounted, MountError> {
+    mount_by(vfs, mount_point.as_ref(), options, |worker| worker.run())
+}
+
+/// `work` is what the worker does, on a thread of its own.
+fn mount_by(
+    vfs: Vfs,
+    given: &Path,
+    options: &Options,
+    work: impl for<'o> FnOnce(Worker<'o>) + Send + 'static,
+) -> Result<Mounted, MountError> {
+    let at = |err| MountError::MountPoint(given.to_owned(), err);
+    let mount_point = given.canonicalize().map_err(at)?;
+    if !fs::metadata(&mount_point).map_err(at)?.is_dir() {
+        return Err(at(io::ErrorKind::NotADirectory.into()));
+    }
+    let mut device = fs::File::options();
+    let device = device.read(true).write(true).open("/dev/fuse");
+    drop(device.map_err(MountError::Device)?);
+    let handler = Arc::new(Handler::new(vfs, options).map_err(MountError::Source)?);
+    let transport = wire::fuser::mount(handler.clone(), &mount_point, options);
+    let transport = transport.map_err(MountError::Refused)?;
+    let mut mounted = Mounted {
+        transport: Some(transport),
+        id: mount_id(&mount_point),
+        worker: None,
+        mount_point,
+        handler,
+    };
+    mounted.start(work).map_err(MountError::Refused)?;
+    Ok(mounted)
+}
+
+/// A tree that is mounted. Dropped, it is unmounted, and detached if it is in use.
+#[must_use = "dropping it unmounts"]
+pub struct Mounted {
+    /// There until it is unmounted.
+    transport: Option<Box<dyn Transport>>,
+    /// Ends with the session.
+    worker: Option<JoinHandle<()>>,
+    mount_point: PathBuf,
+    /// The kernel's number for it, while it is mounted.
+    id: Option<u64>,
+    handler: Arc<Handler>,
+}
+
+impl Mounted {
+    /// Starts the worker that keeps the nodes few.
+    fn start(&mut self, work: impl for<'o> FnOnce(Worker<'o>) + Send + 'static) -> io::Result<()> {
+        let notifier = self.notifier()?;
+        let (handler, at) = (self.handler.clone(), self.mount_point.clone());
+        let thread = thread::Builder::new().name("rcuwalk-shrink".to_owned());
+        let worker = thread.spawn(move || work(Worker::new(&handler.ops, notifier, &at)));
+        self.worker = Some(worker?);
+        Ok(())
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// How many nodes the kernel knows, give or take what is under way: the root, and what
+    /// it has looked up and not forgotten. Only the root when it is unmounted.
+    pub fn nodes(&self) -> usize {
+        self.handler.ops.nodes()
+    }
+
+    /// The nodes that the kernel holds, and what was done to keep them few. Takes no lock.
+    pub fn node_statistics(&self) -> NodeStatistics {
+        self.handler.ops.node_statistics()
+    }
+
+    /// How many files and directories are open through it.
+    pub fn open(&self) -> usize {
+        self.handler.ops.open()
+    }
+
+    /// What there is to be known about it, for other threads, now and later.
+    pub fn observer(&self) -> Observer {
+        Observer(Arc::downgrade(&self.handler))
+    }
+
+    /// Whether the kernel may read and write contents without asking
+    /// ([`Options::passthrough`]).
+    pub fn passes_through(&self) -> bool {
+        self.handler.ops.offer.stands()
+    }
+
+    /// True once somebody else has unmounted it, and nobody uses it any more.
+    pub fn is_over(&self) -> bool {
+        let transport = self.transport.as_ref();
+        transport.is_none_or(|transport| transport.is_over())
+    }
+
+    /// For telling the kernel what has changed behind the mount.
+    ///
+    /// # Errors
+    /// `ENOTCONN` if it is not mounted any more; out of descriptors.
+    pub fn notifier(&self) -> io::Result<Notifier> {
+        let transport = self.transport.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        transport.connection().map(Notifier::new)
+    }
+
+    /// Unmounts it, and returns when the last answer has been given. If it is to be seen
+    /// elsewhere as well (by a bind mount, in another namespace), it is served there as long
+    /// as this process lives, as after [`detach`](Self::detach).
+    ///
+    /// # Errors
+    /// `EBUSY` if it is in use, or something else is mounted on top of it; then it stays
+    /// mounted.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        if !self.is_over() {
+            if self.is_covered() {
+                return Err(Errno::BUSY.into());
+            }
+            match unmount(&self.mount_point, UnmountFlags::NOFOLLOW) {
+                // Not mounted there any more.
+                Ok(()) | Err(Errno::INVAL) => {}
+                // fusermount3 may.
+                Err(Errno::PERM) => {
+                    let transport = self.transport.as_ref();
+                    transport.map_or(Ok(()), |transport| transport.unmount())?;
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if self.ends_soon() {
+            return self.join();
+        }
+        self.leave();
+        Ok(())
+    }
+
+    /// Takes it out of the tree at once. Who uses it may go on as long as this process
+    /// lives; nobody else gets in.
+    ///
+    /// # Errors
+    /// Those of umount2(2); `EBUSY` if something else is mounted on top of it.
+    #[doc(alias = "MNT_DETACH")]
+    pub fn detach(&mut self) -> io::Result<()> {
+        if self.is_covered() {
+            return Err(Errno::BUSY.into());
+        }
+        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+        unmount(&self.mount_point, flags)?;
+        self.leave();
+        Ok(())
+    }
+
+    /// The last umount(2) cuts the connection before it returns, or close to it.
+    fn ends_soon(&self) -> bool {
+        let end = Instant::now() + Duration::from_secs(1);
+        while !self.is_over() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.is_over()
+    }
+
+    /// Leaves it to those who use it. Dropped, it would find itself still in use and unmount
+    /// what is there by now.
+    fn leave(&mut self) {
+        std::mem::forget(self.transport.take());
+    }
+
+    /// Whether to unmount what is seen at the mount point would be to unmount somebody
+    /// else's: ours is below.
+    fn is_covered(&self) -> bool {
+        let Some(id) = self
+            .id
+            .filter(|id| mount_id(&self.mount_point) != Some(*id))
+        else {
+            return false;
+        };
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let ids = table.lines().filter_map(|line| line.split(' ').next());
+        ids.map(str::parse::<u64>).any(|there| there == Ok(id))
+    }
+
+    fn join(&mut self) -> io::Result<()> {
+        let transport = self.transport.take();
+        transport.map_or(Ok(()), |transport| transport.join())?;
+        self.join_worker()
+    }
+
+    /// After the threads that answer: the worker may wait for an answer as long as there is
+    /// one, and not join those who wait for it.
+    fn join_worker(&mut self) -> io::Result<()> {
+        let worker = self.worker.take();
+        let ended = worker.map_or(Ok(()), JoinHandle::join);
+        ended.map_err(|_| io::Error::other("the thread that keeps nodes few panicked"))
+    }
+}
+
+/// The number of the mount that is seen at `path`; asks no file system. `None` if the kernel
+/// (before 5.8) does not tell.
+fn mount_id(path: &Path) -> Option<u64> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    let told = statx(CWD, path, flags, StatxFlags::MNT_ID).ok()?;
+    let has_it = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::MNT_ID);
+    has_it.then_some(told.stx_mnt_id)
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.transport.is_some() && self.unmount().is_err() {
+            let _ = self.detach();
+        }
+    }
+}
+
+impl fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mounted({:?}, {} nodes)", self.mount_point, self.nodes())
+    }
+}

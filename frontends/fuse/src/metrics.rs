@@ -1,0 +1,290 @@
+//! What a mount has been doing: how many requests of each kind, how long they took.
+//!
+//! Each request adds to three counters of its thread's share ([`Shard`]): no lock, and no cache
+//! line that other threads write. With the two looks at the clock that is some 150 ns, a
+//! hundredth of what the shortest request takes by way of the kernel. The shares are summed
+//! when somebody asks.
+
+use std::array;
+use std::cell::Cell;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rcuwalk::Result;
+
+use crate::pressure::NodeStatistics;
+use crate::wire::{Handler, Opcode};
+
+/// More threads than this share.
+const SHARDS: usize = 16;
+
+/// Bounds of the histograms: 1 µs, 2 µs, 4 µs … 8.4 s, and beyond.
+const BOUNDS: usize = 24;
+
+/// The counters of one mount.
+pub(crate) struct Metrics {
+    shards: [Shard; SHARDS],
+}
+
+/// What some of the threads have counted, by [`Opcode`].
+// Two cache lines: processors fetch them in pairs.
+#[repr(align(128))]
+struct Shard {
+    begun: AtomicU64,
+    ops: [Counters; Opcode::ALL.len()],
+}
+
+/// One operation's counters.
+#[derive(Default)]
+struct Counters {
+    /// How many took no longer than the bound of this number, and longer than the one before.
+    within: [AtomicU64; BOUNDS + 1],
+    nanos: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// This thread's share.
+fn shard() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    MINE.with(|mine| {
+        mine.get().unwrap_or_else(|| {
+            let next = THREADS.fetch_add(1, Relaxed) % SHARDS;
+            mine.set(Some(next));
+            next
+        })
+    })
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        Metrics {
+            shards: array::from_fn(|_| Shard {
+                begun: AtomicU64::new(0),
+                ops: array::from_fn(|_| Counters::default()),
+            }),
+        }
+    }
+
+    /// Does it, and counts it.
+    pub(crate) fn measure<T>(&self, op: Opcode, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let shard = &self.shards[shard()];
+        shard.begun.fetch_add(1, Relaxed);
+        let begin = Instant::now();
+        let done = work();
+        let time = begin.elapsed();
+        let counters = &shard.ops[op as usize];
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        counters.nanos.fetch_add(nanos, Relaxed);
+        if done.is_err() {
+            counters.errors.fetch_add(1, Relaxed);
+        }
+        // Last, so that it is not over before it has begun, for whoever reads in this order.
+        counters.within[bucket(nanos)].fetch_add(1, Relaxed);
+        match &done {
+            Ok(_) => tracing::debug!(?time, "done"),
+            Err(err) => tracing::debug!(?time, errno = err.errno(), "refused"),
+        }
+        done
+    }
+
+    /// All shares together: of each operation that there was, and how many are under way.
+    fn sum(&self) -> (Vec<Operation>, u64) {
+        let operations: Vec<Operation> = Opcode::ALL
+            .iter()
+            .map(|op| self.operation(*op))
+            .filter(|operation| operation.count() > 0)
+            .collect();
+        let over: u64 = operations.iter().map(Operation::count).sum();
+        let begun: u64 = self.shards.iter().map(|s| s.begun.load(Relaxed)).sum();
+        (operations, begun.saturating_sub(over))
+    }
+
+    fn operation(&self, op: Opcode) -> Operation {
+        let mut sum = Operation {
+            name: snake_case(&format!("{op:?}")),
+            errors: 0,
+            time: Duration::ZERO,
+            within: vec![0; BOUNDS + 1],
+        };
+        for shard in &self.shards {
+            let counters = &shard.ops[op as usize];
+            for (total, part) in sum.within.iter_mut().zip(&counters.within) {
+                *total += part.load(Relaxed);
+            }
+            sum.errors += counters.errors.load(Relaxed);
+            sum.time += Duration::from_nanos(counters.nanos.load(Relaxed));
+        }
+        sum
+    }
+}
+
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+/// The first bound that `nanos` is not beyond.
+fn bucket(nanos: u64) -> usize {
+    let micros = nanos.div_ceil(1000).max(1);
+    let log = micros.next_power_of_two().trailing_zeros() as usize;
+    log.min(BOUNDS)
+}
+
+/// What there was of one kind of request.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Operation {
+    /// FUSE's name for it: `lookup`.
+    pub name: String,
+    /// How many were answered by an error; a name that is not there is one.
+    pub errors: u64,
+    /// How long all of them took, together.
+    pub time: Duration,
+    /// How many took no longer than the bound of that number ([`Operation::bounds`]) and
+    /// longer than the one before; the last number is of those beyond all bounds.
+    pub within: Vec<u64>,
+}
+
+impl Operation {
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.within.iter().sum()
+    }
+
+    /// The bounds of [`Operation::within`].
+    pub fn bounds() -> impl Iterator<Item = Duration> {
+        (0..BOUNDS).map(|log| Duration::from_micros(1 << log))
+    }
+
+    /// A bound that this part of them, of 1, did not go beyond. `None` if there is none.
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
+        let wanted = part * self.count() as f64;
+        let mut sum = 0;
+        let mut bounds = Operation::bounds().zip(&self.within);
+        bounds.find_map(|(bound, within)| {
+            sum += within;
+            (sum as f64 >= wanted && sum > 0).then_some(bound)
+        })
+    }
+}
+
+/// What a mount has been doing, and what it holds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Nodes that the kernel knows.
+    pub nodes: usize,
+    /// What is done to keep them few.
+    pub node_budget: NodeStatistics,
+    /// Files and directories that are open through it.
+    pub open: usize,
+    /// Requests that are being answered.
+    pub in_flight: u64,
+    /// Each kind of request that there was.
+    pub operations: Vec<Operation>,
+    /// The caches behind it.
+    pub vfs: rcuwalk::Statistics,
+}
+
+/// Looks at a mount, from any thread, without keeping it.
+#[derive(Clone)]
+pub struct Observer(pub(crate) Weak<Handler>);
+
+impl Observer {
+    /// How it stands. `None` once it is not mounted any more. Waits for no request.
+    pub fn statistics(&self) -> Option<Statistics> {
+        let handler = self.0.upgrade()?;
+        let (operations, in_flight) = handler.metrics.sum();
+        Some(Statistics {
+            nodes: handler.ops.nodes(),
+            node_budget: handler.ops.node_statistics(),
+            open: handler.ops.open(),
+            in_flight,
+            operations,
+            vfs: handler.ops.vfs_statistics(),
+        })
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Observer(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcuwalk::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_time_is_in_the_first_bucket_that_it_is_not_beyond() {
+        for (nanos, expected) in [
+            (0, 0),
+            (1000, 0),
+            (1001, 1),
+            (2000, 1),
+            (2001, 2),
+            (8_388_608_000, 23),
+            (8_388_608_001, 24),
+            (u64::MAX, 24),
+        ] {
+            assert_eq!(bucket(nanos), expected, "{nanos}");
+        }
+        assert_eq!(
+            Operation::bounds().last(),
+            Some(Duration::from_micros(8_388_608))
+        );
+    }
+
+    #[test]
+    fn names_are_in_small_letters() {
+        assert_eq!(snake_case("CopyFileRange"), "copy_file_range");
+    }
+
+    #[test]
+    fn what_all_threads_did_is_summed() {
+        let metrics = Metrics::new();
+        std::thread::scope(|scope| {
+            for _ in 0..40 {
+                scope.spawn(|| {
+                    let _ = metrics.measure(Opcode::Lookup, || Err::<(), _>(Error::NotFound));
+                    let _ = metrics.measure(Opcode::Getattr, || Ok(()));
+                });
+            }
+        });
+        let seen = metrics.measure(Opcode::Read, || Ok(metrics.sum()));
+        let (operations, in_flight) = seen.unwrap();
+        assert_eq!(in_flight, 1, "the one that asks");
+        let seen: Vec<_> = operations
+            .iter()
+            .map(|op| (&*op.name, op.count(), op.errors))
+            .collect();
+        assert_eq!(seen, [("lookup", 40, 40), ("getattr", 40, 0)]);
+        assert!(operations[0].quantile(1.0).is_some());
+    }
+
+    /// Not a bound, but a look at what `metrics.rs` says: `cargo test -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn what_measuring_costs() {
+        let metrics = Metrics::new();
+        let rounds: u32 = 10_000_000;
+        let begin = Instant::now();
+        for _ in 0..rounds {
+            let _ = metrics.measure(Opcode::Getattr, || Ok(std::hint::black_box(0)));
+        }
+        println!("{:?} for each", begin.elapsed() / rounds);
+    }
+}

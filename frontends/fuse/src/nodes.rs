@@ -1,0 +1,260 @@
+//! What the kernel knows: its node ids, and the places they stand for.
+//!
+//! A node is made with the first LOOKUP that finds an inode and goes with the last FORGET.
+//! It is the front end's part of that inode, in an [`InodeCache`] that keeps nothing
+//! unused, and the [`NodeTable`] counts what the kernel has been told (NODE-1). All names
+//! of a file share one node, since the cache is keyed by the inode's identity.
+//!
+//! **The id is the inode number** wherever it can be: the kernel shows the id as `st_ino`,
+//! and a number that changed each time the kernel forgets and asks again would break
+//! whoever compares. Where it cannot be (1 is the root's; the kernel still knows another
+//! file of that number, deleted or on another mount of the host), an id is drawn that no
+//! inode number has.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use rcuwalk::inode::{
+    Entry, Hand, IgetOf, InodeCache, InodeId, InodeRefOf, NodeId, NodeTable, Numbered,
+};
+use rcuwalk::{Error, InodeRef, Result, VfsPath};
+
+use crate::handles::OpenFile;
+use crate::pressure::Pressure;
+use crate::through::Ways;
+
+/// Set in ids that are no inode numbers.
+const DRAWN: u64 = 1 << 63;
+
+/// The front end's part of an inode.
+pub(crate) struct Node {
+    /// Where it was found last: one of its names, which may be gone by now.
+    place: RwLock<VfsPath>,
+    id: AtomicU64,
+    /// Held by who asks for an entry, which may take another id.
+    numbering: Mutex<()>,
+    /// Tells the files apart that get the same id one after the other.
+    pub(crate) generation: u64,
+    /// Somebody has asked for it since the hand came by.
+    is_used: AtomicBool,
+    /// Files that are open, for what is asked of a file without a name.
+    open: Mutex<Vec<Weak<OpenFile>>>,
+    /// How it is read and written while it is.
+    pub(crate) ways: Ways,
+}
+
+pub(crate) type NodeRef = InodeRefOf<InodeId, Node>;
+pub(crate) type NodeEntry<'n> = Entry<'n, InodeId, Node>;
+
+impl Numbered for Node {
+    fn node_id(&self) -> NodeId {
+        NodeId(self.id.load(Relaxed))
+    }
+}
+
+impl Node {
+    /// Where to find it.
+    pub(crate) fn place(&self) -> VfsPath {
+        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        place.clone()
+    }
+
+    /// It is open as `file` now.
+    pub(crate) fn opened(&self, file: &Arc<OpenFile>) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|file| file.strong_count() > 0);
+        open.push(Arc::downgrade(file));
+    }
+
+    /// One of the files that it is open as.
+    pub(crate) fn open_file(&self) -> Option<Arc<OpenFile>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().find_map(Weak::upgrade)
+    }
+
+    /// The hand passes it over once more.
+    fn used(&self) {
+        // Seldom stored, where many ask for the same.
+        if !self.is_used.load(Relaxed) {
+            self.is_used.store(true, Relaxed);
+        }
+    }
+
+    fn stands_for(&self, inode: &InodeRef) -> bool {
+        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        InodeRef::ptr_eq(&place.inode_ref(), inode)
+    }
+
+    /// The name it was found by now is the one that is most likely still there.
+    fn found_at(&self, path: &VfsPath) {
+        let is_known = {
+            let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+            place.is_same_place(path)
+        };
+        if !is_known {
+            let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
+            let before = std::mem::replace(&mut *place, path.clone());
+            // Its drop may take its turn with the caches' locks.
+            drop(place);
+            drop(before);
+        }
+    }
+}
+
+/// All nodes that the kernel knows.
+pub(crate) struct Nodes {
+    cache: InodeCache<InodeId, Node>,
+    known: NodeTable<InodeId, Node>,
+    generations: AtomicU64,
+    pub(crate) pressure: Pressure,
+}
+
+impl Nodes {
+    /// Only the root is known, and stays known whatever is forgotten.
+    pub(crate) fn new(root: &VfsPath, pressure: Pressure) -> Result<Nodes> {
+        let nodes = Nodes {
+            // Nothing unused is kept, whatever the budget: a node goes with its last
+            // reference. A small budget would have each new node look over old ones in vain.
+            cache: InodeCache::builder()
+                .inodes(usize::MAX)
+                .bytes(usize::MAX)
+                .build(),
+            known: NodeTable::new(),
+            generations: AtomicU64::new(0),
+            pressure,
+        };
+        let node = nodes.node(root, NodeId::ROOT.0)?;
+        let entry = nodes.known.try_entry(node);
+        entry.map_err(Error::from)?.sent();
+        Ok(nodes)
+    }
+
+    /// What a LOOKUP is answered with that has found `path`.
+    pub(crate) fn entry(&self, path: &VfsPath) -> Result<NodeEntry<'_>> {
+        let wanted = match path.attr().ino {
+            0 | 1 | DRAWN.. => self.draw(),
+            ino => ino,
+        };
+        let node = self.node(path, wanted)?;
+        node.found_at(path);
+        let entry = self.numbered_entry(node)?;
+        self.pressure.are(self.known.len());
+        Ok(entry)
+    }
+
+    fn numbered_entry(&self, node: NodeRef) -> Result<NodeEntry<'_>> {
+        node.used();
+        let _one = node
+            .numbering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match self.known.try_entry(node.clone()) {
+                Ok(entry) => return Ok(entry),
+                // Not known itself, or it would be by this id: nobody knows the old one.
+                Err(_) => node.id.store(self.draw(), Relaxed),
+            }
+        }
+    }
+
+    /// What the kernel calls `id`.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it has given that back.
+    pub(crate) fn get(&self, id: NodeId) -> Result<NodeRef> {
+        let node = self.known.get(id)?;
+        node.used();
+        Ok(node)
+    }
+
+    /// The same for who does not count as asking for it.
+    pub(crate) fn peek(&self, id: NodeId) -> Option<NodeRef> {
+        self.known.get(id).ok()
+    }
+
+    /// What the kernel calls the inode of `path`, if it knows that.
+    pub(crate) fn id_of(&self, path: &VfsPath) -> Option<NodeId> {
+        let node = self.cache.ilookup(path.inode_ref().key()).ok().flatten()?;
+        Some(node.node_id())
+    }
+
+    /// Those that nobody has asked for since `hand` came by, of the next `step` on its way
+    /// round, and no more than `most`; the root is not among them.
+    pub(crate) fn unused(
+        &self,
+        hand: &mut Hand,
+        step: usize,
+        most: usize,
+        found: &mut Vec<NodeId>,
+    ) -> usize {
+        let mut left = most;
+        self.known.sweep(hand, step, found, |node| {
+            let is_root = node.node_id() == NodeId::ROOT;
+            let takes = left > 0 && !is_root && !node.is_used.swap(false, Relaxed);
+            left -= usize::from(takes);
+            takes
+        })
+    }
+
+    /// FORGET. What the kernel did not have is passed over, and so is the root.
+    pub(crate) fn forget(&self, id: NodeId, lookups: u64) {
+        self.pressure.counts.forgets.fetch_add(1, Relaxed);
+        if id != NodeId::ROOT {
+            let _ = self.known.forget(id, lookups);
+        }
+    }
+
+    /// All but the root, whatever their counts. Nobody hands out more meanwhile.
+    pub(crate) fn forget_all(&self) {
+        let (mut hand, mut found) = (Hand::default(), Vec::new());
+        // The table may be mostly empty; but not more than that.
+        let mut in_vain = 0;
+        while self.known.len() > 1 && in_vain < 1024 {
+            let is_other = |node: &Node| node.node_id() != NodeId::ROOT;
+            self.known.sweep(&mut hand, 1 << 16, &mut found, is_other);
+            in_vain = if found.is_empty() { in_vain + 1 } else { 0 };
+            for id in found.drain(..) {
+                let _ = self.known.forget(id, u64::MAX);
+            }
+        }
+    }
+
+    /// How many there are, with the root.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    fn draw(&self) -> u64 {
+        DRAWN | self.known.new_id().0
+    }
+
+    fn node(&self, path: &VfsPath, id: u64) -> Result<NodeRef> {
+        let inode = path.inode_ref();
+        loop {
+            let node = match self.cache.iget(*inode.key())? {
+                IgetOf::Cached(node) => node,
+                IgetOf::New(new) => {
+                    let node = new.init(Node {
+                        place: RwLock::new(path.clone()),
+                        id: AtomicU64::new(id),
+                        numbering: Mutex::new(()),
+                        generation: self.generations.fetch_add(1, Relaxed),
+                        is_used: AtomicBool::new(true),
+                        open: Mutex::default(),
+                        ways: Ways::default(),
+                    });
+                    node.dont_cache();
+                    node
+                }
+            };
+            if node.stands_for(&inode) {
+                return Ok(node);
+            }
+            // Two inodes of one identity: one of them is no longer what its number says.
+            if !inode.is_hashed() {
+                return Err(Error::Stale);
+            }
+            self.cache.unhash(&node);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The operations, in terms of node ids and handles, with nothing of the wire in them.
+//!
+//! | read             | to learn                                             |
+//! |------------------|------------------------------------------------------|
+//! | this file        | what they work on, and on whose behalf               |
+//! | `ops/attr.rs`    | attributes, extended ones, access                    |
+//! | `ops/names.rs`   | finding, making, linking, moving and removing names  |
+//! | `ops/files.rs`   | opening, reading and writing; directories            |
+//!
+//! Each turns the ids into held places, checks names, and makes one call of the [`Vfs`] on
+//! behalf of whoever asks. What comes back goes to the kernel by `wire.rs`.
+
+mod attr;
+mod files;
+mod names;
+
+use rcuwalk::inode::{Hand, NodeId};
+use rcuwalk::{Attr, Context, Credentials, Error, Name, Result, Vfs, VfsPath};
+
+pub(crate) use attr::Change;
+pub(crate) use files::{NewOpen, Offset};
+
+use crate::caller::Caller;
+use crate::handles::Handles;
+use crate::nodes::{NodeEntry, Nodes};
+use crate::pressure::{NodeStatistics, Pressure};
+use crate::through::Offer;
+
+/// A mounted tree, as the kernel knows it.
+pub(crate) struct Ops {
+    // Before the tree: places are given back first.
+    handles: Handles,
+    nodes: Nodes,
+    vfs: Vfs,
+    /// Whether contents may pass by.
+    pub(crate) offer: Offer,
+}
+
+/// What a LOOKUP is answered with. Dropped unsent, its count is taken back.
+pub(crate) struct Found<'o> {
+    pub(crate) entry: NodeEntry<'o>,
+    pub(crate) generation: u64,
+    pub(crate) attr: Attr,
+}
+
+impl Ops {
+    pub(crate) fn new(vfs: Vfs, pressure: Pressure) -> Result<Ops> {
+        Ok(Ops {
+            handles: Handles::default(),
+            nodes: Nodes::new(&vfs.root(), pressure)?,
+            vfs,
+            offer: Offer::default(),
+        })
+    }
+
+    /// How many nodes the kernel knows, the root among them.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// What the kernel holds, and what was done about it.
+    pub(crate) fn node_statistics(&self) -> NodeStatistics {
+        self.pressure().statistics(self.nodes())
+    }
+
+    /// For the worker that keeps the nodes few.
+    pub(crate) fn pressure(&self) -> &Pressure {
+        &self.nodes.pressure
+    }
+
+    /// As [`Nodes::unused`].
+    pub(crate) fn unused_nodes(
+        &self,
+        hand: &mut Hand,
+        step: usize,
+        most: usize,
+        found: &mut Vec<NodeId>,
+    ) -> usize {
+        self.nodes.unused(hand, step, most, found)
+    }
+
+    /// The session is over, and with it all that the kernel knew.
+    pub(crate) fn end(&self) {
+        self.pressure().end();
+        self.nodes.forget_all();
+    }
+
+    /// How many files and directories are open.
+    pub(crate) fn open(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// What the caches behind it are doing.
+    pub(crate) fn vfs_statistics(&self) -> rcuwalk::Statistics {
+        self.vfs.statistics()
+    }
+
+    /// FORGET.
+    pub(crate) fn forget(&self, id: NodeId, lookups: u64) {
+        self.nodes.forget(id, lookups);
+    }
+
+    fn place(&self, id: NodeId) -> Result<VfsPath> {
+        Ok(self.nodes.get(id)?.place())
+    }
+
+    /// Before more nodes are handed out, with nothing locked.
+    fn slow_down(&self) {
+        self.pressure().slow_down(self.nodes());
+    }
+
+    /// Asks on behalf of `who`, who stands at `place`. Refused, it is asked once more with
+    /// all that `who` has: a refusal has changed nothing.
+    fn ask<T>(
+        &self,
+        who: Caller,
+        place: &VfsPath,
+        umask: u32,
+        ask: impl Fn(&Context) -> Result<T>,
+    ) -> Result<T> {
+        let ctx = self.at(place, who.credentials());
+        // Of the umask, what a file's permission bits have.
+        let ctx = ctx.with_umask((umask & 0o777) as u16);
+        match ask(&ctx) {
+            Err(refused @ (Error::PermissionDenied | Error::NotPermitted)) => match who.in_full() {
+                Some(full) => ask(&ctx.with_credentials(full)),
+                None => Err(refused),
+            },
+            done => done,
+        }
+    }
+
+    /// Somebody who stands at `place`.
+    fn at(&self, place: &VfsPath, credentials: Credentials) -> Context {
+        self.vfs.context(credentials).with_cwd(place.clone())
+    }
+
+    /// For what the kernel may know in any case, and checks itself who sees it.
+    fn as_daemon(&self, place: &VfsPath) -> Context {
+        self.at(place, Credentials::root())
+    }
+
+    /// The answer to a LOOKUP that has found `path`.
+    fn found(&self, path: &VfsPath) -> Result<Found<'_>> {
+        let entry = self.nodes.entry(path)?;
+        Ok(Found {
+            generation: entry.inode().generation,
+            attr: shown(self.attr_at(entry.inode(), path), entry.id()),
+            entry,
+        })
+    }
+}
+
+/// One component, or what is wrong with it.
+fn name(bytes: &[u8]) -> Result<&[u8]> {
+    Ok(Name::new(bytes)?.as_bytes())
+}
+
+/// Attributes with the inode number that the kernel is told with its node; the root's has
+/// no part in that.
+fn shown(attr: Attr, id: NodeId) -> Attr {
+    match id {
+        NodeId::ROOT => attr,
+        NodeId(ino) => Attr { ino, ..attr },
+    }
+}

@@ -1,0 +1,357 @@
+//! Opening, reading and writing; directories.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+
+use rcuwalk::inode::NodeId;
+use rcuwalk::{Allocate, Context, Error, File, FileType, LookupFlags, OpenFlags, Result};
+
+use super::names::bits;
+use super::{Found, Ops, name};
+use crate::caller::Caller;
+use crate::handles::{OpenFile, Opened};
+use crate::listing::{Listed, OpenDir};
+use crate::nodes::NodeRef;
+use crate::through::{Backing, Way};
+
+/// Where LSEEK leads from.
+pub(crate) enum Offset {
+    Data(u64),
+    Hole(u64),
+}
+
+/// A file that has just been opened.
+pub(crate) struct NewOpen {
+    pub(crate) handle: u64,
+    open: Arc<OpenFile>,
+    node: NodeRef,
+}
+
+impl Ops {
+    /// OPEN.
+    pub(crate) fn open_file(&self, who: Caller, id: NodeId, flags: i32) -> Result<NewOpen> {
+        let node = self.nodes.get(id)?;
+        let place = node.place();
+        let flags = open_flags(flags) - OpenFlags::CREATE - OpenFlags::EXCL;
+        let file = self.ask(who, &place, 0, |ctx| {
+            let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
+            self.vfs.open(ctx, "", how)
+        })?;
+        Ok(self.keep(file, node))
+    }
+
+    /// CREATE: makes it if it is missing, and opens it.
+    pub(crate) fn create(
+        &self,
+        who: Caller,
+        (parent, of): (NodeId, &[u8]),
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Result<(Found<'_>, NewOpen)> {
+        self.slow_down();
+        let (dir, of) = (self.place(parent)?, name(of)?);
+        let flags = open_flags(flags) | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
+        let file = self.ask(who, &dir, umask, |ctx| {
+            match self.vfs.open(ctx, of, flags.mode(bits(mode))) {
+                // A link by now, which is the kernel's to follow: it looks again.
+                Err(Error::TooManySymlinks) => Err(Error::Stale),
+                opened => opened,
+            }
+        })?;
+        let found = self.found(file.path())?;
+        let node = found.entry.inode().clone();
+        Ok((found, self.keep(file, node)))
+    }
+
+    /// Settles how the contents are read and written, before the kernel is told that the
+    /// file is open: in the way of all who have it open, if there are any. Otherwise the
+    /// kernel does it by itself if it can, by what `register` makes of the host's file.
+    pub(crate) fn settle(
+        &self,
+        new: &NewOpen,
+        register: impl FnOnce(BorrowedFd<'_>) -> io::Result<Backing>,
+    ) -> Arc<Way> {
+        let NewOpen { open, node, .. } = new;
+        let way = node.ways.agree(|| {
+            let host = open.file.backing().filter(|_| self.offer.stands());
+            match host {
+                // Who may keep these bits is known of requests only.
+                Some(host) if open.file.attr().mode & SET_IDS == 0 => {
+                    self.offer.way(host, register)
+                }
+                _ => Way::ByRequest,
+            }
+        });
+        let _ = open.way.set(way.clone());
+        way
+    }
+
+    /// READ: all that there is, for less means the end of the file.
+    pub(crate) fn read(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
+        let open = self.handles.file(handle)?;
+        let size = usize::try_from(size).map_err(|_| Error::Invalid)?;
+        let mut data = vec![0; size.min(MOST)];
+        let mut read = 0;
+        while read < data.len() {
+            match open.file.read_at(&mut data[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(err) if read == 0 => return Err(err),
+                // What has been read is right; the next question is about the rest.
+                Err(_) => break,
+            }
+        }
+        data.truncate(read);
+        Ok(data)
+    }
+
+    /// WRITE. With `is_cached` it is a page that was mapped: it goes where it was, also
+    /// where the handle appends, and nobody is asking, so set-id bits stay.
+    pub(crate) fn write(
+        &self,
+        who: Caller,
+        (id, handle): (NodeId, u64),
+        offset: u64,
+        data: &[u8],
+        is_cached: bool,
+    ) -> Result<u32> {
+        let open = self.handles.file(handle)?;
+        if !is_cached {
+            return match self.user(who, &open.file) {
+                Some(ctx) => write_all(data, |at, rest| {
+                    open.file.write_at_as(&ctx, rest, offset + at)
+                }),
+                None => write_all(data, |at, rest| open.file.write_at(rest, offset + at)),
+            };
+        }
+        let ctx = self.as_daemon(&self.place(id)?);
+        let anew = match open.file.flags().contains(OpenFlags::APPEND) {
+            true => {
+                let how = OpenFlags::WRITE.mode(0).resolve(LookupFlags::EMPTY_PATH);
+                Some(self.vfs.open(&ctx, "", how)?)
+            }
+            false => None,
+        };
+        let file = anew.as_ref().unwrap_or(&open.file);
+        write_all(data, |at, rest| file.write_at_as(&ctx, rest, offset + at))
+    }
+
+    /// Who uses a file that somebody else may have opened, if that makes a difference: for
+    /// the set-id bits that a change of the contents takes away.
+    pub(super) fn user(&self, who: Caller, file: &File) -> Option<Context> {
+        let has_set_id = file.attr().mode & 0o6000 != 0;
+        has_set_id.then(|| {
+            let credentials = who.in_full().unwrap_or_else(|| who.credentials());
+            self.at(file.path(), credentials)
+        })
+    }
+
+    /// COPY_FILE_RANGE: the kernel asks once more for what is left.
+    pub(crate) fn copy_file_range(
+        &self,
+        who: Caller,
+        (handle, offset): (u64, u64),
+        (to, to_offset): (u64, u64),
+        len: u64,
+    ) -> Result<u32> {
+        let (from, to) = (self.handles.file(handle)?, self.handles.file(to)?);
+        let len = len.min(MOST_COPIED);
+        for open in [&from, &to] {
+            if open.is_passing() {
+                // It may be longer by now.
+                open.file.stat()?;
+            }
+        }
+        let (from, to) = (&from.file, &to.file);
+        let copied = match self.user(who, to) {
+            Some(ctx) => from.copy_file_range_as(&ctx, offset, to, to_offset, len),
+            None => from.copy_file_range(offset, to, to_offset, len),
+        }?;
+        u32::try_from(copied).map_err(|_| Error::Overflow)
+    }
+
+    /// FSYNC.
+    pub(crate) fn fsync(&self, handle: u64, data_only: bool) -> Result<()> {
+        self.handles.file(handle)?.file.sync(data_only)
+    }
+
+    /// FALLOCATE.
+    pub(crate) fn fallocate(
+        &self,
+        who: Caller,
+        handle: u64,
+        (offset, len): (u64, u64),
+        mode: i32,
+    ) -> Result<()> {
+        let how = u32::try_from(mode).ok().and_then(Allocate::from_bits);
+        let how = how.ok_or(Error::NotSupported)?;
+        let open = self.handles.file(handle)?;
+        match self.user(who, &open.file) {
+            Some(ctx) => open.file.allocate_as(&ctx, how, offset, len),
+            None => open.file.allocate(how, offset, len),
+        }
+    }
+
+    /// LSEEK: to data or to a hole; all else the kernel knows.
+    pub(crate) fn lseek(&self, handle: u64, to: &Offset) -> Result<u64> {
+        let open = self.handles.file(handle)?;
+        if open.is_passing() {
+            // It may be longer by now.
+            open.file.stat()?;
+        }
+        match *to {
+            Offset::Data(from) => open.file.seek_data(from),
+            Offset::Hole(from) => open.file.seek_hole(from),
+        }
+    }
+
+    /// OPENDIR.
+    pub(crate) fn open_dir(&self, who: Caller, id: NodeId) -> Result<u64> {
+        let place = self.place(id)?;
+        if place.inode().kind() != FileType::Directory {
+            return Err(Error::NotADirectory);
+        }
+        let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+        let file = self.ask(who, &place, 0, |ctx| {
+            let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
+            self.vfs.open(ctx, "", how)
+        })?;
+        Ok(self.handles.add(Opened::Dir(Arc::new(OpenDir::new(file)))))
+    }
+
+    /// READDIR.
+    pub(crate) fn readdir(
+        &self,
+        handle: u64,
+        position: u64,
+        mut take: impl FnMut(&Listed<'_>, FileType) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let dir = self.handles.dir(handle)?;
+        dir.list(position, |listed| {
+            let kind = match listed.kind {
+                Some(kind) => kind,
+                // The directory does not tell, and fuser has no word for that.
+                None => {
+                    let ctx = self.as_daemon(dir.file.path());
+                    let flags = LookupFlags::default();
+                    self.vfs.lookup(&ctx, listed.name, flags)?.inode().kind()
+                }
+            };
+            Ok(take(&listed, kind))
+        })
+    }
+
+    /// READDIRPLUS: each entry with the answer to its LOOKUP, which counts as sent if it is
+    /// taken; `.` and `..` go without.
+    pub(crate) fn readdirplus(
+        &self,
+        handle: u64,
+        position: u64,
+        mut take: impl FnMut(&Listed<'_>, Option<&Found<'_>>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.slow_down();
+        let dir = self.handles.dir(handle)?;
+        dir.list(position, |listed| {
+            if listed.is_dot {
+                return Ok(take(&listed, None));
+            }
+            let found = self.lookup_listed(dir.file.path(), listed.name)?;
+            let taken = take(&listed, Some(&found));
+            if taken.is_continue() {
+                found.entry.sent();
+            }
+            Ok(taken)
+        })
+    }
+
+    /// The attributes of an open directory.
+    pub(crate) fn dir_attr(&self, handle: u64) -> Result<rcuwalk::Attr> {
+        Ok(self.handles.dir(handle)?.file.attr())
+    }
+
+    /// FSYNCDIR.
+    pub(crate) fn fsyncdir(&self, handle: u64, data_only: bool) -> Result<()> {
+        self.handles.dir(handle)?.file.sync(data_only)
+    }
+
+    /// RELEASE and RELEASEDIR.
+    pub(crate) fn release(&self, handle: u64) -> Result<()> {
+        let closed = self.handles.release(handle)?;
+        if let Opened::File(open) = &closed
+            && open.is_passing()
+            && open.file.flags().contains(OpenFlags::WRITE)
+        {
+            // Then it is known what it has come to. Failing that, it is asked for in time.
+            let _ = open.file.stat();
+        }
+        Ok(())
+    }
+
+    fn keep(&self, file: File, node: NodeRef) -> NewOpen {
+        let open = Arc::new(OpenFile {
+            file,
+            way: OnceLock::new(),
+        });
+        node.opened(&open);
+        NewOpen {
+            handle: self.handles.add(Opened::File(open.clone())),
+            open,
+            node,
+        }
+    }
+}
+
+impl OpenFile {
+    /// Whether the kernel reads and writes it by itself.
+    fn is_passing(&self) -> bool {
+        self.way.get().is_some_and(|way| way.is_through())
+    }
+}
+
+const SET_IDS: u16 = 0o6000;
+
+/// More than the kernel asks for at a time.
+const MOST: usize = 16 << 20;
+
+/// So much is copied before who asks may be interrupted.
+const MOST_COPIED: u64 = 128 << 20;
+
+/// Writes until all is written; `write` is told how far it is, and what is left.
+fn write_all(data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<u32> {
+    let mut written = 0;
+    while written < data.len() {
+        match write(written as u64, &data[written..]) {
+            Ok(0) => break,
+            Ok(more) => written += more,
+            Err(err) if written == 0 => return Err(err),
+            Err(_) => break,
+        }
+    }
+    u32::try_from(written).map_err(|_| Error::Overflow)
+}
+
+/// The kernel has dealt with the flags that are not here.
+fn open_flags(flags: i32) -> OpenFlags {
+    let mut open = match flags & libc::O_ACCMODE {
+        libc::O_WRONLY => OpenFlags::WRITE,
+        libc::O_RDWR => OpenFlags::READ | OpenFlags::WRITE,
+        // Nothing to be read or written: for ioctl(2), which needs both rights.
+        libc::O_ACCMODE => OpenFlags::READ | OpenFlags::WRITE,
+        _ => OpenFlags::READ,
+    };
+    for (theirs, ours) in [
+        (libc::O_APPEND, OpenFlags::APPEND),
+        (libc::O_CREAT, OpenFlags::CREATE),
+        (libc::O_EXCL, OpenFlags::EXCL),
+        (libc::O_TRUNC, OpenFlags::TRUNC),
+        (libc::O_NOATIME, OpenFlags::NOATIME),
+        (libc::O_SYNC, OpenFlags::SYNC),
+        (libc::O_DSYNC, OpenFlags::DSYNC),
+    ] {
+        open.set(ours, flags & theirs == theirs);
+    }
+    open
+}

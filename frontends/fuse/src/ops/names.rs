@@ -1,0 +1,174 @@
+//! Finding, making, linking, moving and removing names.
+
+use rcuwalk::inode::NodeId;
+use rcuwalk::{Caps, Context, Error, FileType, LookupFlags, RenameFlags, Result, VfsPath};
+
+use super::{Found, Ops, name};
+use crate::caller::Caller;
+
+impl Ops {
+    /// LOOKUP.
+    pub(crate) fn lookup(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<Found<'_>> {
+        self.slow_down();
+        let (dir, of) = (self.place(parent)?, name(of)?);
+        let path = self.ask(who, &dir, 0, |ctx| {
+            self.vfs.lookup(ctx, of, LookupFlags::default())
+        })?;
+        self.found(&path)
+    }
+
+    /// The LOOKUP in a READDIRPLUS: for the kernel, not for its caller, who may list a
+    /// directory that he may not search.
+    pub(super) fn lookup_listed(&self, dir: &VfsPath, of: &[u8]) -> Result<Found<'_>> {
+        let ctx = self.as_daemon(dir);
+        let path = self.vfs.lookup(&ctx, name(of)?, LookupFlags::default())?;
+        self.found(&path)
+    }
+
+    /// MKDIR.
+    pub(crate) fn mkdir(
+        &self,
+        who: Caller,
+        (parent, of): (NodeId, &[u8]),
+        mode: u32,
+        umask: u32,
+    ) -> Result<Found<'_>> {
+        self.make(who, (parent, of), umask, |ctx| {
+            self.vfs.mkdir(ctx, of, bits(mode))
+        })
+    }
+
+    /// MKNOD, of regular files as well.
+    pub(crate) fn mknod(
+        &self,
+        who: Caller,
+        (parent, of): (NodeId, &[u8]),
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+    ) -> Result<Found<'_>> {
+        // Below 2^32, the C library's numbers of devices are the kernel's.
+        let rdev = u64::from(rdev);
+        let kind = FileType::from_mode(mode).ok_or(Error::Invalid)?;
+        self.make(who, (parent, of), umask, |ctx| {
+            self.vfs.mknod(ctx, of, kind, bits(mode), rdev)
+        })
+    }
+
+    /// SYMLINK.
+    pub(crate) fn symlink(
+        &self,
+        who: Caller,
+        (parent, of): (NodeId, &[u8]),
+        target: &[u8],
+    ) -> Result<Found<'_>> {
+        self.make(who, (parent, of), 0, |ctx| {
+            self.vfs.symlink(ctx, target, of)
+        })
+    }
+
+    /// LINK.
+    pub(crate) fn link(
+        &self,
+        who: Caller,
+        id: NodeId,
+        (parent, of): (NodeId, &[u8]),
+    ) -> Result<Found<'_>> {
+        let file = self.place(id)?;
+        self.make(who, (parent, of), 0, |ctx| {
+            // The kernel has come to the file by a name, and has looked who protects it;
+            // that it is given as itself is our affair.
+            let mut credentials = ctx.credentials().clone();
+            credentials.caps |= Caps::DAC_READ_SEARCH;
+            let ctx = ctx.clone().with_credentials(credentials);
+            let (old, new) = ((&file, ""), (ctx.cwd(), of));
+            self.vfs.linkat(&ctx, old, new, LookupFlags::EMPTY_PATH)
+        })
+    }
+
+    /// UNLINK.
+    pub(crate) fn unlink(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<()> {
+        let (dir, of) = (self.place(parent)?, name(of)?);
+        self.ask(who, &dir, 0, |ctx| self.vfs.unlink(ctx, of))
+    }
+
+    /// RMDIR.
+    pub(crate) fn rmdir(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<()> {
+        let (dir, of) = (self.place(parent)?, name(of)?);
+        self.ask(who, &dir, 0, |ctx| self.vfs.rmdir(ctx, of))
+    }
+
+    /// RENAME and RENAME2.
+    pub(crate) fn rename(
+        &self,
+        who: Caller,
+        (old_dir, old): (NodeId, &[u8]),
+        (new_dir, new): (NodeId, &[u8]),
+        flags: u32,
+    ) -> Result<()> {
+        let (old_dir, new_dir) = (self.place(old_dir)?, self.place(new_dir)?);
+        let (old, new) = (name(old)?, name(new)?);
+        let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
+        self.ask(who, &old_dir, 0, |ctx| {
+            self.vfs
+                .renameat2(ctx, (&old_dir, old), (&new_dir, new), flags)
+        })
+    }
+
+    /// A name that the kernel may be asked to drop: of something that it knows, that is no
+    /// directory and not open.
+    pub(crate) fn droppable_name(&self, id: NodeId) -> Option<DroppableName> {
+        let node = self.nodes.peek(id)?;
+        let place = node.place();
+        if place.inode().kind() == FileType::Directory || node.open_file().is_some() {
+            return None;
+        }
+        let root = self.as_daemon(&self.vfs.root());
+        let path = self.vfs.path_of(&root, &place).ok()?;
+        let slash = path.iter().rposition(|byte| *byte == b'/')?;
+        let parent = &path[..slash.max(1)];
+        let parent = self.vfs.lookup(&root, parent, LookupFlags::default());
+        let parent = self.nodes.id_of(&parent.ok()?)?;
+        Some(DroppableName {
+            parent,
+            path,
+            slash,
+        })
+    }
+
+    /// Makes a name and looks it up.
+    fn make(
+        &self,
+        who: Caller,
+        (parent, of): (NodeId, &[u8]),
+        umask: u32,
+        make: impl Fn(&Context) -> Result<()>,
+    ) -> Result<Found<'_>> {
+        self.slow_down();
+        let (dir, of) = (self.place(parent)?, name(of)?);
+        self.ask(who, &dir, umask, make)?;
+        self.lookup_listed(&dir, of)
+    }
+}
+
+/// See [`Ops::droppable_name`].
+pub(crate) struct DroppableName {
+    /// The directory, as the kernel calls it.
+    pub(crate) parent: NodeId,
+    /// From the root of the tree.
+    pub(crate) path: Box<[u8]>,
+    /// Before the name.
+    slash: usize,
+}
+
+impl DroppableName {
+    /// The last component.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.path[self.slash + 1..]
+    }
+}
+
+/// Permission bits.
+pub(super) fn bits(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}

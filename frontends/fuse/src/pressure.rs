@@ -1,0 +1,280 @@
+//! How many nodes the kernel holds, how many it may, and who is told when they are too many.
+//!
+//! ```text
+//!   0                        target   start   most   slow          1.1 × most
+//!   |--------------------------|--------|-------|------|---------------|
+//!                       the worker     it is   the    whoever asks
+//!                       stops here     called  limit  for more waits a little
+//! ```
+//!
+//! Handlers count and call; they never ask the kernel for anything. What one of them waits,
+//! it waits with nothing locked, half a millisecond at most, and one thread always goes on:
+//! somebody has to take what is given back. When the worker has found that all is in use,
+//! nobody waits.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a handler waits at most.
+const A_LITTLE: Duration = Duration::from_micros(500);
+
+/// What there is of nodes, and what has been done about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeStatistics {
+    /// Nodes that the kernel holds, give or take what is under way.
+    pub nodes: usize,
+    /// The most that it has held.
+    pub peak: usize,
+    /// How many it is to hold at most, beside those that it uses.
+    pub max: usize,
+    /// FORGETs that it has sent, each for one node.
+    pub forgets: u64,
+    /// Nodes that it has been asked to drop if it does not use them.
+    pub asked: u64,
+    /// Those of them that it did not know by the name any more. Asked by node ids, as from
+    /// kernel 6.18 on, it does not tell.
+    pub unknown: u64,
+    /// Those about which it could not be asked.
+    pub failed: u64,
+    /// Times that it was found to use nearly all that it held, and left alone for a while.
+    pub in_use: u64,
+    /// Requests that have waited a little because there were too many nodes.
+    pub slowed: u64,
+}
+
+/// See the module.
+pub(crate) struct Pressure {
+    most: usize,
+    /// Handlers that may wait at the same time.
+    may_wait: usize,
+    waiting: AtomicUsize,
+    /// Set by who calls the worker, until it has done what it could.
+    called: AtomicBool,
+    /// Waiting does not help: the kernel uses what it holds.
+    is_in_use: AtomicBool,
+    /// The worker rests until there are more than so many.
+    rests_until: AtomicUsize,
+    is_over: Mutex<bool>,
+    bell: Condvar,
+    pub(crate) counts: Counts,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    peak: AtomicUsize,
+    pub(crate) forgets: AtomicU64,
+    pub(crate) asked: AtomicU64,
+    pub(crate) unknown: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) in_use: AtomicU64,
+    slowed: AtomicU64,
+}
+
+impl Pressure {
+    /// For `most` nodes, and as many handlers.
+    pub(crate) fn new(most: usize, handlers: usize) -> Pressure {
+        Pressure {
+            most,
+            may_wait: handlers.saturating_sub(1),
+            waiting: AtomicUsize::new(0),
+            called: AtomicBool::new(false),
+            is_in_use: AtomicBool::new(false),
+            rests_until: AtomicUsize::new(usize::MAX),
+            is_over: Mutex::new(false),
+            bell: Condvar::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// So many are to be left.
+    pub(crate) fn target(&self) -> usize {
+        self.most - self.most / 8
+    }
+
+    /// The worker is called when there are more.
+    fn start(&self) -> usize {
+        self.most - self.most / 16
+    }
+
+    /// There are so many nodes by now: called with each that is handed out.
+    pub(crate) fn are(&self, nodes: usize) {
+        if nodes > self.counts.peak.load(Relaxed) {
+            self.counts.peak.fetch_max(nodes, Relaxed);
+        }
+        if nodes > self.start() && !self.called.load(Relaxed) && !self.called.swap(true, Relaxed) {
+            self.ring();
+        }
+        if nodes > self.rests_until.load(Relaxed) {
+            self.rests_until.store(usize::MAX, Relaxed);
+            self.ring();
+        }
+    }
+
+    #[cold]
+    fn ring(&self) {
+        // The worker looks under the lock, so it has seen why or hears the bell.
+        let _looks = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        self.bell.notify_all();
+    }
+
+    /// For handlers, with nothing locked, before they hand out more.
+    pub(crate) fn slow_down(&self, nodes: usize) {
+        if nodes > self.most + self.most / 32 && !self.is_in_use.load(Relaxed) {
+            self.slow_down_slow();
+        }
+    }
+
+    #[cold]
+    fn slow_down_slow(&self) {
+        if self.waiting.fetch_add(1, Relaxed) < self.may_wait {
+            self.counts.slowed.fetch_add(1, Relaxed);
+            thread::sleep(A_LITTLE);
+        }
+        self.waiting.fetch_sub(1, Relaxed);
+    }
+
+    /// For the worker: waits until it is called. False when the session is over.
+    pub(crate) fn wait_for_call(&self) -> bool {
+        let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_over && !self.called.load(Relaxed) {
+            let woken = self.bell.wait(is_over);
+            is_over = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        !*is_over
+    }
+
+    /// For the worker: it is done, and may be called again.
+    pub(crate) fn relieved(&self) {
+        self.called.store(false, Relaxed);
+    }
+
+    /// For the worker: rests for that long. False when the session is over.
+    pub(crate) fn rest(&self, time: Duration) -> bool {
+        self.rest_while(time, || true)
+    }
+
+    fn rest_while(&self, time: Duration, may_rest: impl Fn() -> bool) -> bool {
+        let end = Instant::now() + time;
+        let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_over {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || !may_rest() {
+                return true;
+            }
+            // Others ring, too.
+            let woken = self.bell.wait_timeout(is_over, left);
+            is_over = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
+    /// For the worker: rests because `nodes` are in use, for that long or until there are
+    /// a sixteenth of the budget more: those may not be. False when the session is over.
+    pub(crate) fn rest_in_use(&self, nodes: usize, time: Duration) -> bool {
+        self.rests_until.store(nodes + self.most / 16, Relaxed);
+        let rested = self.rest_while(time, || self.rests_until.load(Relaxed) != usize::MAX);
+        self.rests_until.store(usize::MAX, Relaxed);
+        rested
+    }
+
+    /// For the worker: whether nearly all is in use.
+    pub(crate) fn set_in_use(&self, is_in_use: bool) {
+        self.is_in_use.store(is_in_use, Relaxed);
+        if is_in_use {
+            self.counts.in_use.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The session is over: the worker ends.
+    pub(crate) fn end(&self) {
+        *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
+
+    pub(crate) fn statistics(&self, nodes: usize) -> NodeStatistics {
+        let Counts {
+            peak,
+            forgets,
+            asked,
+            unknown,
+            failed,
+            in_use,
+            slowed,
+        } = &self.counts;
+        NodeStatistics {
+            nodes,
+            peak: peak.load(Relaxed).max(nodes),
+            max: self.most,
+            forgets: forgets.load(Relaxed),
+            asked: asked.load(Relaxed),
+            unknown: unknown.load(Relaxed),
+            failed: failed.load(Relaxed),
+            in_use: in_use.load(Relaxed),
+            slowed: slowed.load(Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NODE-2: who asks for nodes waits a little while there are too many, all but one, and
+    /// nobody when waiting does not help.
+    #[test]
+    fn handlers_wait_a_little_and_never_all_of_them() {
+        let pressure = Pressure::new(1000, 2);
+        pressure.slow_down(1000);
+        assert_eq!(pressure.statistics(0).slowed, 0, "NODE-2: not too many");
+        pressure.slow_down(1100);
+        assert_eq!(pressure.statistics(0).slowed, 1, "NODE-2");
+        pressure.waiting.store(1, Relaxed);
+        pressure.slow_down(1100);
+        assert_eq!(pressure.statistics(0).slowed, 1, "NODE-2: one goes on");
+        pressure.waiting.store(0, Relaxed);
+        pressure.set_in_use(true);
+        pressure.slow_down(1100);
+        assert_eq!(pressure.statistics(0).slowed, 1, "NODE-2: no use");
+        let alone = Pressure::new(1000, 1);
+        alone.slow_down(5000);
+        assert_eq!(
+            alone.statistics(0).slowed,
+            0,
+            "NODE-2: nobody else is there"
+        );
+    }
+
+    /// NODE-2: the worker hears a call that comes before it waits, and the end wherever it
+    /// waits or rests.
+    #[test]
+    fn calls_and_the_end_are_heard() {
+        let pressure = Pressure::new(1000, 2);
+        pressure.are(950);
+        assert!(pressure.wait_for_call(), "NODE-2: called before");
+        pressure.relieved();
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| pressure.wait_for_call());
+            thread::sleep(Duration::from_millis(20));
+            pressure.are(100);
+            pressure.are(950);
+            assert!(worker.join().unwrap(), "NODE-2: called while it waits");
+            let worker = scope.spawn(|| pressure.rest_in_use(2000, Duration::from_secs(3600)));
+            thread::sleep(Duration::from_millis(20));
+            pressure.are(2050);
+            assert!(!worker.is_finished(), "NODE-2: a few more");
+            pressure.are(2100);
+            assert!(worker.join().unwrap(), "NODE-2: many more");
+            pressure.relieved();
+            let waiting = scope.spawn(|| pressure.wait_for_call());
+            let resting = scope.spawn(|| pressure.rest(Duration::from_secs(3600)));
+            thread::sleep(Duration::from_millis(20));
+            pressure.end();
+            assert!(!waiting.join().unwrap(), "NODE-2: the end");
+            assert!(!resting.join().unwrap(), "NODE-2: the end");
+        });
+        assert!(!pressure.wait_for_call() && !pressure.rest(Duration::ZERO));
+    }
+}

@@ -1,0 +1,83 @@
+//! Serving a tree to who has a connection already.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rcuwalk::Vfs;
+
+use crate::wire::{self, Handler, Notifier, Transport};
+use crate::{MountError, Options};
+
+/// Serves `vfs` by a connection that is there: a descriptor of /dev/fuse that somebody else
+/// has mounted (`mount -t fuse -o fd=N`, a container's manager), or one end of a
+/// `SOCK_SEQPACKET` pair, by which each message comes as the kernel would send it. Waits for
+/// the first, which is INIT. Of the [`Options`], those about mounting mean nothing here, nor
+/// does `max_nodes`: the other side is asked for nothing back.
+///
+/// The other side is trusted to keep to the lengths that it announces, as the kernel does;
+/// see "Who is trusted" in `docs/fuse.md`.
+///
+/// # Errors
+/// [`MountError::Source`]; [`MountError::Device`] for a descriptor that brings no INIT.
+#[doc(alias("fuse_session_custom_io", "fd="))]
+pub fn serve(vfs: Vfs, device: OwnedFd, options: &Options) -> Result<Served, MountError> {
+    let options = &Options {
+        // Far more than there is memory for, and not near the end of what can be counted.
+        max_nodes: usize::MAX >> 8,
+        ..options.clone()
+    };
+    let handler = Arc::new(Handler::new(vfs, options).map_err(MountError::Source)?);
+    let transport = wire::fuser::serve(handler.clone(), device, options);
+    Ok(Served {
+        transport: transport.map_err(MountError::Device)?,
+        handler,
+    })
+}
+
+/// A tree that is served by a connection. It goes on when this is dropped, until the other
+/// side hangs up.
+pub struct Served {
+    transport: Box<dyn Transport>,
+    handler: Arc<Handler>,
+}
+
+impl Served {
+    /// As [`Mounted::nodes`](crate::Mounted::nodes).
+    pub fn nodes(&self) -> usize {
+        self.handler.ops.nodes()
+    }
+
+    /// As [`Mounted::open`](crate::Mounted::open).
+    pub fn open(&self) -> usize {
+        self.handler.ops.open()
+    }
+
+    /// As [`Mounted::is_over`](crate::Mounted::is_over).
+    pub fn is_over(&self) -> bool {
+        self.transport.is_over()
+    }
+
+    /// As [`Mounted::notifier`](crate::Mounted::notifier).
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn notifier(&self) -> io::Result<Notifier> {
+        self.transport.connection().map(Notifier::new)
+    }
+
+    /// Waits until the other side has hung up.
+    ///
+    /// # Errors
+    /// `InvalidData` for a message that is none, after which nothing more is read; anything
+    /// else if a thread that answers has panicked.
+    pub fn join(self) -> io::Result<()> {
+        self.transport.join()
+    }
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Served({} nodes)", self.nodes())
+    }
+}

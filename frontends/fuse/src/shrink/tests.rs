@@ -1,0 +1,210 @@
+//! What notifications of each kind do in this kernel.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rcuwalk::Vfs;
+use rcuwalk::inode::NodeId;
+use rcuwalk_memfs::MemFs;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+
+use super::{By, Worker};
+use crate::{Mounted, Options, mount_by};
+
+/// Mounts an empty tree for `test`, with a worker that does `work`.
+fn mounted(
+    max_nodes: usize,
+    work: impl for<'o> FnOnce(Worker<'o>) + Send + 'static,
+    test: impl FnOnce(&mut Mounted, &Path),
+) {
+    if !rustix::process::geteuid().is_root() {
+        return skip("needs root");
+    }
+    if File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
+        return skip("needs /dev/fuse");
+    }
+    let at = tempfile::tempdir().unwrap();
+    let options = Options {
+        max_nodes,
+        // So that nothing goes by itself.
+        entry_timeout: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let vfs = Vfs::new(MemFs::new()).unwrap();
+    let mut mounted = mount_by(vfs, at.path(), &options, work).unwrap();
+    test(&mut mounted, at.path());
+}
+
+fn skip(reason: &str) {
+    use std::io::Write;
+    eprintln!("skipped: {reason}");
+    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
+        let file = File::options().create(true).append(true).open(file);
+        file.unwrap()
+            .write_all(format!("{reason}\n").as_bytes())
+            .unwrap();
+    }
+}
+
+fn comes_true(done: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(90);
+    while !done() {
+        if Instant::now() > end {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Somebody whose current directory is `dir`.
+struct Inside(Child);
+
+impl Inside {
+    fn of(dir: &Path) -> Inside {
+        let sleep = Command::new("sleep").arg("1000").current_dir(dir).spawn();
+        Inside(sleep.unwrap())
+    }
+
+    fn cwd(&self) -> std::path::PathBuf {
+        fs::read_link(format!("/proc/{}/cwd", self.0.id())).unwrap()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// NODE-2: asked by node id, the kernel drops what nobody uses and nothing else; a name
+/// that only expires keeps its node; one that is invalidated goes, and who is in there
+/// loses it.
+#[test]
+fn what_is_pruned_goes_and_what_expires_stays() {
+    mounted(
+        1_000_000,
+        |worker| worker.run(),
+        |mount, at| {
+            let kernel = mount.notifier().unwrap();
+            for name in ["idle", "open"] {
+                fs::write(at.join(name), name).unwrap();
+            }
+            for name in ["in", "kept", "empty"] {
+                fs::create_dir(at.join(name)).unwrap();
+            }
+            let all = ["idle", "open", "in", "kept", "empty"];
+            let ids = all.map(|name| NodeId(fs::metadata(at.join(name)).unwrap().ino()));
+            let open = File::open(at.join("open")).unwrap();
+            let inside = Inside::of(&at.join("in"));
+            // Again, where somebody else has the machine's caches dropped meanwhile.
+            let stay = || {
+                for name in all {
+                    fs::metadata(at.join(name)).unwrap();
+                }
+                for name in all {
+                    kernel.expire_entry(NodeId::ROOT, name.as_bytes()).unwrap();
+                }
+                thread::sleep(Duration::from_millis(100));
+                mount.nodes() == 6
+            };
+            assert!(comes_true(stay), "expired ones stay: {mount:?}");
+
+            kernel.prune(&ids).unwrap();
+            assert!(comes_true(|| mount.nodes() == 3), "NODE-2: {mount:?}");
+            assert_eq!(inside.cwd(), at.join("in"), "NODE-2: the current directory");
+            assert!(open.metadata().unwrap().is_file(), "NODE-2: the open file");
+            for name in all {
+                assert!(fs::metadata(at.join(name)).is_ok(), "{name} is found again");
+            }
+
+            let invalidate = |name| kernel.invalidate_known_entry(NodeId::ROOT, name).unwrap();
+            assert!(invalidate(b"in") && !invalidate(b"nothing"));
+            let lost = inside.cwd();
+            assert!(lost.to_string_lossy().ends_with("(deleted)"), "{lost:?}");
+            drop((open, inside));
+            mount.unmount().unwrap();
+            assert_eq!(mount.nodes(), 1, "NODE-1: nothing is left");
+        },
+    );
+}
+
+/// NODE-2: by names, too, as older kernels have it, the files that nobody uses go, and
+/// directories, open files and files that are mounted on stay.
+#[test]
+fn by_name_only_unused_files_go() {
+    let by_name = |mut worker: Worker<'_>| {
+        worker.by = By::Name;
+        worker.run();
+    };
+    mounted(64, by_name, |mount, at| {
+        fs::create_dir_all(at.join("a/b")).unwrap();
+        let inside = Inside::of(&at.join("a/b"));
+        fs::write(at.join("open"), "open").unwrap();
+        let open = File::open(at.join("open")).unwrap();
+        fs::write(at.join("a/mounted on"), "below").unwrap();
+        mount_bind("/proc/version", at.join("a/mounted on")).unwrap();
+        // Read from there, so that it is known without its being used.
+        fs::metadata(at.join("a")).unwrap();
+        // More, where somebody else has the machine's caches dropped meanwhile.
+        let is_asked = || {
+            for n in 0..500 {
+                fs::write(at.join(format!("a/b/{n}")), "x").unwrap();
+            }
+            mount.node_statistics().asked > 400
+        };
+        assert!(comes_true(is_asked), "NODE-2: {mount:?}");
+        assert!(comes_true(|| mount.nodes() <= 64), "NODE-2: {mount:?}");
+        let stats = mount.node_statistics();
+        assert_eq!(stats.failed, 0, "NODE-2: {stats:?}");
+        assert_eq!(inside.cwd(), at.join("a/b"), "NODE-2");
+        assert!(open.metadata().unwrap().is_file(), "NODE-2");
+        let version = fs::read(at.join("a/mounted on")).unwrap();
+        assert_eq!(version, fs::read("/proc/version").unwrap(), "NODE-2");
+        unmount(at.join("a/mounted on"), UnmountFlags::DETACH).unwrap();
+        drop((open, inside));
+        mount.unmount().unwrap();
+    });
+}
+
+/// NODE-2: what is in use is not asked for without end, and unmounting does not wait for
+/// the worker's rest.
+#[test]
+fn what_is_in_use_is_left_alone() {
+    mounted(
+        64,
+        |worker| worker.run(),
+        |mount, at| {
+            let files: Vec<File> = (0..200)
+                .map(|n| File::create_new(at.join(n.to_string())).unwrap())
+                .collect();
+            assert!(comes_true(|| mount.node_statistics().in_use > 3));
+            thread::sleep(Duration::from_secs(1));
+            let before = mount.node_statistics();
+            thread::sleep(Duration::from_secs(1));
+            let after = mount.node_statistics();
+            assert!(after.in_use - before.in_use <= 2, "NODE-2: {after:?}");
+            assert!(after.asked - before.asked <= 2000, "NODE-2: {after:?}");
+            assert_eq!(mount.nodes(), 201, "NODE-2");
+            for (n, file) in files.iter().enumerate() {
+                assert!(file.metadata().is_ok(), "NODE-2");
+                assert!(fs::metadata(at.join(n.to_string())).is_ok(), "NODE-2");
+            }
+            drop(files);
+            assert!(comes_true(|| mount.nodes() <= 64), "NODE-2: {mount:?}");
+            let since = Instant::now();
+            mount.unmount().unwrap();
+            assert!(since.elapsed() < Duration::from_secs(5), "NODE-2");
+        },
+    );
+}

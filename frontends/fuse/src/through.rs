@@ -1,0 +1,201 @@
+//! Passthrough: contents that the kernel reads and writes by itself, in the host's file.
+//!
+//! The kernel has a rule: while a file is open, all who have it open do it in one [`Way`].
+//! The first to open it decides, whoever comes later follows, and the last to close it ends
+//! it. So a node has a [`Ways`], with a weak reference to what is agreed, and each open file
+//! has a counted one. The kernel tells of a close after it is done with it, so what it
+//! believes to be open is never more than what is open here.
+//!
+//! **Who writes.** The kernel writes with the credentials of the thread that registers the
+//! host's file, and that is a privileged one: a write by whoever it be would leave set-id
+//! bits. So it registers without the right to keep them ([`as_stripping`]), and the host
+//! takes them away. A file that has such bits when it is opened goes by request: there, who
+//! writes is known, and root's writes leave them.
+//!
+//! **What it looks like.** The VFS does not see these writes. The kernel notices that size
+//! and times have changed and asks; so the attributes of a file that is open this way are
+//! asked of the host each time, and once more when it is closed ([`File::stat`]). What is
+//! written to a mapping after that shows as a change on the host does.
+//!
+//! [`File::stat`]: rcuwalk::File::stat
+
+use std::any::Any;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+/// What the transport has registered a host's file as. Dropped, it is registered no more.
+pub(crate) type Backing = Box<dyn Any + Send + Sync>;
+
+/// How the contents of an open file are read and written.
+pub(crate) enum Way {
+    /// The kernel asks.
+    ByRequest,
+    /// The kernel has the host's file.
+    Through(Backing),
+}
+
+impl Way {
+    /// What the host's file is registered as, by a transport that does so with a `B`.
+    pub(crate) fn backing<B: 'static>(&self) -> Option<&B> {
+        match self {
+            Way::ByRequest => None,
+            Way::Through(backing) => backing.downcast_ref(),
+        }
+    }
+
+    pub(crate) fn is_through(&self) -> bool {
+        matches!(self, Way::Through(_))
+    }
+}
+
+/// What those who have a file open have agreed on.
+#[derive(Default)]
+pub(crate) struct Ways {
+    now: Mutex<Weak<Way>>,
+    /// Set for good: most files never are, and need not lock to know.
+    ever_through: AtomicBool,
+}
+
+impl Ways {
+    /// The way that the file is open, or the one that `choose` wants if it is not open yet.
+    pub(crate) fn agree(&self, choose: impl FnOnce() -> Way) -> Arc<Way> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(agreed) = now.upgrade() {
+            return agreed;
+        }
+        let chosen = Arc::new(choose());
+        if chosen.is_through() {
+            // Before the kernel is told, and so before anybody writes.
+            self.ever_through.store(true, Relaxed);
+        }
+        *now = Arc::downgrade(&chosen);
+        chosen
+    }
+
+    /// Whether contents may change without a request.
+    pub(crate) fn are_through(&self) -> bool {
+        if !self.ever_through.load(Relaxed) {
+            return false;
+        }
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.upgrade().is_some_and(|way| way.is_through())
+    }
+}
+
+/// Whether the kernel takes files of the host at all.
+#[derive(Default)]
+pub(crate) struct Offer(AtomicBool);
+
+impl Offer {
+    /// The kernel has agreed to.
+    pub(crate) fn accepted(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    pub(crate) fn stands(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// The way for a file that `host` has the contents of, if it can be registered.
+    pub(crate) fn way(
+        &self,
+        host: BorrowedFd<'_>,
+        register: impl FnOnce(BorrowedFd<'_>) -> io::Result<Backing>,
+    ) -> Way {
+        match as_stripping(|| register(host)) {
+            Ok(backing) => Way::Through(backing),
+            Err(err) => {
+                if err.raw_os_error() == Some(Errno::PERM.raw_os_error()) {
+                    // It needs CAP_SYS_ADMIN, and will need it the next time.
+                    self.0.store(false, Relaxed);
+                }
+                // Out of memory, or a file system upon another one, of which the kernel
+                // stacks few: it goes by request as well.
+                Way::ByRequest
+            }
+        }
+    }
+}
+
+/// Does `register` as somebody whose writes take set-id bits away: the kernel keeps the
+/// credentials of the moment.
+#[doc(alias("CAP_FSETID", "setattr_should_drop_suidgid"))]
+fn as_stripping<T>(register: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let mine = capabilities(None)?;
+    if !mine.effective.contains(CapabilitySet::FSETID) {
+        return register();
+    }
+    let mut less = mine;
+    less.effective.remove(CapabilitySet::FSETID);
+    set_capabilities(None, less)?;
+    let _back = Restore(mine);
+    register()
+}
+
+/// Gives this thread its capabilities back, also past a panic. It is permitted to have
+/// them, so the kernel does not refuse.
+struct Restore(rustix::thread::CapabilitySets);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        let _ = set_capabilities(None, self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn through() -> Way {
+        Way::Through(Box::new(7_u32))
+    }
+
+    #[test]
+    fn all_who_have_a_file_open_do_it_one_way() {
+        let ways = Ways::default();
+        assert!(!ways.are_through());
+        let first = ways.agree(through);
+        let second = ways.agree(|| Way::ByRequest);
+        assert!(second.is_through() && ways.are_through());
+        assert_eq!(second.backing::<u32>(), Some(&7));
+        drop(first);
+        assert!(ways.agree(|| Way::ByRequest).is_through(), "one is left");
+        drop(second);
+        assert!(!ways.are_through());
+        let next = ways.agree(|| Way::ByRequest);
+        assert!(!ways.agree(through).is_through());
+        drop(next);
+        assert!(
+            ways.agree(through).is_through(),
+            "anew when all have closed it"
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_for_good_and_a_failure_for_once() {
+        let offer = Offer::default();
+        offer.accepted();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let host = std::os::fd::AsFd::as_fd(&null);
+        let failing = |errno: Errno| move |_: BorrowedFd<'_>| Err(errno.into());
+        assert!(!offer.way(host, failing(Errno::LOOP)).is_through());
+        assert!(offer.stands());
+        assert!(offer.way(host, |_| Ok(Box::new(()))).is_through());
+        assert!(!offer.way(host, failing(Errno::PERM)).is_through());
+        assert!(!offer.stands());
+    }
+
+    #[test]
+    fn who_registers_gets_its_capabilities_back() {
+        let before = capabilities(None).unwrap();
+        let during = as_stripping(|| Ok(capabilities(None)?)).unwrap();
+        assert!(!during.effective.contains(CapabilitySet::FSETID));
+        assert_eq!(during.permitted, before.permitted);
+        assert_eq!(capabilities(None).unwrap(), before);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a transport asks of the tree.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use rcuwalk::inode::NodeId;
+use rcuwalk::{Error, Result, Vfs};
+
+use crate::caller::Caller;
+use crate::metrics::Metrics;
+use crate::ops::Ops;
+use crate::pressure::Pressure;
+use crate::{FEWEST_NODES, Options};
+
+/// A tree to be served.
+pub(crate) struct Handler {
+    pub(crate) ops: Ops,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) metrics: Metrics,
+    /// Contents are to pass by, where they can.
+    pub(crate) passthrough: bool,
+}
+
+/// How long the kernel may believe an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    pub(crate) entry: Duration,
+    pub(crate) attr: Duration,
+    pub(crate) negative: Duration,
+}
+
+/// What every request tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) op: Opcode,
+    /// What it is about; of two directories, the first.
+    pub(crate) node: NodeId,
+    pub(crate) who: Caller,
+}
+
+impl Handler {
+    /// # Errors
+    /// The tree has no root to show.
+    pub(crate) fn new(vfs: Vfs, options: &Options) -> Result<Handler> {
+        let pressure = Pressure::new(options.max_nodes.max(FEWEST_NODES), options.handlers());
+        Ok(Handler {
+            ops: Ops::new(vfs, pressure)?,
+            timeouts: Timeouts {
+                entry: options.entry_timeout,
+                attr: options.attr_timeout,
+                negative: options.negative_timeout,
+            },
+            metrics: Metrics::new(),
+            passthrough: options.passthrough,
+        })
+    }
+
+    /// One operation: it begins and ends here, whatever carries it. What counts or times
+    /// operations belongs here.
+    ///
+    /// A panic costs the operation, not the thread that answers.
+    ///
+    /// # Errors
+    /// What the operation failed with; `EIO` if it panicked.
+    pub(crate) fn answer<'h, T>(
+        &'h self,
+        request: &Request,
+        work: impl FnOnce(&'h Ops) -> Result<T>,
+    ) -> Result<T> {
+        let Request { op, node, who } = *request;
+        // Where nobody wants to know, it costs one look at the level that is wanted.
+        let _span = tracing::debug_span!("request", ?op, node = node.0, uid = who.uid).entered();
+        self.metrics.measure(op, || {
+            // What a panic may leave half done is behind locks that say so, or behind guards.
+            let done = catch_unwind(AssertUnwindSafe(|| work(&self.ops)));
+            done.unwrap_or_else(|_| {
+                let why = request.panicked();
+                tracing::error!("{why}");
+                Err(Error::Io(io::Error::other(why)))
+            })
+        })
+    }
+}
+
+impl Request {
+    fn panicked(&self) -> String {
+        let Request { op, node, who } = self;
+        format!("{op:?} of node {} for user {} panicked", node.0, who.uid)
+    }
+}
+
+/// The kinds of request, and the list of them that counters go by.
+macro_rules! opcodes {
+    ($($op:ident,)*) => {
+        /// What is asked for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Opcode {
+            $($op,)*
+        }
+
+        impl Opcode {
+            pub(crate) const ALL: &[Opcode] = &[$(Opcode::$op,)*];
+        }
+    };
+}
+
+opcodes! {
+    Lookup,
+    Forget,
+    Getattr,
+    Setattr,
+    Readlink,
+    Symlink,
+    Mknod,
+    Mkdir,
+    Unlink,
+    Rmdir,
+    Rename,
+    Link,
+    Open,
+    Read,
+    Write,
+    Statfs,
+    Release,
+    Fsync,
+    Setxattr,
+    Getxattr,
+    Listxattr,
+    Removexattr,
+    Opendir,
+    Readdir,
+    Readdirplus,
+    Releasedir,
+    Fsyncdir,
+    Access,
+    Create,
+    Fallocate,
+    Lseek,
+    CopyFileRange,
+    Ioctl,
+}

@@ -1,0 +1,149 @@
+//! What the kernel is told unasked: that something it believes is no longer so, or that it
+//! should give something back.
+//!
+//! fuser knows the older half of these notices, and none of the flags. They are three short
+//! structures (`include/uapi/linux/fuse.h`), so they are made here, for any transport.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rcuwalk::inode::NodeId;
+use rcuwalk::{Name, Result};
+
+/// Codes of notices.
+const INVAL_INODE: u32 = 2;
+const INVAL_ENTRY: u32 = 3;
+const PRUNE: u32 = 9;
+
+/// `FUSE_EXPIRE_ONLY`.
+const EXPIRE_ONLY: u32 = 1;
+
+/// `struct fuse_out_header`.
+const HEADER: usize = 16;
+
+/// Tells the kernel what it should no longer believe. Nodes go by their ids, which are the
+/// inode numbers that the mount shows.
+///
+/// A notice waits for locks that requests hold while they wait for their answers: give none
+/// from a thread that answers, nor with anything locked.
+#[derive(Clone)]
+pub struct Notifier(Arc<OwnedFd>);
+
+impl Notifier {
+    pub(crate) fn new(connection: OwnedFd) -> Notifier {
+        Notifier(Arc::new(connection))
+    }
+
+    /// A name may stand for something else by now: the kernel takes it out of its cache,
+    /// with all that is below it, and unmounts what is mounted there. It forgets what it
+    /// does not use otherwise.
+    ///
+    /// # Errors
+    /// Those of the kernel, `ENODEV` if it is not mounted any more; a name or a node that it
+    /// does not know is none.
+    #[doc(alias("FUSE_NOTIFY_INVAL_ENTRY", "fuse_reverse_inval_entry", "d_invalidate"))]
+    pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.entry(parent, name, 0).map(drop)
+    }
+
+    /// The same. False if the kernel does not know that name, or not any more.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn invalidate_known_entry(&self, parent: NodeId, name: &[u8]) -> Result<bool> {
+        self.entry(parent, name, 0)
+    }
+
+    /// A name may stand for something else by now: the kernel asks before it believes it
+    /// again. What is there stays, mounts as well. Kernels before 6.2 do as with
+    /// [`invalidate_entry`](Self::invalidate_entry).
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(alias("FUSE_EXPIRE_ONLY", "fuse_invalidate_entry_cache"))]
+    pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.entry(parent, name, EXPIRE_ONLY).map(drop)
+    }
+
+    /// Attributes may be others by now; and, unless `data` is `None`, the contents from
+    /// `offset` on, for so many bytes or, with 0, to the end.
+    ///
+    /// # Errors
+    /// Those of the kernel; a node that it does not know is none.
+    #[doc(alias("FUSE_NOTIFY_INVAL_INODE", "fuse_reverse_inval_inode"))]
+    pub fn invalidate_inode(&self, node: NodeId, data: Option<(u64, u64)>) -> Result<()> {
+        // A negative offset leaves contents alone.
+        let (offset, len) = match data {
+            Some((offset, len)) => (signed(offset), signed(len)),
+            None => (-1, 0),
+        };
+        let mut notice = notice(INVAL_INODE);
+        notice.extend(node.0.to_ne_bytes());
+        notice.extend(offset.to_ne_bytes());
+        notice.extend(len.to_ne_bytes());
+        self.send(notice).map(drop)
+    }
+
+    /// The kernel drops the names of these nodes that nobody uses, and then forgets what has
+    /// no other user: what is open, a current directory or a mount point stays. From
+    /// Linux 6.18 on.
+    ///
+    /// # Errors
+    /// `EINVAL` from a kernel that does not know this; else as for the others.
+    #[doc(alias("FUSE_NOTIFY_PRUNE", "d_prune_aliases"))]
+    pub fn prune(&self, nodes: &[NodeId]) -> Result<()> {
+        // What one write may bring, and a little less.
+        for nodes in nodes.chunks(256) {
+            let mut notice = notice(PRUNE);
+            notice.extend((nodes.len() as u32).to_ne_bytes());
+            notice.extend([0; 12]);
+            notice.extend(nodes.iter().flat_map(|node| node.0.to_ne_bytes()));
+            self.send(notice)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&self, parent: NodeId, name: &[u8], flags: u32) -> Result<bool> {
+        let name = Name::new(name)?.as_bytes();
+        let mut notice = notice(INVAL_ENTRY);
+        notice.extend(parent.0.to_ne_bytes());
+        // A name is short.
+        notice.extend((name.len() as u32).to_ne_bytes());
+        notice.extend(flags.to_ne_bytes());
+        notice.extend(name);
+        notice.push(0);
+        self.send(notice)
+    }
+
+    /// False if the kernel does not know that node or name, or not any more: it believes
+    /// nothing of it.
+    fn send(&self, mut notice: Vec<u8>) -> Result<bool> {
+        let len = notice.len() as u32;
+        notice[..4].copy_from_slice(&len.to_ne_bytes());
+        match rustix::io::write(&*self.0, &notice) {
+            Ok(_) => Ok(true),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notifier")
+    }
+}
+
+/// The start of a notice: its length, still to come, its code, and no request's number.
+fn notice(code: u32) -> Vec<u8> {
+    let mut notice = vec![0; HEADER];
+    notice[4..8].copy_from_slice(&code.to_ne_bytes());
+    notice
+}
+
+/// Offsets in files are signed; what is beyond is as far as they go.
+fn signed(offset: u64) -> i64 {
+    i64::try_from(offset).unwrap_or(i64::MAX)
+}

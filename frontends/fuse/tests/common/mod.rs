@@ -1,0 +1,160 @@
+//! Trees that are mounted for a test, and unmounted whatever becomes of it.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+pub(crate) mod numbers;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use rcuwalk::{Freshness, Vfs};
+use rcuwalk_fuse::{Mounted, Options, mount};
+use rcuwalk_hostfs::HostFs;
+use rcuwalk_memfs::MemFs;
+
+/// A mounted tree.
+pub(crate) struct Mount {
+    // First, so that it is unmounted before its directory goes.
+    pub(crate) mounted: Mounted,
+    at: tempfile::TempDir,
+    /// What a host mount shows.
+    pub(crate) backing: Option<tempfile::TempDir>,
+    pub(crate) kind: &'static str,
+}
+
+impl Mount {
+    pub(crate) fn path(&self) -> &Path {
+        self.at.path()
+    }
+
+    pub(crate) fn memfs() -> Mount {
+        Mount::memfs_with(&Options::default())
+    }
+
+    pub(crate) fn hostfs() -> Mount {
+        Mount::hostfs_with(&Options::default())
+    }
+
+    pub(crate) fn memfs_with(options: &Options) -> Mount {
+        Mount::with(Vfs::new(MemFs::new()).unwrap(), None, "memfs", options)
+    }
+
+    pub(crate) fn hostfs_with(options: &Options) -> Mount {
+        let backing = open_to_all();
+        let vfs = Vfs::new(HostFs::new(backing.path()).unwrap()).unwrap();
+        Mount::with(vfs, Some(backing), "hostfs", options)
+    }
+
+    /// A host mount whose back end is sure that nobody else changes the directory.
+    pub(crate) fn hostfs_believed(options: &Options) -> Mount {
+        let backing = open_to_all();
+        let host = HostFs::new(backing.path()).unwrap();
+        let vfs = Vfs::new(host.with_freshness(Freshness::Always)).unwrap();
+        Mount::with(vfs, Some(backing), "hostfs", options)
+    }
+
+    /// A directory that is somebody else's to remove.
+    pub(crate) fn host_dir(dir: &Path, options: &Options) -> Mount {
+        let vfs = Vfs::new(HostFs::new(dir).unwrap()).unwrap();
+        Mount::with(vfs, None, "hostfs", options)
+    }
+
+    pub(crate) fn with(
+        vfs: Vfs,
+        backing: Option<tempfile::TempDir>,
+        kind: &'static str,
+        options: &Options,
+    ) -> Mount {
+        let at = tempfile::tempdir().unwrap();
+        let options = Options {
+            allow_other: true,
+            suid: true,
+            ..options.clone()
+        };
+        Mount {
+            mounted: mount(vfs, at.path(), &options).unwrap(),
+            at,
+            backing,
+            kind,
+        }
+    }
+}
+
+/// Ends a test that does not end, and its mount: who waits for that gets an error.
+pub(crate) struct Watchdog {
+    _stop: Sender<()>,
+}
+
+impl Watchdog {
+    pub(crate) fn over(mount: &Mount, limit: Duration) -> Watchdog {
+        let at = mount.path().to_owned();
+        let (stop, stopped) = mpsc::channel();
+        thread::spawn(move || {
+            if stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("not done after {limit:?}: {}", at.display());
+                let _ = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH);
+                // With the process goes its end of /dev/fuse, and with that all requests.
+                std::process::abort();
+            }
+        });
+        Watchdog { _stop: stop }
+    }
+}
+
+/// A number from the environment.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    let set = std::env::var(name).ok();
+    set.map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn open_to_all() -> tempfile::TempDir {
+    let backing = tempfile::tempdir().unwrap();
+    // As a root's usually are: others may walk through.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(backing.path(), mode).unwrap();
+    backing
+}
+
+/// Runs `test` on a mount of each back end, or says why not.
+pub(crate) fn on_each(test: impl Fn(&Mount)) {
+    if !can_mount() {
+        return;
+    }
+    for make in [Mount::memfs, Mount::hostfs] {
+        let mount = make();
+        eprintln!("on {}", mount.kind);
+        test(&mount);
+    }
+}
+
+/// True if this process can mount.
+pub(crate) fn can_mount() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        skip("needs root");
+        return false;
+    }
+    if File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
+        skip("needs /dev/fuse");
+        return false;
+    }
+    true
+}
+
+/// Says that a test is skipped, where `cargo xtask ci` counts it.
+pub(crate) fn skip(reason: &str) {
+    eprintln!("skipped: {reason}");
+    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
+        let file = File::options().create(true).append(true).open(file);
+        let line = format!("{reason}\n");
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}

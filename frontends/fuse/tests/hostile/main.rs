@@ -1,0 +1,209 @@
+//! Raw messages that no kernel would send: each is answered, or ends the connection, and
+//! nothing panics or leaves the root.
+//!
+//! | read          | to learn                                                   |
+//! |---------------|------------------------------------------------------------|
+//! | this file     | what is sent, and what must hold                           |
+//! | `message.rs`  | messages, whole and broken                                 |
+//! | `unsent.rs`   | those that are not sent, and why                           |
+//! | `session.rs`  | a connection without a kernel                              |
+//!
+//! What is sent follows from a number. `RCUWALK_HOSTILE` is how many sessions there are,
+//! `RCUWALK_HOSTILE_SEED` the first one's number.
+
+mod message;
+mod random;
+mod session;
+mod unsent;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use message::{Message, op};
+use random::Random;
+use rcuwalk::Vfs;
+use rcuwalk_hostfs::HostFs;
+use rcuwalk_memfs::MemFs;
+use session::{Ended, Session};
+
+/// What must never be read.
+const SECRET: &[u8] = b"what is outside of the root stays there";
+
+/// A directory to be served, with something outside of it.
+struct Canary {
+    outer: tempfile::TempDir,
+}
+
+impl Canary {
+    fn new() -> Canary {
+        let outer = tempfile::tempdir().unwrap();
+        fs::write(outer.path().join("canary"), SECRET).unwrap();
+        fs::create_dir_all(outer.path().join("root/dir")).unwrap();
+        fs::write(outer.path().join("root/a"), "a").unwrap();
+        std::os::unix::fs::symlink("../canary", outer.path().join("root/link")).unwrap();
+        Canary { outer }
+    }
+
+    fn vfs(&self) -> Vfs {
+        Vfs::new(HostFs::new(self.outer.path().join("root")).unwrap()).unwrap()
+    }
+
+    fn assert_untouched(&self, seed: u64) {
+        let names = |at: &Path| {
+            let mut names: Vec<_> = fs::read_dir(at)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(self.outer.path()), ["canary", "root"], "seed {seed}");
+        let canary = fs::read(self.outer.path().join("canary")).unwrap();
+        assert_eq!(canary, SECRET, "seed {seed}");
+    }
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    let set = std::env::var(name).ok();
+    set.map_or(otherwise, |set| set.parse().expect("a number"))
+}
+
+/// One session: whole messages and broken ones, until one ends it or there have been
+/// enough. Then all is given back, several times over. Returns how many did something.
+fn hostile(vfs: Vfs, seed: u64) -> u64 {
+    let mut random = Random::new(seed);
+    let mut session = Session::new(vfs);
+    for _ in 0..300 {
+        let mut message = Message::random(&mut random, &session.known);
+        if random.one_in(4) {
+            message.break_it(&mut random);
+        }
+        if message.fuser_panics() || message.takes_too_much() {
+            continue;
+        }
+        match session.send(&message) {
+            Ok(reply) => assert!(
+                !reply.windows(SECRET.len()).any(|part| part == SECRET),
+                "seed {seed}: {message:?} read what is outside"
+            ),
+            Err(Ended) => {
+                assert!(message.ends_session(), "seed {seed}: {message:?}");
+                let done = session.done;
+                session.ended(&format!("seed {seed}"));
+                return done;
+            }
+        }
+    }
+    let (known, done) = (session.known.clone(), session.done);
+    for _ in 0..2 {
+        for handle in &known.handles {
+            let _ = session.send(&Message::release(*handle));
+        }
+        for node in &known.nodes {
+            session.send(&Message::forget(*node, u64::MAX)).unwrap();
+        }
+    }
+    session.send(&Message::new(op::STATFS, 1)).unwrap();
+    assert_eq!(session.served.open(), 0, "seed {seed}: all is released");
+    assert_eq!(session.served.nodes(), 1, "seed {seed}: all is forgotten");
+    session.hang_up(&format!("seed {seed}"));
+    done
+}
+
+/// EDGE-1: whatever comes is answered, once, or ends the connection.
+#[test]
+fn whatever_comes_is_answered_and_stays_inside() {
+    let first = number("RCUWALK_HOSTILE_SEED", 1);
+    let sessions = number("RCUWALK_HOSTILE", 60);
+    let mut done = 0;
+    for seed in first..first + sessions {
+        let memory = MemFs::with_limits(64 << 20, 100_000);
+        done += hostile(Vfs::new(memory).unwrap(), seed);
+        let canary = Canary::new();
+        done += hostile(canary.vfs(), seed);
+        canary.assert_untouched(seed);
+    }
+    eprintln!("{done} requests of {sessions} x 2 sessions did something");
+    assert!(done > sessions * 2 * 30, "the others prove little");
+}
+
+/// NODE-1: forgotten more often than looked up, released twice, made up: each is an error or
+/// nothing, and what others have is not touched.
+#[test]
+fn what_is_given_back_twice_is_given_back_once() {
+    let canary = Canary::new();
+    let mut session = Session::new(canary.vfs());
+    let errno = |reply: Vec<u8>| -i32::from_ne_bytes(*reply[4..].first_chunk().unwrap());
+    let look = Message::new(op::LOOKUP, 1).name(b"a");
+    let node = session::u64_at(&session.send(&look).unwrap(), 16);
+    assert_eq!(session.served.nodes(), 2);
+    let open = Message::new(op::OPEN, node).u32s(&[0, 0]);
+    let handle = session::u64_at(&session.send(&open).unwrap(), 16);
+    assert_eq!(errno(session.send(&Message::release(handle)).unwrap()), 0);
+    let twice = session.send(&Message::release(handle)).unwrap();
+    assert_eq!(errno(twice), libc::EBADF);
+    for _ in 0..3 {
+        session.send(&Message::forget(node, 5)).unwrap();
+    }
+    session.send(&Message::forget(1, u64::MAX)).unwrap();
+    let gone = session.send(&open).unwrap();
+    assert_eq!(errno(gone), libc::ESTALE, "NODE-1");
+    for name in [
+        &b".."[..],
+        b".",
+        b"",
+        b"../canary",
+        b"/etc/passwd",
+        &[b'x'; 256],
+    ] {
+        let reply = session
+            .send(&Message::new(op::LOOKUP, 1).name(name))
+            .unwrap();
+        assert!(errno(reply) > 0, "{name:?}");
+    }
+    assert_eq!(session.served.nodes(), 1);
+    session.hang_up("twice");
+}
+
+/// Sizes from the wire are not believed: 4 GiB are asked for, and there is one byte.
+#[test]
+fn sizes_are_bounded() {
+    let canary = Canary::new();
+    let mut session = Session::new(canary.vfs());
+    let look = Message::new(op::LOOKUP, 1).name(b"a");
+    let node = session::u64_at(&session.send(&look).unwrap(), 16);
+    let open = Message::new(op::OPEN, node).u32s(&[0, 0]);
+    let handle = session::u64_at(&session.send(&open).unwrap(), 16);
+    let read = Message::new(op::READ, node).u64s(&[handle, 0]);
+    let read = read.u32s(&[u32::MAX, 0]).u64s(&[0, 0]);
+    assert_eq!(session.send(&read).unwrap()[16..], *b"a");
+    let get = Message::new(op::GETXATTR, node).u32s(&[u32::MAX, 0]);
+    session.send(&get.name(b"user.none")).unwrap();
+    session.hang_up("sizes");
+}
+
+/// An INTERRUPT is answered by fuser itself, with ENOSYS: the kernel then sends no more.
+#[test]
+fn interrupts_do_not_come_to_us() {
+    let mut session = Session::new(Vfs::new(MemFs::new()).unwrap());
+    let reply = session.send(&Message::new(op::INTERRUPT, 0).u64s(&[77]));
+    let error = i32::from_ne_bytes(*reply.unwrap()[4..].first_chunk().unwrap());
+    assert_eq!(error, -libc::ENOSYS);
+    session.hang_up("interrupt");
+}
+
+/// What the front end cannot keep from fuser, as `docs/fuse.md` lists it: each ends a thread
+/// that answers. One that does no longer is to be taken off the list, and the exception
+/// from the messages above.
+#[test]
+fn the_list_of_what_fuser_panics_at_is_true() {
+    for message in Message::known_panics() {
+        assert!(message.fuser_panics(), "{message:?}");
+        let mut session = Session::new(Vfs::new(MemFs::new()).unwrap());
+        // Some are answered (EIO) on the way out.
+        let _ = session.send(&message);
+        let ended = session.into_served().join().unwrap_err();
+        assert_ne!(ended.kind(), ErrorKind::InvalidData, "{message:?}");
+    }
+}
