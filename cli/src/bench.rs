@@ -1,7 +1,8 @@
 //! `rcuwalk bench`: the workloads; the kernel and the peers against ours.
 
+mod change;
+mod fuse;
 mod iget;
-
 mod walktrees;
 
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use crate::signals::Stop;
 ///
 /// Contenders get the same work, take turns in one run, and are compared by the
 /// medians of the rounds. Without a BENCHMARK, all of them run, which takes two to
-/// three minutes.
+/// three minutes; but for fuse, which mounts something.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -38,10 +39,12 @@ struct How {
     #[arg(long, global = true)]
     json: bool,
     /// Measure with one thread and with up to N [default: the number of cores; iget: 20];
-    /// walktrees: with N [default: one per tree]
+    /// walktrees: with N [default: one per tree];
+    /// fuse: walk with N [default: 20]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// How many rounds to take the median of [default: 25; iget: 7; walktrees: 5]
+    /// How many rounds to take the median of [default: 25; change: 15; fuse: 7; iget: 7;
+    /// walktrees: 5]
     #[arg(long, global = true, value_name = "N",
           value_parser = value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
@@ -73,6 +76,8 @@ impl How {
 )]
 enum Benchmark {
     Access(AccessArgs),
+    Change(change::Args),
+    Fuse(fuse::Args),
     Iget(iget::Args),
     Walktrees(walktrees::Args),
 }
@@ -109,18 +114,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 "access: there are no --inodes; they are for iget and walktrees",
             ));
         }
+        Some(Benchmark::Change(change)) => change::run(change, how, &stop)?,
+        Some(Benchmark::Fuse(fuse)) => fuse::run(fuse, how, &stop)?,
         Some(Benchmark::Access(access)) => run_access(access, how, &stop)?,
         Some(Benchmark::Iget(iget)) => iget::run(iget, how, &stop)?,
         Some(Benchmark::Walktrees(walktrees)) => walktrees::run(walktrees, how, &stop)?,
         None => {
-            let access = run_access(&AccessArgs::default(), how, &stop)?;
-            let iget = iget::run(&iget::Args::default(), how, &stop)?;
-            let walktrees = walktrees::run(&walktrees::Args::default(), how, &stop)?;
+            // --inodes is for those that have it.
+            let mut all = vec![run_access(&AccessArgs::default(), how, &stop)?];
+            all.extend(change::run_where_possible(how, &stop)?);
+            all.push(iget::run(&iget::Args::default(), how, &stop)?);
+            all.push(walktrees::run(&walktrees::Args::default(), how, &stop)?);
             // One benchmark is its document; all of them are a list.
             if how.json {
-                format!("[{access},{iget},{walktrees}]")
+                format!("[{}]", all.join(","))
             } else {
-                format!("{access}\n{iget}\n{walktrees}")
+                all.join("\n")
             }
         }
     };

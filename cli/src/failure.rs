@@ -11,6 +11,8 @@ pub(crate) enum Failure {
     Error(String),
     /// Several of these.
     Errors(Vec<String>),
+    /// A process that was started for it has said why, and ended with this status.
+    Said(u8),
     /// By this signal, on the user's wish: nothing needs to be said.
     Signal(u8),
 }
@@ -26,6 +28,7 @@ impl Failure {
         let messages = match self {
             Failure::Error(message) => vec![message],
             Failure::Errors(messages) => messages,
+            Failure::Said(status) => return ExitCode::from(status),
             Failure::Signal(signal) => return ExitCode::from(128 + signal),
         };
         for message in messages {
@@ -44,6 +47,18 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
             "cannot write to standard output: {err}"
         ))),
         _ => Ok(()),
+    }
+}
+
+/// An error of the operating system, without its number.
+pub(crate) struct Words<'e>(pub(crate) &'e io::Error);
+
+impl Display for Words<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.raw_os_error() {
+            Some(errno) => f.write_str(&errno_text(errno)),
+            None => self.0.fmt(f),
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Takes all the descriptors that this process may have, and says how many: hostfs
-/// keeps one per cached directory, and the usual 1024 are soon used up.
+/// Takes all the descriptors that this process may have, and says how many: the more
+/// directories hostfs can hold, the fewer it has to open again.
 pub(crate) fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -4,8 +4,13 @@
 //! |--------------|---------------------------------------------------------------|
 //! | this file    | the subcommands, and how each ends                            |
 //! | `bench.rs`   | `rcuwalk bench`: the workloads against the kernel             |
+//! | `manual.rs`  | `rcuwalk completions`, `man`: what is made of this help       |
+//! | `mount.rs`   | `rcuwalk mount`, `umount`: a tree as a mounted file system    |
+//! | `mounts.rs`  | `rcuwalk mounts`: what is mounted, and how it is              |
 //! | `resolve.rs` | `rcuwalk resolve`: how a path is resolved, step by step        |
 //! | `scan.rs`    | `rcuwalk scan`: every entry of a tree, and what changed       |
+//! | `mountinfo.rs` | what the kernel says is mounted where                       |
+//! | `runtime.rs` | where a mount can be asked how it is                          |
 //! | `failure.rs` | errors: one line on standard error, and the exit status       |
 //! | `limits.rs`  | descriptors                                                   |
 //! | `signals.rs` | Ctrl-C, without anything left behind                          |
@@ -18,13 +23,22 @@
 mod bench;
 mod failure;
 mod limits;
+mod manual;
+mod mount;
+mod mountinfo;
+mod mounts;
 mod resolve;
+mod runtime;
 mod scan;
 mod signals;
 
+use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use failure::Failure;
 
 /// The Linux VFS's name and inode caches, in user space
 ///
@@ -40,18 +54,65 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Args),
+    Completions(manual::CompletionsArgs),
+    #[command(hide = true)]
+    Man(manual::ManArgs),
+    Mount(mount::Args),
+    Mounts(mounts::Args),
     Resolve(resolve::Args),
     Scan(scan::Args),
+    Umount(mount::UmountArgs),
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let args: Vec<OsString> = env::args_os().collect();
+    let is_command = |name: &std::ffi::OsStr| Cli::command().find_subcommand(name).is_some();
+    match mount::helper::translate(&args, is_command) {
+        Some(translated) => for_mount(translated),
+        None => match run(Cli::parse_from(&args), &args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(),
+        },
+    }
+}
+
+/// Called by mount(8), which has exit statuses of its own, and shows what we say as it is.
+fn for_mount(args: Result<Vec<OsString>, String>) -> ExitCode {
+    let parsed = args.and_then(|args| match Cli::try_parse_from(&args) {
+        Ok(cli) => Ok((cli, args)),
+        Err(err) => Err(one_line(&err)),
+    });
+    match parsed {
+        Err(why) => Failure::Error(why).report(),
+        Ok((cli, args)) => match run(cli, &args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                failure.report();
+                ExitCode::from(MOUNT_FAILED)
+            }
+        },
+    }
+}
+
+/// mount(8): "mount failure".
+const MOUNT_FAILED: u8 = 32;
+
+fn one_line(err: &clap::Error) -> String {
+    let text = err.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+/// `args` is what `cli` came from.
+fn run(cli: Cli, args: &[OsString]) -> Result<(), Failure> {
+    match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Completions(args) => manual::completions(&args, &Cli::command()),
+        Command::Man(args) => manual::pages(&args, Cli::command()),
+        Command::Mount(mount) => mount::run(&mount, args),
+        Command::Mounts(args) => mounts::run(&args),
         Command::Resolve(args) => resolve::run(&args),
         Command::Scan(args) => scan::run(&args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Command::Umount(args) => mount::umount(&args),
     }
 }

@@ -23,11 +23,16 @@ pub(crate) struct Stop {
 impl Stop {
     /// From now on, signals are noted here.
     pub(crate) fn on_signals() -> io::Result<Stop> {
+        Stop::on(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    /// As [`Stop::on_signals`], for these.
+    pub(crate) fn on(signals: &[i32]) -> io::Result<Stop> {
         let stop = Stop {
             raised: Arc::default(),
             signal: Arc::default(),
         };
-        for number in [SIGINT, SIGTERM, SIGHUP] {
+        for &number in signals {
             // In this order, as hooks run: only the second signal finds the flag raised.
             flag::register_conditional_shutdown(number, 128 + number, stop.raised.clone())?;
             flag::register_usize(number, stop.signal.clone(), number as usize)?;

@@ -81,3 +81,43 @@ pub(crate) fn skip(reason: &str) {
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
+
+/// Whether a test can mount here.
+pub(crate) fn can_mount() -> bool {
+    if !is_root() {
+        skip("needs root");
+        return false;
+    }
+    let mut device = File::options();
+    if device.read(true).write(true).open("/dev/fuse").is_err() {
+        skip("needs /dev/fuse");
+        return false;
+    }
+    true
+}
+
+/// Runs a script of bash where nothing can be left behind: mounts are seen by nobody else,
+/// and its processes are killed when it ends, at the latest after a minute. It stands in
+/// /run, which is empty but for the directories `src` and `mnt`. `$RCUWALK` is the command,
+/// `daemon` prints the ids of those that run, `gone` waits until none does. A command that
+/// fails ends the script.
+pub(crate) fn alone(script: &str) -> Ended {
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "60", "unshare", "-m", "-p", "--fork"]);
+    command.args(["--kill-child", "--mount-proc", "bash", "-euc"]);
+    command.arg(format!(
+        r#"mount -t tmpfs none /run; mkdir /run/src /run/mnt; cd /run
+        daemon() {{ grep -lxs rcuwalk /proc/[0-9]*/comm | cut -d/ -f3; }}
+        gone() {{ while [ -n "$(daemon)" ]; do sleep 0.1; done; }}
+        {script}"#
+    ));
+    command.env("RCUWALK", env!("CARGO_BIN_EXE_rcuwalk"));
+    run(&mut command)
+}
+
+/// [`alone`], and the script has to come to its end.
+pub(crate) fn alone_well(script: &str) -> Ended {
+    let ended = alone(script);
+    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
+    ended
+}

@@ -1,0 +1,57 @@
+//! `rcuwalk bench change`: names made, renamed and removed, beside tmpfs.
+
+use rcuwalk_bench::change::{Change, ChangeError};
+
+use super::{How, progress_bar};
+use crate::failure::Failure;
+use crate::signals::Stop;
+
+/// Make, rename and remove files: memfs through ours against tmpfs
+///
+/// Each thread works in a directory of its own, with empty files, by name. Then a path is
+/// walked beside a storm of renames, elsewhere and in the file's own directory: how long
+/// do walks take at most?
+#[derive(clap::Args, Default)]
+pub(super) struct Args {}
+
+pub(super) fn run(_args: &Args, how: &How, stop: &Stop) -> Result<String, Failure> {
+    if how.inodes.is_some() {
+        return Err(Failure::error(
+            "change: there are no --inodes; they are for iget and walktrees",
+        ));
+    }
+    measure(how, stop)?.map_err(|err| Failure::error(format_args!("change: {err}")))
+}
+
+/// As one of all benchmarks: on a machine without a tmpfs the others go on.
+pub(super) fn run_where_possible(how: &How, stop: &Stop) -> Result<Option<String>, Failure> {
+    match measure(how, stop)? {
+        Err(err @ ChangeError::NoTmpfs(_)) => {
+            eprintln!("rcuwalk: note: change is left out: {err}");
+            Ok(None)
+        }
+        report => report
+            .map(Some)
+            .map_err(|err| Failure::error(format_args!("change: {err}"))),
+    }
+}
+
+fn measure(how: &How, stop: &Stop) -> Result<Result<String, ChangeError>, Failure> {
+    let mut change = Change::new();
+    change.rounds = how.rounds_or(Change::ROUNDS);
+    if let Some(threads) = how.threads {
+        change.threads = Change::threads_up_to(threads.into());
+    }
+    let bar = progress_bar("change");
+    let report = change.run(stop.flag(), &mut |at| {
+        bar.set_length(at.total);
+        bar.set_position(at.done);
+    });
+    bar.finish_and_clear();
+    // A signal that came while the last round ended still means: no table.
+    stop.check()?;
+    match report {
+        Ok(report) => how.form(&report).map(Ok),
+        Err(err) => Ok(Err(err)),
+    }
+}

@@ -1,0 +1,259 @@
+//! `rcuwalk mount` and `rcuwalk umount`: a tree as a mounted file system, by FUSE.
+//!
+//! | read                 | to learn                                          |
+//! |----------------------|---------------------------------------------------|
+//! | this file            | `mount`: what is mounted, and how                 |
+//! | `mount/options.rs`   | `-o`                                              |
+//! | `mount/helper.rs`    | how mount(8) calls us                             |
+//! | `mount/daemon.rs`    | going into the background                         |
+//! | `mount/budget.rs`    | what may be kept                                  |
+//! | `mount/place.rs`     | where one may mount                               |
+//! | `mount/remount.rs`   | `-o remount`: flags of what is mounted already    |
+//! | `mount/serve.rs`     | from mounted to unmounted: signals                |
+//! | `mount/log.rs`       | the log, and where it goes                        |
+//! | `mount/http.rs`      | who asks for metrics, and is answered             |
+//! | `mount/metrics.rs`   | figures in Prometheus' words                      |
+//! | `mount/stats.rs`     | the same for people                               |
+//! | `mount/umount.rs`    | `umount`, also of what a killed process left      |
+
+mod budget;
+mod daemon;
+pub(crate) mod helper;
+mod http;
+mod log;
+mod metrics;
+mod options;
+mod place;
+mod remount;
+mod serve;
+mod stats;
+mod umount;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rcuwalk::{Budget, Credentials, LookupFlags, MountFlags, Vfs};
+use rcuwalk_ext4::Ext4;
+use rcuwalk_fuse::{Mounted, Options};
+use rcuwalk_hostfs::HostFs;
+use rcuwalk_memfs::MemFs;
+use rustix::process::{getegid, geteuid};
+
+use crate::failure::{Failure, Words};
+use options::{MountOptions, Settings};
+use serve::Signals;
+
+pub(crate) use umount::{Args as UmountArgs, run as umount};
+
+/// Mount a tree by FUSE
+///
+/// SOURCE is a directory of the host, an ext2, ext3 or ext4 image or device, which is only
+/// read, or `memfs` for a tree in memory that goes when it is unmounted (`./memfs` for a
+/// directory of that name).
+///
+/// Stays in the foreground, unless --daemon is given. Ctrl-C and SIGTERM unmount; if somebody
+/// uses the mount then, it is detached, and ends with this process. SIGHUP does the same in
+/// the foreground, and has a daemon open its log file anew. SIGUSR1 prints statistics. Needs
+/// /dev/fuse, and root or fusermount3.
+///
+/// For `mount -t fuse.rcuwalk` and /etc/fstab, link /sbin/mount.fuse.rcuwalk to this program;
+/// with libfuse's mount.fuse3, having it in /usr/bin is enough. Both make a daemon.
+#[derive(clap::Args)]
+#[command(after_help = "\
+OPTIONS OF -o:
+  ro, rw, allow_other, suid, dev, noexec, noatime, and their opposites, as in mount(8)
+  fsname=NAME               what mount(8) shows as the source
+  entry_timeout=SECONDS     how long the kernel believes a name (1)
+  attr_timeout=SECONDS      how long the kernel believes attributes (1)
+  negative_timeout=SECONDS  how long the kernel believes that a name is missing (0)
+  nopassthrough             have the kernel ask for contents even where it need not
+  threads=N                 how many threads answer (as many as processors, 2 to 8)
+  max_inodes=N, max_memory=SIZE, max_fds=N
+                            as the long options of these names
+  nonempty                  mount also on what is not empty, or on another mount
+  remount                   give the flags to what is mounted there already
+  daemon, stats, metrics=ADDR, log_file=FILE, log_level=LEVEL
+                            as the long options of these names; without commas
+
+ENVIRONMENT:
+  RCUWALK_LOG               the log's level, where no option gives one
+
+EXIT STATUS:
+  0 if it was unmounted, or, with --daemon, once it is mounted;
+  1 if it could not be mounted or unmounted, 2 for wrong usage.
+  Called by mount(8): 32 if it could not be mounted, 1 for wrong usage.")]
+pub(crate) struct Args {
+    /// The tree
+    source: PathBuf,
+    /// The directory that is to show it
+    mountpoint: PathBuf,
+    /// Options, separated by commas
+    #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
+    options: Vec<MountOptions>,
+    /// Let nothing be changed through the mount
+    #[arg(long)]
+    read_only: bool,
+    /// Let other users in, where they may what permissions allow
+    #[arg(long)]
+    allow_other: bool,
+    /// Return when the tree is mounted, and serve it in the background
+    #[arg(short, long)]
+    daemon: bool,
+    /// Write the log to FILE; else it goes to standard error, a daemon's to the system log
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// What to log: error, warn, info, debug (each request) or trace, or as RUST_LOG has it [default: info]
+    #[arg(long, value_name = "LEVEL", value_parser = log::level)]
+    log_level: Option<String>,
+    /// Log more: -v each request, -vv all there is
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "log_level")]
+    verbose: u8,
+    /// Answer `GET /metrics` for Prometheus at ADDR: 127.0.0.1:9100, [::1]:0, unix:/run/my.sock
+    ///
+    /// Port 0 takes a free one; the log says which. Whoever gets there may read: there is no
+    /// password.
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<http::Address>,
+    /// Print statistics at the end; SIGUSR1 prints them at any time
+    #[arg(long)]
+    stats: bool,
+    #[command(flatten)]
+    limits: budget::Limits,
+    #[command(flatten)]
+    inner: daemon::InnerArgs,
+}
+
+/// `argv` is what the arguments came from, for a daemon to be started with.
+pub(crate) fn run(args: &Args, argv: &[OsString]) -> Result<(), Failure> {
+    let (options, settings) = args.options()?;
+    if args.inner.fake {
+        return Ok(());
+    }
+    if settings.remount {
+        return remount::remount(&args.mountpoint, &args.options);
+    }
+    if settings.daemon && !args.inner.daemonized {
+        return daemon::start(argv);
+    }
+    args.inner.enter()?;
+    let signals = Signals::catch(args.inner.daemonized).map_err(Failure::error)?;
+    let log = log::start(&settings, args.inner.daemonized)?;
+    // An address that is taken is better known before anything is mounted.
+    let listener = settings.metrics.as_ref().map(http::Address::bind);
+    let listener = listener.transpose()?;
+    let mounted = mount(&args.source, &args.mountpoint, &options, &settings)?;
+    let mut server = serve::Server::new(mounted, signals, log, &settings);
+    server.announce(&args.source, listener);
+    if args.inner.daemonized {
+        daemon::ready()?;
+    }
+    server.run()
+}
+
+impl Args {
+    /// What all options come to; the long ones win.
+    fn options(&self) -> Result<(Options, Settings), Failure> {
+        let mut options = Options {
+            source: source_name(&self.source),
+            ..Options::default()
+        };
+        let mut settings = Settings::default();
+        for given in &self.options {
+            given.apply(&mut options);
+            given.set(&mut settings);
+        }
+        options.read_only |= self.read_only;
+        options.allow_other |= self.allow_other;
+        settings.limits = self.limits.or(settings.limits);
+        settings.daemon |= self.daemon || self.inner.daemonized;
+        settings.stats |= self.stats;
+        let absolute = |path| std::path::absolute(path).map_err(Failure::error);
+        if let Some(file) = self.log_file.as_ref().or(settings.log_file.as_ref()) {
+            // Still there when a daemon has left for `/`.
+            settings.log_file = Some(absolute(file)?);
+        }
+        let verbose = match self.verbose {
+            0 => None,
+            1 => Some("debug".to_owned()),
+            _ => Some("trace".to_owned()),
+        };
+        let level = self.log_level.clone().or(verbose);
+        settings.log_level = level.or(settings.log_level);
+        settings.metrics = self.metrics.clone().or(settings.metrics);
+        Ok((options, settings))
+    }
+}
+
+fn mount(
+    source: &Path,
+    mountpoint: &Path,
+    options: &Options,
+    settings: &Settings,
+) -> Result<Mounted, Failure> {
+    let at = place::mount_point(mountpoint, settings.nonempty)?;
+    place::refuse_inside(source, &at)?;
+    let (max_nodes, budget) = settings.limits.on_this_machine();
+    let options = &Options {
+        max_nodes,
+        ..options.clone()
+    };
+    let vfs = tree(source, budget)?;
+    if options.read_only {
+        let root = vfs.context(Credentials::root());
+        let done = vfs.remount(&root, "/", MountFlags::READ_ONLY);
+        done.map_err(Failure::error)?;
+    }
+    rcuwalk_fuse::mount(vfs, &at, options).map_err(Failure::error)
+}
+
+/// What mount(8) shows: where we stood means nothing to others.
+fn source_name(source: &Path) -> String {
+    let path = match source.as_os_str() == "memfs" {
+        true => source.to_owned(),
+        false => std::path::absolute(source).unwrap_or_else(|_| source.to_owned()),
+    };
+    path.display().to_string()
+}
+
+/// The tree to be shown.
+fn tree(source: &Path, budget: Budget) -> Result<Vfs, Failure> {
+    if source.as_os_str() == "memfs" {
+        return in_memory(budget).map_err(Failure::error);
+    }
+    let cannot = |err: &dyn std::fmt::Display| {
+        Failure::error(format_args!("cannot mount {}: {err}", source.display()))
+    };
+    let there = fs::metadata(source).map_err(|err| match err.kind() {
+        std::io::ErrorKind::NotFound => cannot(&"there is no such file or directory"),
+        _ => cannot(&Words(&err)),
+    })?;
+    let there = there.file_type();
+    let vfs = if there.is_dir() {
+        // Its own words are for a tree's root; a root user is not meant.
+        fs::read_dir(source).map_err(|err| cannot(&Words(&err)))?;
+        Vfs::with_budget(HostFs::new(source).map_err(Failure::error)?, budget)
+    } else if there.is_file() || there.is_block_device() {
+        let image = Ext4::open(source).map_err(|err| match err {
+            // It has the path, too.
+            rcuwalk_ext4::Error::Open { source, .. } => cannot(&Words(&source)),
+            err => cannot(&err),
+        })?;
+        Vfs::with_budget(image, budget)
+    } else {
+        return Err(cannot(
+            &"neither a directory, nor an image, nor a block device",
+        ));
+    };
+    vfs.map_err(|err| cannot(&err))
+}
+
+/// An empty tree that belongs to who mounts it, who could make nothing in it otherwise.
+fn in_memory(budget: Budget) -> rcuwalk::Result<Vfs> {
+    let vfs = Vfs::with_budget(MemFs::new(), budget)?;
+    let root = vfs.context(Credentials::root());
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    vfs.chown(&root, "/", Some(user), Some(group), LookupFlags::empty())?;
+    Ok(vfs)
+}

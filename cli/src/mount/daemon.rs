@@ -1,0 +1,105 @@
+//! Into the background: this program, started once more.
+//!
+//! A process with threads cannot fork and go on, so the daemon is a child that begins anew,
+//! with the same arguments and `--daemonized`. Its standard output is a pipe to the parent.
+//! One byte there says that the tree is mounted, and the parent ends well; if the pipe ends
+//! without it, the child has said on standard error what is wrong, and the parent ends as the
+//! child did. If the parent is gone by then, nobody waits for the mount, and it is undone.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::process::setsid;
+use rustix::stdio::{dup2_stderr, dup2_stdout};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_name};
+
+use crate::failure::{Failure, Words};
+
+/// What this program says to itself.
+#[derive(clap::Args)]
+pub(super) struct InnerArgs {
+    /// This is the child
+    #[arg(long, hide = true)]
+    pub(super) daemonized: bool,
+    /// Check the options, and mount nothing: mount(8)'s -f
+    #[arg(long, hide = true)]
+    pub(super) fake: bool,
+    /// Mount in this mount namespace: mount(8)'s -N
+    #[arg(long, hide = true, value_name = "FILE")]
+    namespace: Option<PathBuf>,
+}
+
+/// In the parent: returns when the tree is mounted.
+pub(super) fn start(argv: &[OsString]) -> Result<(), Failure> {
+    let cannot =
+        |err: io::Error| Failure::error(format_args!("cannot start a daemon: {}", Words(&err)));
+    // By this name also when the file has been replaced meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("rcuwalk").args(["mount", "--daemonized"]);
+    // Behind the program's name and `mount`.
+    command.args(argv.get(2..).unwrap_or_default());
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(cannot)?;
+    if let Some(mut pipe) = child.stdout.take()
+        && pipe.read(&mut [0]).map_err(cannot)? == 1
+    {
+        return Ok(());
+    }
+    let ended = child.wait().map_err(cannot)?;
+    match (ended.code(), ended.signal()) {
+        (Some(code), _) => Err(Failure::Said(u8::try_from(code).unwrap_or(1))),
+        (None, signal) => Err(Failure::error(format_args!(
+            "not mounted: the daemon was ended by signal {}",
+            signal.unwrap_or_default()
+        ))),
+    }
+}
+
+impl InnerArgs {
+    /// In the child, before anything else: away from the terminal, and where it is wanted.
+    pub(super) fn enter(&self) -> Result<(), Failure> {
+        if self.daemonized {
+            // Fails only for who leads a session already.
+            let _ = setsid();
+            // For ps and pkill; by the path that was executed it would be `exe`.
+            let _ = set_name(c"rcuwalk");
+        }
+        let Some(namespace) = &self.namespace else {
+            return Ok(());
+        };
+        let entered = File::open(namespace).and_then(|file| {
+            let kind = Some(LinkNameSpaceType::Mount);
+            Ok(move_into_link_name_space(
+                std::os::fd::AsFd::as_fd(&file),
+                kind,
+            )?)
+        });
+        entered.map_err(|err| {
+            Failure::error(format_args!(
+                "cannot enter the mount namespace {}: {}",
+                namespace.display(),
+                Words(&err)
+            ))
+        })
+    }
+}
+
+/// In the child: tells the parent that the tree is mounted, and lets go of what the two
+/// share. Whoever waits for the end of their standard error would else wait for ours.
+pub(super) fn ready() -> Result<(), Failure> {
+    let detached = || -> io::Result<()> {
+        env::set_current_dir("/")?;
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        dup2_stderr(&null)?;
+        let mut pipe = io::stdout();
+        pipe.write_all(b"+").and_then(|()| pipe.flush())?;
+        Ok(dup2_stdout(&null)?)
+    };
+    detached()
+        .map_err(|err| Failure::error(format_args!("cannot become a daemon: {}", Words(&err))))
+}

@@ -1,0 +1,171 @@
+//! How mount(8) calls us, put into the words of `rcuwalk mount`.
+//!
+//! | called by                        | as                                                |
+//! |----------------------------------|---------------------------------------------------|
+//! | mount(8), `-t fuse.rcuwalk`      | `/sbin/mount.fuse.rcuwalk SOURCE DIR [-sfnv] [-N FILE] [-o OPTIONS] [-t TYPE]` |
+//! | mount(8), `-t rcuwalk`           | `/sbin/mount.rcuwalk …`                           |
+//! | libfuse's mount.fuse3            | `rcuwalk SOURCE DIR -o OPTIONS`                   |
+//!
+//! All of them want to go on when the tree is mounted, so they get a daemon.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use super::options::only_known;
+
+/// If mount(8) calls: what it wants, as arguments of `rcuwalk mount`.
+///
+/// # Errors
+/// What it does not understand, in one line.
+pub(crate) fn translate(
+    args: &[OsString],
+    is_command: impl Fn(&OsStr) -> bool,
+) -> Option<Result<Vec<OsString>, String>> {
+    let (program, rest) = args.split_first()?;
+    let name = Path::new(program).file_name()?;
+    if name == "mount.fuse.rcuwalk" || name == "mount.rcuwalk" {
+        return Some(Call::parse(rest).map(Call::into_args));
+    }
+    match rest {
+        // Whoever means a tree that has the name of a command says where it is: `./scan`.
+        [source, _, option, _]
+            if option == "-o" && !source.as_bytes().starts_with(b"-") && !is_command(source) =>
+        {
+            Some(Call::parse(rest).map(Call::into_args))
+        }
+        _ => None,
+    }
+}
+
+#[derive(Default)]
+struct Call {
+    source_and_dir: Vec<OsString>,
+    options: Vec<OsString>,
+    namespace: Option<OsString>,
+    sloppy: bool,
+    fake: bool,
+}
+
+impl Call {
+    fn parse(args: &[OsString]) -> Result<Call, String> {
+        let mut call = Call::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let Some(flags) = arg.as_bytes().strip_prefix(b"-").filter(|f| !f.is_empty()) else {
+                call.source_and_dir.push(arg.clone());
+                continue;
+            };
+            for (at, flag) in flags.iter().enumerate() {
+                match flag {
+                    b's' => call.sloppy = true,
+                    b'f' => call.fake = true,
+                    // There is no mtab to keep, and nothing more to be said.
+                    b'n' | b'v' => {}
+                    b'o' | b'N' | b't' => {
+                        let value = match &flags[at + 1..] {
+                            [] => args.next().cloned(),
+                            value => Some(OsString::from_vec(value.to_vec())),
+                        };
+                        let what = char::from(*flag);
+                        let value = value.ok_or_else(|| format!("-{what} needs a value"))?;
+                        match flag {
+                            b'o' => call.options.push(value),
+                            b'N' => call.namespace = Some(value),
+                            // There is but one type.
+                            _ => {}
+                        }
+                        break;
+                    }
+                    _ => return Err(format!("there is no option {}", arg.display())),
+                }
+            }
+        }
+        match call.source_and_dir.len() {
+            2 => Ok(call),
+            _ => Err("usage: mount.fuse.rcuwalk SOURCE DIR [-sfnv] [-o OPTIONS]".to_owned()),
+        }
+    }
+
+    fn into_args(self) -> Vec<OsString> {
+        let mut args: Vec<OsString> = ["rcuwalk", "mount", "--daemon"].map(Into::into).into();
+        if self.fake {
+            args.push("--fake".into());
+        }
+        if let Some(namespace) = self.namespace {
+            args.extend(["--namespace".into(), namespace]);
+        }
+        let remounts = |options: &OsString| {
+            let mut each = options.as_bytes().split(|byte| *byte == b',');
+            each.any(|option| option == b"remount")
+        };
+        if self.options.iter().any(remounts) {
+            // It names what is to be forbidden, and nothing of what is to be allowed.
+            args.extend(["-o".into(), "suid,dev,exec,atime".into()]);
+        }
+        for options in self.options {
+            let options = match options.to_str() {
+                Some(text) if self.sloppy => only_known(text).into(),
+                _ => options,
+            };
+            args.extend(["-o".into(), options]);
+        }
+        args.push("--".into());
+        args.extend(self.source_and_dir);
+        args
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(args: &str) -> Option<Result<String, String>> {
+        let args: Vec<OsString> = args.split(' ').map(Into::into).collect();
+        let done = translate(&args, |name| name == "scan")?;
+        Some(done.map(|args| args.join(OsStr::new(" ")).into_string().unwrap()))
+    }
+
+    #[test]
+    fn the_calls_of_mount_are_understood() {
+        for (given, wanted) in [
+            (
+                "/sbin/mount.fuse.rcuwalk memfs /mnt -o rw,noexec",
+                "rcuwalk mount --daemon -o rw,noexec -- memfs /mnt",
+            ),
+            (
+                "mount.rcuwalk -sfn -N /proc/7/fd/4 memfs /mnt -v -oro,colour=blue -t fuse.rcuwalk",
+                "rcuwalk mount --daemon --fake --namespace /proc/7/fd/4 -o ro -- memfs /mnt",
+            ),
+            (
+                "mount.fuse.rcuwalk memfs /mnt -o rw,nosuid,remount,ro",
+                "rcuwalk mount --daemon -o suid,dev,exec,atime -o rw,nosuid,remount,ro \
+                 -- memfs /mnt",
+            ),
+            (
+                "rcuwalk /srv /mnt -o rw,dev,suid",
+                "rcuwalk mount --daemon -o rw,dev,suid -- /srv /mnt",
+            ),
+        ] {
+            assert_eq!(translated(given), Some(Ok(wanted.to_owned())));
+        }
+    }
+
+    #[test]
+    fn other_calls_are_left_alone() {
+        for given in [
+            "rcuwalk scan /mnt -o x",
+            "rcuwalk mount memfs /mnt",
+            "rcuwalk",
+        ] {
+            assert_eq!(translated(given), None);
+        }
+        for (given, said) in [
+            ("mount.rcuwalk memfs", "usage: "),
+            ("mount.rcuwalk memfs /mnt -x", "there is no option -x"),
+            ("mount.rcuwalk memfs /mnt -o", "-o needs a value"),
+        ] {
+            assert!(translated(given).unwrap().unwrap_err().starts_with(said));
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A web server as small as Prometheus needs it: `GET`, one answer, the end.
+//!
+//! Whoever connects has [`PATIENCE`] for all they say and [`LONGEST`] bytes to say it in,
+//! and there are at most [`AT_ONCE`] of them, each on a thread of its own: nobody holds up
+//! the others for long, and nobody gets at the mount by this.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::failure::{Failure, Words};
+use crate::runtime::{self, Bound};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST: usize = 8 << 10;
+const AT_ONCE: usize = 16;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            let path = std::path::absolute(path).map_err(|err| err.to_string())?;
+            return Ok(Address::Unix(path));
+        }
+        let address = text.parse().map(Address::Tcp);
+        address.map_err(|_| format!("{text:?} is neither IP:PORT nor unix:PATH"))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "http://{address}/metrics"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Address {
+    /// Listens there; a name that goes when we do comes with it.
+    pub(super) fn bind(&self) -> Result<(Listener, Option<Bound>), Failure> {
+        let bound = match self {
+            Address::Tcp(address) => TcpListener::bind(address)
+                .and_then(|listener| Ok((listener.local_addr()?, listener)))
+                .map(|(address, listener)| (Listener::tcp(address, listener), None)),
+            Address::Unix(path) => runtime::bind(path)
+                .map(|(listener, bound)| (Listener::unix(path, listener), Some(bound))),
+        };
+        bound
+            .map_err(|err| Failure::error(format_args!("cannot listen at {self}: {}", Words(&err))))
+    }
+}
+
+/// What listens.
+pub(super) struct Listener {
+    /// Where, with the port that was found.
+    pub(super) address: Address,
+    accept: Box<Accept>,
+}
+
+type Accept = dyn Fn() -> io::Result<Box<dyn Stream>> + Send;
+
+impl Listener {
+    fn tcp(address: SocketAddr, listener: TcpListener) -> Listener {
+        Listener {
+            address: Address::Tcp(address),
+            accept: Box::new(move || Ok(Box::new(listener.accept()?.0))),
+        }
+    }
+
+    pub(super) fn unix(path: &Path, listener: UnixListener) -> Listener {
+        Listener {
+            address: Address::Unix(path.to_owned()),
+            accept: Box::new(move || Ok(Box::new(listener.accept()?.0))),
+        }
+    }
+}
+
+/// What is there to be read: a type and a text for a path, or nothing.
+pub(super) type Pages = dyn Fn(&str) -> Option<(&'static str, String)> + Send + Sync;
+
+/// Answers from now on, until the process ends.
+pub(super) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
+    let threads = Arc::new(());
+    let accept = move || {
+        loop {
+            let Ok(stream) = (listener.accept)() else {
+                // Out of descriptors, most likely: not for ever.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            let (pages, one) = (pages.clone(), threads.clone());
+            if Arc::strong_count(&threads) > AT_ONCE + 1 {
+                continue;
+            }
+            // Without a thread, the connection is closed.
+            let _ = thread::Builder::new()
+                .name("metrics".to_owned())
+                .stack_size(128 << 10)
+                .spawn(move || {
+                    // Gone before it was answered: nobody is there to be told.
+                    let _ = answer(stream, &*pages);
+                    drop(one);
+                });
+        }
+    };
+    let thread = thread::Builder::new().name("metrics".to_owned());
+    thread.spawn(accept).map(drop)
+}
+
+fn answer(mut stream: Box<dyn Stream>, pages: &Pages) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let reply = match read_head(&mut *stream, deadline) {
+        Ok(head) => reply(&head, pages),
+        Err(err) if err.kind() == ErrorKind::InvalidData => {
+            Reply::error("431 Request Header Fields Too Large")
+        }
+        Err(err) if is_timeout(&err) => Reply::error("408 Request Timeout"),
+        Err(err) => return Err(err),
+    };
+    stream.set_timeouts(PATIENCE)?;
+    stream.write_all(reply.to_string().as_bytes())?;
+    stream.end()?;
+    // What is unread when we close would have the answer thrown away, too.
+    let mut rest = [0; 4 << 10];
+    for _ in 0..LONGEST {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        stream.set_timeouts(left)?;
+        if stream.read(&mut rest)? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// All up to the empty line.
+fn read_head(stream: &mut dyn Stream, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut part = [0; 1 << 10];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_timeouts(left)?;
+        match stream.read(&mut part) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => head.extend_from_slice(&part[..len]),
+            Err(err) if err.kind() == ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+        let is_whole = |end: &[u8]| head.windows(end.len()).any(|window| window == end);
+        if is_whole(b"\r\n\r\n") || is_whole(b"\n\n") {
+            return Ok(head);
+        }
+        if head.len() > LONGEST {
+            return Err(ErrorKind::InvalidData.into());
+        }
+    }
+}
+
+fn is_timeout(err: &io::Error) -> bool {
+    matches!(err.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
+}
+
+fn reply(head: &[u8], pages: &Pages) -> Reply {
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line.trim_ascii_end());
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
+        ["GET", target, version] if version.starts_with("HTTP/1.") => {
+            let path = target.split('?').next().unwrap_or_default();
+            match pages(path) {
+                Some((kind, body)) => Reply {
+                    status: "200 OK",
+                    kind,
+                    body,
+                },
+                None => Reply::error("404 Not Found"),
+            }
+        }
+        [_, _, version] if version.starts_with("HTTP/1.") => Reply::error("405 Method Not Allowed"),
+        _ => Reply::error("400 Bad Request"),
+    }
+}
+
+struct Reply {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+}
+
+impl Reply {
+    fn error(status: &'static str) -> Reply {
+        Reply {
+            status,
+            kind: "text/plain; charset=utf-8",
+            body: format!("{status}\n"),
+        }
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Reply { status, kind, body } = self;
+        write!(f, "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n")?;
+        if status.starts_with("405") {
+            f.write_str("Allow: GET\r\n")?;
+        }
+        let len = body.len();
+        write!(
+            f,
+            "Content-Length: {len}\r\nConnection: close\r\n\r\n{body}"
+        )
+    }
+}
+
+/// A connection of either kind.
+trait Stream: Read + Write + Send {
+    fn set_timeouts(&self, time: Duration) -> io::Result<()>;
+    /// Nothing more will be written.
+    fn end(&self) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn set_timeouts(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))?;
+        self.set_write_timeout(Some(time))
+    }
+    fn end(&self) -> io::Result<()> {
+        self.shutdown(std::net::Shutdown::Write)
+    }
+}
+
+impl Stream for UnixStream {
+    fn set_timeouts(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))?;
+        self.set_write_timeout(Some(time))
+    }
+    fn end(&self) -> io::Result<()> {
+        self.shutdown(std::net::Shutdown::Write)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(head: &str) -> String {
+        let pages = |path: &str| (path == "/metrics").then(|| ("text/plain", "1\n".to_owned()));
+        let reply = reply(head.as_bytes(), &pages);
+        format!("{} {}", reply.status, reply.body.trim_end())
+    }
+
+    #[test]
+    fn only_a_get_of_what_is_there_is_answered() {
+        assert_eq!(said("GET /metrics HTTP/1.1\r\n\r\n"), "200 OK 1");
+        assert_eq!(said("GET /metrics?x=1 HTTP/1.0\r\n\r\n"), "200 OK 1");
+        for (head, status) in [
+            ("GET / HTTP/1.1\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            ("GET /metrics\r\n\r\n", "400"),
+            ("\r\n\r\n", "400"),
+            ("GET /metrics HTTP/2\r\n\r\n", "400"),
+            ("\u{0}\u{1} \u{2} \u{3}\n\n", "400"),
+        ] {
+            assert!(said(head).starts_with(status), "{head:?}: {}", said(head));
+        }
+    }
+
+    #[test]
+    fn addresses_are_numbers_or_paths() {
+        assert!("127.0.0.1:0".parse::<Address>().is_ok());
+        assert!("[::1]:9100".parse::<Address>().is_ok());
+        let unix = "unix:/run/x.sock".parse();
+        assert_eq!(unix, Ok(Address::Unix("/run/x.sock".into())));
+        for wrong in ["", "unix:", "9100", "localhost:http"] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+}

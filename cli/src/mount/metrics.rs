@@ -1,0 +1,252 @@
+//! Figures in Prometheus' words: its text format, version 0.0.4.
+
+use std::fmt::{Display, Write};
+use std::fs;
+
+use rcuwalk::Why;
+use rcuwalk_fuse::{Operation, Statistics};
+
+pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All of them.
+pub(super) fn text(now: &Statistics) -> String {
+    let mut text = Text(String::new());
+    requests(&mut text, now);
+    kernel(&mut text, now);
+    caches(&mut text, now);
+    walks(&mut text, now);
+    process(&mut text);
+    text.0
+}
+
+fn requests(text: &mut Text, now: &Statistics) {
+    let name = "rcuwalk_fuse_request_duration_seconds";
+    text.family(name, "histogram", "How long requests took, by kind.");
+    for op in &now.operations {
+        histogram(text, name, op);
+    }
+    let name = "rcuwalk_fuse_request_errors_total";
+    text.family(name, "counter", "Requests answered by an error, by kind.");
+    for op in &now.operations {
+        text.sample(name, &[("operation", &op.name)], op.errors);
+    }
+    text.gauge(
+        "rcuwalk_fuse_requests_in_flight",
+        "Requests being answered.",
+        now.in_flight,
+    );
+}
+
+fn histogram(text: &mut Text, name: &str, op: &Operation) {
+    let bucket = format!("{name}_bucket");
+    let mut sum = 0;
+    for (bound, within) in Operation::bounds().zip(&op.within) {
+        sum += within;
+        let bound = bound.as_secs_f64().to_string();
+        text.sample(&bucket, &[("operation", &op.name), ("le", &bound)], sum);
+    }
+    let of = [("operation", &*op.name)];
+    text.sample(&bucket, &[of[0], ("le", "+Inf")], op.count());
+    text.sample(&format!("{name}_sum"), &of, op.time.as_secs_f64());
+    text.sample(&format!("{name}_count"), &of, op.count());
+}
+
+fn kernel(text: &mut Text, now: &Statistics) {
+    text.gauge(
+        "rcuwalk_fuse_nodes",
+        "Nodes that the kernel has looked up and not forgotten.",
+        now.nodes,
+    );
+    let nodes = &now.node_budget;
+    text.gauge(
+        "rcuwalk_fuse_max_nodes",
+        "Nodes that it is to hold at most, beside those that it uses.",
+        nodes.max,
+    );
+    text.gauge(
+        "rcuwalk_fuse_peak_nodes",
+        "The most that it has held.",
+        nodes.peak,
+    );
+    text.counter(
+        "rcuwalk_fuse_notify_asked_total",
+        "Nodes that it was asked to drop if it does not use them.",
+        nodes.asked,
+    );
+    text.counter(
+        "rcuwalk_fuse_notify_unknown_total",
+        "Those that it did not know any more; it tells before kernel 6.18.",
+        nodes.unknown,
+    );
+    text.counter(
+        "rcuwalk_fuse_notify_failed_total",
+        "Those that it could not be asked about.",
+        nodes.failed,
+    );
+    text.counter(
+        "rcuwalk_fuse_notify_in_use_total",
+        "Times that it was left alone, using nearly all that it held.",
+        nodes.in_use,
+    );
+    text.counter(
+        "rcuwalk_fuse_forgets_total",
+        "FORGETs that it has sent.",
+        nodes.forgets,
+    );
+    text.counter(
+        "rcuwalk_fuse_requests_slowed_total",
+        "Requests that have waited a little because there were too many nodes.",
+        nodes.slowed,
+    );
+    text.gauge(
+        "rcuwalk_fuse_open_files",
+        "Files and directories that are open through the mount.",
+        now.open,
+    );
+}
+
+fn caches(text: &mut Text, now: &Statistics) {
+    let vfs = &now.vfs;
+    let held = [
+        ("names", vfs.dentries, vfs.dentries_evicted),
+        ("inodes", vfs.inodes, vfs.inodes_evicted),
+    ];
+    let name = "rcuwalk_cache_entries";
+    text.family(name, "gauge", "Entries in a cache.");
+    for (cache, (entries, _), _) in held {
+        text.sample(name, &[("cache", cache)], entries);
+    }
+    let name = "rcuwalk_cache_bytes";
+    text.family(name, "gauge", "Memory of a cache.");
+    for (cache, (_, bytes), _) in held {
+        text.sample(name, &[("cache", cache)], bytes);
+    }
+    let name = "rcuwalk_cache_evictions_total";
+    text.family(
+        name,
+        "counter",
+        "Entries dropped to stay within the budget.",
+    );
+    for (cache, _, evicted) in held {
+        text.sample(name, &[("cache", cache)], evicted);
+    }
+    text.gauge(
+        "rcuwalk_cache_fds",
+        "Descriptors that the back end keeps with cached inodes.",
+        vfs.fds,
+    );
+}
+
+fn walks(text: &mut Text, now: &Statistics) {
+    let vfs = &now.vfs;
+    let name = "rcuwalk_walks_total";
+    text.family(
+        name,
+        "counter",
+        "Path walks: answered from the cache (hit, negative_hit), or with references taken (slow).",
+    );
+    for (outcome, count) in [
+        ("hit", vfs.hits),
+        ("negative_hit", vfs.negative_hits),
+        ("slow", vfs.ref_walks),
+    ] {
+        text.sample(name, &[("outcome", outcome)], count);
+    }
+    for (name, help, counts) in [
+        (
+            "rcuwalk_walks_unlazied_total",
+            "Walks under RCU that went on with references, by reason.",
+            &vfs.unlazied,
+        ),
+        (
+            "rcuwalk_walks_restarted_total",
+            "Walks under RCU that started again, by reason.",
+            &vfs.restarts,
+        ),
+    ] {
+        text.family(name, "counter", help);
+        for (why, count) in Why::ALL.iter().zip(counts) {
+            text.sample(name, &[("reason", reason(*why))], count);
+        }
+    }
+    text.counter(
+        "rcuwalk_backend_lookups_total",
+        "Names that the back end was asked for.",
+        vfs.slow_lookups,
+    );
+    text.counter(
+        "rcuwalk_backend_revalidations_total",
+        "Cached names that the back end was asked to confirm.",
+        vfs.revalidations,
+    );
+}
+
+fn reason(why: Why) -> &'static str {
+    match why {
+        Why::NotCached => "not_cached",
+        Why::Moved => "moved",
+        Why::MountsChanged => "mounts_changed",
+        Why::Revalidate => "revalidate",
+        Why::LinkNotCached => "link_not_cached",
+        Why::Error => "error",
+        Why::Dying => "dying",
+    }
+}
+
+/// By the names that Prometheus' own libraries have for them.
+fn process(text: &mut Text) {
+    if let Some(fds) = open_descriptors() {
+        text.gauge("process_open_fds", "Open descriptors.", fds);
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if let Some(limit) = limit.current {
+        text.gauge("process_max_fds", "Descriptors that may be open.", limit);
+    }
+    if let Some(bytes) = resident_bytes() {
+        let name = "process_resident_memory_bytes";
+        text.gauge(name, "Resident memory.", bytes);
+    }
+}
+
+/// Descriptors of this process, without the one that they are counted with.
+pub(super) fn open_descriptors() -> Option<usize> {
+    let fds = fs::read_dir("/proc/self/fd").ok()?.count();
+    Some(fds.saturating_sub(1))
+}
+
+pub(super) fn resident_bytes() -> Option<usize> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size())
+}
+
+/// What is written so far. A family is a help, a type, and its samples, all in one place.
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// No label's value is anything but letters, figures and `+_.`: nothing to escape.
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(label, value)| format!("{label}=\"{value}\""))
+            .collect();
+        let _ = match labels.is_empty() {
+            true => writeln!(self.0, "{name} {value}"),
+            false => writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")),
+        };
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "counter", help);
+        self.sample(name, &[], value);
+    }
+}

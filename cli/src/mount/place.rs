@@ -1,0 +1,70 @@
+//! Where one may mount: on a directory that is there, with nothing in it and nothing on it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Words};
+use crate::mountinfo::{self, MountInfo};
+use crate::runtime::{State, state};
+
+/// The directory behind `given`, without links.
+pub(super) fn mount_point(given: &Path, nonempty: bool) -> Result<PathBuf, Failure> {
+    let shown = given.display();
+    let cannot = |why: &dyn std::fmt::Display| {
+        Failure::error(format_args!("cannot mount on {shown}: {why}"))
+    };
+    let words = |err: io::Error| cannot(&Words(&err));
+    let at = mountinfo::resolve(given).map_err(words)?;
+    let mounts = mountinfo::mounts().map_err(words)?;
+    if let Some(there) = mountinfo::uppermost(&mounts, &at) {
+        // Told by the kernel: to look there may mean to wait for a process that is stuck.
+        if let Some(why) = in_the_way(there, nonempty) {
+            return Err(cannot(&why));
+        }
+    }
+    if !fs::metadata(&at).map_err(words)?.is_dir() {
+        return Err(cannot(&"not a directory"));
+    }
+    // Who may not list it may not mount there, either; that is said by whom it concerns.
+    let is_empty = fs::read_dir(&at).map_or(true, |mut entries| entries.next().is_none());
+    match is_empty || nonempty {
+        true => Ok(at),
+        false => Err(cannot(&"it is not empty (-o nonempty hides what is in it)")),
+    }
+}
+
+fn in_the_way(there: &MountInfo, nonempty: bool) -> Option<String> {
+    let (at, source) = (there.at.display(), there.source.display());
+    if there.is_ours() && state(there) == State::Dead {
+        return Some(format!(
+            "a mount was left there by a process that is gone: rcuwalk umount {at}"
+        ));
+    }
+    match nonempty {
+        true => None,
+        false if there.is_ours() => Some(format!(
+            "{source} is already mounted there: rcuwalk umount {at}"
+        )),
+        false => Some(format!(
+            "{source} ({}) is already mounted there (-o nonempty mounts on top of it)",
+            there.kind
+        )),
+    }
+}
+
+/// A tree that shows itself within itself has no end, and would wait for its own answers.
+pub(super) fn refuse_inside(source: &Path, mountpoint: &Path) -> Result<(), Failure> {
+    let Ok(source) = source.canonicalize() else {
+        // Said better by who needs it.
+        return Ok(());
+    };
+    if source.is_dir() && mountpoint != source && mountpoint.starts_with(&source) {
+        return Err(Failure::error(format_args!(
+            "cannot mount {} on {}, which is inside of it",
+            source.display(),
+            mountpoint.display()
+        )));
+    }
+    Ok(())
+}

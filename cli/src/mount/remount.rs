@@ -1,0 +1,50 @@
+//! `mount -o remount,…`: the flags that the kernel keeps of a mount, changed in place.
+//!
+//! mount(8) leaves it to its helper, with the options that the mount has and after them those
+//! that were asked for. The process that serves the mount is not told: what it was started
+//! with stays, so a tree that was mounted read-only takes no changes after `remount,rw`
+//! either.
+
+use std::path::Path;
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_remount};
+
+use super::options::MountOptions;
+use crate::failure::{Failure, Words, errno_text};
+use crate::mountinfo::{mounts, resolve, uppermost};
+
+pub(super) fn remount(mountpoint: &Path, options: &[MountOptions]) -> Result<(), Failure> {
+    let given = mountpoint.display();
+    let cannot = |why: &str| Failure::error(format_args!("cannot remount {given}: {why}"));
+    let at = resolve(mountpoint).map_err(|err| cannot(&Words(&err).to_string()))?;
+    let mounts = mounts().map_err(|err| cannot(&err.to_string()))?;
+    match uppermost(&mounts, &at) {
+        Some(mount) if mount.is_ours() => {}
+        Some(_) => return Err(cannot("something else is mounted there")),
+        None => return Err(cannot("nothing is mounted there")),
+    }
+    let failed = |errno: Errno| cannot(&errno_text(errno.raw_os_error()));
+    let mut flags = flags_of(statvfs(&at).map_err(failed)?.f_flag);
+    for given in options {
+        given.change(&mut flags);
+    }
+    mount_remount(&at, flags, c"").map_err(failed)
+}
+
+/// What is not named stays. (mount(8) means it otherwise: see `helper.rs`.)
+fn flags_of(now: StatVfsMountFlags) -> MountFlags {
+    let both = [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+        (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
+    ];
+    let set = both.into_iter().filter(|(is, _)| now.contains(*is));
+    set.map(|(_, flag)| flag).collect()
+}

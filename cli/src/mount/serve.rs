@@ -1,0 +1,181 @@
+//! From mounted to unmounted: what signals ask for, and who else asks.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rcuwalk_fuse::{Mounted, Observer};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
+
+use super::http::{self, Listener};
+use super::log::Log;
+use super::options::Settings;
+use super::{metrics, stats};
+use crate::failure::Failure;
+use crate::mountinfo;
+use crate::runtime::{self, Bound};
+use crate::signals::Stop;
+
+/// What somebody wants, by a signal.
+pub(super) struct Signals {
+    stop: Stop,
+    stats: Arc<AtomicBool>,
+    reopen: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// From now on, signals are noted here.
+    pub(super) fn catch(is_daemon: bool) -> io::Result<Signals> {
+        let signals = Signals {
+            stop: match is_daemon {
+                true => Stop::on(&[SIGINT, SIGTERM])?,
+                false => Stop::on_signals()?,
+            },
+            stats: Arc::default(),
+            reopen: Arc::default(),
+        };
+        flag::register(SIGUSR1, signals.stats.clone())?;
+        if is_daemon {
+            // The end of the terminal is nothing to a daemon.
+            flag::register(SIGHUP, signals.reopen.clone())?;
+        }
+        Ok(signals)
+    }
+}
+
+/// A mount that is served.
+pub(super) struct Server {
+    mounted: Mounted,
+    signals: Signals,
+    log: Log,
+    stats_at_end: bool,
+    is_daemon: bool,
+    since: Instant,
+    /// Names of sockets that go with us.
+    _bound: Vec<Bound>,
+}
+
+impl Server {
+    pub(super) fn new(mounted: Mounted, signals: Signals, log: Log, settings: &Settings) -> Server {
+        Server {
+            mounted,
+            signals,
+            log,
+            stats_at_end: settings.stats,
+            is_daemon: settings.daemon,
+            since: Instant::now(),
+            _bound: Vec::new(),
+        }
+    }
+
+    /// Says that it is mounted, and to whoever asks later, how it is.
+    pub(super) fn announce(&mut self, source: &Path, listener: Option<(Listener, Option<Bound>)>) {
+        let at = self.mounted.mount_point();
+        tracing::info!("{} is mounted on {}", source.display(), at.display());
+        let metrics = listener.as_ref().map(|(at, _)| at.address.to_string());
+        let pages = pages(self.mounted.observer(), self.since, metrics);
+        match self.register() {
+            Ok((listener, bound)) => {
+                self._bound.push(bound);
+                self.answer(listener, &pages);
+            }
+            Err(err) => tracing::debug!("`rcuwalk mounts` will not know this mount: {err}"),
+        }
+        if let Some((listener, bound)) = listener {
+            self._bound.extend(bound);
+            let line = format!("metrics are at {}", listener.address);
+            tracing::info!("{line}");
+            if self.is_daemon {
+                // To who has started it: the port may be one that nobody knows yet.
+                let _ = writeln!(io::stderr(), "rcuwalk: {line}");
+            }
+            self.answer(listener, &pages);
+        }
+    }
+
+    fn register(&self) -> io::Result<(Listener, Bound)> {
+        let mounts = mountinfo::mounts()?;
+        let ours = mountinfo::uppermost(&mounts, self.mounted.mount_point());
+        let ours = ours.filter(|mount| mount.is_ours());
+        let registered = runtime::register(ours.ok_or(io::ErrorKind::NotFound)?)?;
+        let (listener, bound, path) = registered;
+        Ok((Listener::unix(&path, listener), bound))
+    }
+
+    fn answer(&self, listener: Listener, pages: &Arc<http::Pages>) {
+        if let Err(err) = http::serve(listener, pages.clone()) {
+            tracing::warn!("no thread for metrics: {err}");
+        }
+    }
+
+    /// Until somebody unmounts it, or wants us to.
+    pub(super) fn run(mut self) -> Result<(), Failure> {
+        while !self.mounted.is_over() && self.signals.stop.check().is_ok() {
+            if self.signals.stats.swap(false, Relaxed) {
+                self.show();
+            }
+            if self.signals.reopen.swap(false, Relaxed) {
+                self.log.reopen();
+            }
+            // Neither a signal nor an unmount by others wakes us.
+            thread::sleep(Duration::from_millis(100));
+        }
+        if self.stats_at_end {
+            self.show();
+        }
+        let done = self.end();
+        if let Err(Failure::Error(why)) = &done {
+            tracing::error!("{why}");
+        }
+        done
+    }
+
+    /// Statistics, to the log, whatever its level.
+    fn show(&self) {
+        if let Some(statistics) = self.mounted.observer().statistics() {
+            self.log
+                .say(&stats::table(&statistics, self.since.elapsed()));
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        let at = self.mounted.mount_point().display().to_string();
+        match self.mounted.unmount() {
+            Err(err) if err.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
+                let done = self.mounted.detach();
+                done.map_err(|err| Failure::error(format_args!("cannot detach {at}: {err}")))?;
+                tracing::warn!("{at} is in use: detached");
+                Ok(())
+            }
+            Err(err) => Err(Failure::error(format_args!("cannot unmount {at}: {err}"))),
+            Ok(()) => {
+                tracing::info!("{at} is unmounted");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What can be read from the sockets.
+fn pages(observer: Observer, since: Instant, metrics: Option<String>) -> Arc<http::Pages> {
+    Arc::new(move |path| match path {
+        "/metrics" => Some((metrics::KIND, metrics::text(&observer.statistics()?))),
+        "/status" => {
+            let statistics = observer.statistics()?;
+            let status = serde_json::json!({
+                "pid": std::process::id(),
+                "seconds": since.elapsed().as_secs(),
+                "nodes": statistics.nodes,
+                "open": statistics.open,
+                "in_flight": statistics.in_flight,
+                "metrics": metrics,
+            });
+            Some(("application/json", status.to_string()))
+        }
+        _ => None,
+    })
+}

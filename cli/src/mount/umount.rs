@@ -1,0 +1,63 @@
+//! `rcuwalk umount`.
+//!
+//! The mount point of a process that was killed cannot even be looked at (`ENOTCONN`), so it
+//! is found by its directory and name, and by what the kernel says is mounted there.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::failure::{Failure, Words, errno_text};
+use crate::mountinfo::{mounts, resolve, uppermost};
+use crate::runtime;
+
+/// Unmount what `rcuwalk mount` has mounted
+///
+/// Also what a killed one has left behind.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where it is mounted
+    mountpoint: PathBuf,
+    /// If it is in use, take it out of the tree now and end it when nobody uses it any more
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let given = args.mountpoint.display();
+    let cannot = |why: &str| Failure::error(format_args!("cannot unmount {given}: {why}"));
+    let at = resolve(&args.mountpoint).map_err(|err| cannot(&Words(&err).to_string()))?;
+    let mounts = mounts().map_err(|err| cannot(&err.to_string()))?;
+    let mount = match uppermost(&mounts, &at) {
+        Some(mount) if mount.is_ours() => mount,
+        Some(_) => return Err(cannot("something else is mounted there")),
+        None => return Err(cannot("nothing is mounted there")),
+    };
+    let mut flags = UnmountFlags::NOFOLLOW;
+    flags.set(UnmountFlags::DETACH, args.lazy);
+    let done = match unmount(&at, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(cannot("it is in use (--lazy detaches it)")),
+        Err(Errno::PERM) => by_helper(&at, args.lazy).map_err(|why| cannot(&why)),
+        Err(errno) => Err(cannot(&errno_text(errno.raw_os_error()))),
+    };
+    done.inspect(|()| runtime::forget(mount))
+}
+
+fn by_helper(at: &Path, lazy: bool) -> Result<(), String> {
+    let mut helper = Command::new("fusermount3");
+    helper.arg("-u");
+    if lazy {
+        helper.arg("-z");
+    }
+    let said = match helper.arg("--").arg(at).output() {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => output.stderr,
+        Err(_) => return Err("not permitted, and there is no fusermount3 to ask".to_owned()),
+    };
+    let said = std::ffi::OsStr::from_bytes(&said);
+    Err(said.to_string_lossy().trim().to_owned())
+}

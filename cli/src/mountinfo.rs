@@ -1,0 +1,164 @@
+//! What is mounted where, by /proc/self/mountinfo: told by the kernel without asking any
+//! file system, so that a mount whose process is gone or stuck cannot keep us waiting.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// What the kernel calls the file systems of ours.
+pub(crate) const OURS: &str = "fuse.rcuwalk";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MountInfo {
+    /// Major and minor number, `0:59`: no other mounted file system has it.
+    pub(crate) device: String,
+    pub(crate) at: PathBuf,
+    pub(crate) kind: String,
+    pub(crate) source: OsString,
+    /// Those of the mount and of the file system, each once.
+    pub(crate) options: Vec<String>,
+}
+
+impl MountInfo {
+    pub(crate) fn is_ours(&self) -> bool {
+        self.kind == OURS
+    }
+
+    /// Who has mounted it, by FUSE's option.
+    pub(crate) fn owner(&self) -> Option<u32> {
+        let id = |option: &String| option.strip_prefix("user_id=")?.parse().ok();
+        self.options.iter().find_map(id)
+    }
+}
+
+/// All mounts of this process's namespace; of several on one directory, the last is on top.
+pub(crate) fn mounts() -> io::Result<Vec<MountInfo>> {
+    let text = fs::read("/proc/self/mountinfo").map_err(|err| {
+        let why = format!("cannot read /proc/self/mountinfo: {err}");
+        io::Error::new(err.kind(), why)
+    })?;
+    Ok(parse(&text))
+}
+
+/// What one sees at `at`, a path as [`resolve`] makes it.
+pub(crate) fn uppermost<'m>(mounts: &'m [MountInfo], at: &Path) -> Option<&'m MountInfo> {
+    mounts.iter().rev().find(|mount| mount.at == at)
+}
+
+/// Where a mount point is: without links, and without a look at what is mounted there.
+pub(crate) fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut path = std::path::absolute(path)?;
+    // As many as the kernel follows.
+    for _ in 0..40 {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            // `/`, or it ends in `..`.
+            return path.canonicalize();
+        };
+        let parent = parent.canonicalize()?;
+        let found = parent.join(name);
+        // Asks no file system: what is mounted there has a directory as its root.
+        match fs::read_link(&found) {
+            Ok(target) => path = parent.join(target),
+            Err(_) => return Ok(found),
+        }
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+fn parse(text: &[u8]) -> Vec<MountInfo> {
+    let lines = text.split(|byte| *byte == b'\n');
+    lines.filter_map(one).collect()
+}
+
+/// `36 35 98:0 /root /mnt rw,noatime shared:1 - ext4 /dev/root rw,errors=continue`.
+fn one(line: &[u8]) -> Option<MountInfo> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
+    let device = text(fields.nth(2)?);
+    let at = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
+    let of_mount = fields.next()?;
+    fields.find(|field| *field == b"-")?;
+    let kind = text(fields.next()?);
+    let source = OsString::from_vec(unescape(fields.next()?));
+    let mut options: Vec<String> = Vec::new();
+    for list in [of_mount, fields.next().unwrap_or_default()] {
+        for option in list.split(|byte| *byte == b',') {
+            let option = text(option);
+            // Both begin with `ro` or `rw`: that of the mount is what counts.
+            if !option.is_empty() && !["ro", "rw"].contains(&&*option) || options.is_empty() {
+                options.push(option);
+            }
+        }
+    }
+    Some(MountInfo {
+        device,
+        at,
+        kind,
+        source,
+        options,
+    })
+}
+
+/// Blanks and the like are octal there: `\040`.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        let code = match (first, behind) {
+            (
+                b'\\',
+                [
+                    a @ b'0'..=b'3',
+                    b @ b'0'..=b'7',
+                    c @ b'0'..=b'7',
+                    after @ ..,
+                ],
+            ) => {
+                rest = after;
+                (a - b'0') << 6 | (b - b'0') << 3 | (c - b'0')
+            }
+            _ => *first,
+        };
+        out.push(code);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uppermost_mount_of_that_name_counts() {
+        let mounts = parse(
+            b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
+              2 1 0:5 / /a\\040b rw shared:3 - tmpfs t rw\n\
+              3 2 0:6 / /a\\040b ro,nosuid - fuse.rcuwalk my\\040src rw,user_id=7,group_id=0\n",
+        );
+        let kind = |at: &str| uppermost(&mounts, Path::new(at)).map(|mount| &*mount.kind);
+        assert_eq!(kind("/a b"), Some(OURS));
+        assert_eq!(kind("/"), Some("ext4"));
+        assert_eq!(kind("/a"), None);
+        let ours = &mounts[2];
+        assert_eq!((&*ours.device, ours.owner()), ("0:6", Some(7)));
+        assert_eq!(ours.source, "my src");
+        assert_eq!(ours.options.join(","), "ro,nosuid,user_id=7,group_id=0");
+        assert_eq!(unescape(b"\\\\ \\9 \\134"), b"\\\\ \\9 \\");
+    }
+
+    #[test]
+    fn a_mount_point_is_found_through_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("b", here.join("a")).unwrap();
+        std::os::unix::fs::symlink(&here, here.join("b")).unwrap();
+        std::os::unix::fs::symlink("round", here.join("round")).unwrap();
+        assert_eq!(resolve(&here.join("a")).unwrap(), here);
+        assert_eq!(resolve(&here.join("none")).unwrap(), here.join("none"));
+        assert!(resolve(&here.join("round")).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! `rcuwalk mounts`: what is mounted, and how it is.
+//!
+//! What there is, the kernel says; how it is, the process that serves it. The mount itself is
+//! not looked at: one whose process is stuck would keep us for ever.
+
+use crate::failure::{Failure, print};
+use crate::mountinfo::{self, MountInfo};
+use crate::runtime::{self, State};
+
+/// List what `rcuwalk mount` has mounted
+///
+/// Asks the process of each mount how it is. One that is dead has left a mount behind, which
+/// `rcuwalk umount` takes away; one that is silent is stopped or stuck. Those of other users
+/// are told from the dead by root only.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// A mount of ours.
+#[derive(serde::Serialize)]
+struct Found {
+    source: String,
+    mountpoint: String,
+    state: State,
+    pid: Option<u32>,
+    options: Vec<String>,
+    /// What its process says: nodes, open files, requests under way.
+    status: Option<serde_json::Value>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mounts = mountinfo::mounts().map_err(Failure::error)?;
+    let ours: Vec<&MountInfo> = mounts.iter().filter(|mount| mount.is_ours()).collect();
+    // All at once: a second for the silent ones, however many.
+    let found: Vec<Found> = std::thread::scope(|scope| {
+        let asked = ours.iter().map(|mount| scope.spawn(|| Found::ask(mount)));
+        let asked: Vec<_> = asked.collect();
+        let found = asked.into_iter().filter_map(|asked| asked.join().ok());
+        found.collect()
+    });
+    match args.json {
+        true => {
+            let text = serde_json::to_string_pretty(&found).map_err(Failure::error)?;
+            print(&format!("{text}\n"))
+        }
+        false => print(&table(&found)),
+    }
+}
+
+impl Found {
+    fn ask(mount: &MountInfo) -> Found {
+        let (state, pid, status) = runtime::ask(mount);
+        Found {
+            source: mount.source.to_string_lossy().into_owned(),
+            mountpoint: mount.at.to_string_lossy().into_owned(),
+            state,
+            pid,
+            options: mount.options.clone(),
+            status,
+        }
+    }
+
+    fn how_it_is(&self) -> String {
+        match self.state {
+            State::Alive => "alive".to_owned(),
+            State::Silent => "silent: stopped or stuck".to_owned(),
+            State::Dead => format!("dead: rcuwalk umount {}", self.mountpoint),
+            State::Unknown => "unknown".to_owned(),
+        }
+    }
+}
+
+fn table(found: &[Found]) -> String {
+    let mut rows = vec![["SOURCE", "MOUNT POINT", "PID", "STATE", "OPTIONS"].map(String::from)];
+    rows.extend(found.iter().map(|mount| {
+        [
+            mount.source.clone(),
+            mount.mountpoint.clone(),
+            mount.pid.map_or("-".to_owned(), |pid| pid.to_string()),
+            mount.how_it_is(),
+            mount.options.join(","),
+        ]
+    }));
+    if found.is_empty() {
+        return String::new();
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..4).filter_map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(&widths) {
+            // A line is a mount, whatever its name has in it.
+            let cell: String = cell
+                .chars()
+                .map(|c| if c.is_control() { '?' } else { c })
+                .collect();
+            text.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(&row[4]);
+        text.push('\n');
+    }
+    text
+}

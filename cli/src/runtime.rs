@@ -1,0 +1,224 @@
+//! Where a mount can be asked how it is: a socket for each in a directory of its user's,
+//! named after the mount's device number.
+//!
+//! | who mounts | directory                                              |
+//! |------------|--------------------------------------------------------|
+//! | root       | `/run/rcuwalk`                                         |
+//! | others     | `rcuwalk` in `$XDG_RUNTIME_DIR`, which is `/run/user/UID` |
+//!
+//! The socket speaks HTTP as `--metrics` does, and serves `/status`, too. It tells the living
+//! from the dead without a look at the mount, which could take for ever: where a process
+//! listens, a connection comes about even if that process is stopped; where none does any
+//! more, it is refused.
+
+use std::env;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::mountinfo::MountInfo;
+
+/// How long one who answers at all may take for it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// More than any of ours says of itself. Those of users say what they like.
+const LONGEST: usize = 64 << 10;
+
+/// How the process of a mount is.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// It answers.
+    Alive,
+    /// It is there, and does not answer: stopped, or out of breath.
+    Silent,
+    /// It is gone, and has left its mount.
+    Dead,
+    /// Nobody listens where it should, or to us.
+    Unknown,
+}
+
+/// Is there, and gone when this is dropped: the name of a socket.
+#[derive(Debug)]
+pub(crate) struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Listens at `path`; what a dead process has left there makes way.
+///
+/// # Errors
+/// [`ErrorKind::AddrInUse`] if somebody listens there, or it is no socket.
+pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, Bound)> {
+    if path.symlink_metadata().is_ok() && !is_refused(path) {
+        return Err(ErrorKind::AddrInUse.into());
+    }
+    // It gets its name when it listens, so that nobody takes it for a dead one before.
+    let mut unnamed = path.as_os_str().to_owned();
+    unnamed.push(format!(".{}", std::process::id()));
+    let _ = fs::remove_file(&unnamed);
+    let listener = UnixListener::bind(&unnamed)?;
+    fs::rename(&unnamed, path)?;
+    Ok((listener, Bound(path.to_owned())))
+}
+
+/// Listens for those who ask about this process's mount.
+pub(crate) fn register(mount: &MountInfo) -> io::Result<(UnixListener, Bound, PathBuf)> {
+    let path = socket(mount).ok_or(ErrorKind::NotFound)?;
+    if let Some(dir) = path.parent() {
+        let mut made = fs::DirBuilder::new();
+        made.recursive(true).mode(0o755).create(dir)?;
+        sweep(dir);
+    }
+    let (listener, bound) = bind(&path)?;
+    Ok((listener, bound, path))
+}
+
+/// Forgets a mount whose process is gone.
+pub(crate) fn forget(mount: &MountInfo) {
+    if let Some(path) = socket(mount).filter(|path| is_refused(path)) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// How the process of `mount` is.
+pub(crate) fn state(mount: &MountInfo) -> State {
+    ask(mount).0
+}
+
+/// How the process of `mount` is, which it is, and what it says for itself.
+pub(crate) fn ask(mount: &MountInfo) -> (State, Option<u32>, Option<serde_json::Value>) {
+    let Some(path) = socket(mount) else {
+        return (State::Unknown, None, None);
+    };
+    let stream = match connect(&path) {
+        Ok(stream) => stream,
+        Err(err) if err.kind() == ErrorKind::ConnectionRefused => return (State::Dead, None, None),
+        // More ask than it answers.
+        Err(err) if err.kind() == ErrorKind::WouldBlock => return (State::Silent, None, None),
+        Err(_) => return (State::Unknown, None, None),
+    };
+    let pid = rustix::net::sockopt::socket_peercred(&stream).ok();
+    let pid = pid.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+    match status(stream) {
+        Ok(status) => (State::Alive, pid, Some(status)),
+        Err(_) => (State::Silent, pid, None),
+    }
+}
+
+fn status(mut stream: UnixStream) -> io::Result<serde_json::Value> {
+    let deadline = Instant::now() + PATIENCE;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET /status HTTP/1.1\r\nHost: rcuwalk\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let mut part = [0; 4 << 10];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part)? {
+            0 => break,
+            len => answer.extend_from_slice(&part[..len]),
+        }
+        if answer.len() > LONGEST {
+            return Err(ErrorKind::InvalidData.into());
+        }
+    }
+    let end = b"\r\n\r\n";
+    let body = answer.windows(end.len()).position(|window| window == end);
+    let body = body.ok_or(ErrorKind::InvalidData)? + end.len();
+    Ok(serde_json::from_slice(&answer[body..])?)
+}
+
+/// Does not wait for one that does not accept.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// A socket that nobody listens at. Any other file refuses in the same words, and is not to
+/// be taken away for that.
+fn is_refused(path: &Path) -> bool {
+    let there = path.symlink_metadata();
+    there.is_ok_and(|there| there.file_type().is_socket())
+        && connect(path).is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused)
+}
+
+fn socket(mount: &MountInfo) -> Option<PathBuf> {
+    let me = rustix::process::getuid().as_raw();
+    let dir = match mount.owner()? {
+        0 => PathBuf::from("/run/rcuwalk"),
+        uid if uid == me && env::var_os("XDG_RUNTIME_DIR").is_some() => {
+            PathBuf::from(env::var_os("XDG_RUNTIME_DIR")?).join("rcuwalk")
+        }
+        uid => PathBuf::from(format!("/run/user/{uid}/rcuwalk")),
+    };
+    let device = mount.device.replace(':', "-");
+    Some(dir.join(format!("{device}.sock")))
+}
+
+/// Takes away what killed processes have left.
+fn sweep(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_socket = path
+            .extension()
+            .is_some_and(|extension| extension == "sock");
+        if is_socket && is_refused(&path) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_at_makes_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let refused = || bind(&path).map(drop).unwrap_err().kind();
+        fs::write(&path, "somebody's").unwrap();
+        assert_eq!(refused(), ErrorKind::AddrInUse);
+        assert_eq!(fs::read(&path).unwrap(), b"somebody's");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("file"), &path).unwrap();
+        fs::write(dir.path().join("file"), "somebody's").unwrap();
+        assert_eq!(refused(), ErrorKind::AddrInUse, "a link to a file");
+        fs::remove_file(&path).unwrap();
+        let living = UnixListener::bind(&path).unwrap();
+        assert_eq!(refused(), ErrorKind::AddrInUse);
+        drop(living);
+        let (_listener, bound) = bind(&path).unwrap();
+        drop(bound);
+        assert!(path.symlink_metadata().is_err());
+    }
+
+    #[test]
+    fn who_says_too_much_of_himself_is_not_heard_out() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let talker = std::thread::spawn(move || {
+            let mut said = 0;
+            while theirs.write_all(&[b'x'; 4 << 10]).is_ok() {
+                said += 4 << 10;
+            }
+            said
+        });
+        assert_eq!(status(ours).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert!(talker.join().unwrap() < 16 << 20);
+    }
+}

@@ -1,0 +1,242 @@
+//! `rcuwalk mount` and `umount`: what they show, how they end, what they refuse.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{can_mount, image, rcuwalk, run};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A mount by the command; unmounted whatever becomes of the test.
+struct Mount {
+    command: Child,
+    at: tempfile::TempDir,
+}
+
+impl Mount {
+    fn new(source: &Path, options: &[&str]) -> Mount {
+        let at = tempfile::tempdir().unwrap();
+        let mut command = rcuwalk(["mount"]);
+        command.args(options).arg(source).arg(at.path());
+        Mount::started(command, at)
+    }
+
+    /// By `command`, on `at`.
+    fn started(mut command: std::process::Command, at: tempfile::TempDir) -> Mount {
+        let before = fs::metadata(at.path()).unwrap().dev();
+        let command = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut mount = Mount { command, at };
+        for _ in 0..500 {
+            if fs::metadata(mount.path()).is_ok_and(|meta| meta.dev() != before) {
+                return mount;
+            }
+            assert!(mount.command.try_wait().unwrap().is_none(), "has ended");
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not mounted after five seconds");
+    }
+
+    fn path(&self) -> &Path {
+        self.at.path()
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        mounts.contains(self.path().to_str().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.command);
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+        let _ = unmount(self.at.path(), flags);
+        let _ = self.command.kill();
+        let _ = self.command.wait();
+    }
+}
+
+#[test]
+fn a_directory_is_shown_changed_and_unmounted_by_a_signal() {
+    if !can_mount() {
+        return;
+    }
+    let backing = tempfile::tempdir().unwrap();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut mount = Mount::new(backing.path(), &["-o", "attr_timeout=0.1"]);
+        fs::write(mount.path().join("f"), "through").unwrap();
+        assert_eq!(fs::read(backing.path().join("f")).unwrap(), b"through");
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = mounts
+            .lines()
+            .find(|line| line.contains(mount.path().to_str().unwrap()))
+            .unwrap();
+        assert!(line.contains(" fuse.rcuwalk rw,"), "{line}");
+        assert!(line.starts_with(backing.path().to_str().unwrap()), "{line}");
+        mount.signal(signal);
+        assert_eq!(mount.command.wait().unwrap().code(), Some(0));
+        assert!(!mount.is_mounted());
+    }
+}
+
+#[test]
+fn a_busy_mount_is_detached() {
+    if !can_mount() {
+        return;
+    }
+    let mut mount = Mount::new(Path::new("memfs"), &[]);
+    let open = fs::File::create(mount.path().join("f")).unwrap();
+    let refused = run(rcuwalk(["umount"]).arg(mount.path()));
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.err.ends_with("it is in use (--lazy detaches it)\n"),
+        "{refused:?}"
+    );
+    mount.signal(Signal::TERM);
+    assert_eq!(mount.command.wait().unwrap().code(), Some(0));
+    assert!(!mount.is_mounted());
+    drop(open);
+}
+
+#[test]
+fn a_killed_mount_is_cleaned_up() {
+    if !can_mount() {
+        return;
+    }
+    let backing = tempfile::tempdir().unwrap();
+    let mut mount = Mount::new(backing.path(), &[]);
+    let file = fs::File::create(mount.path().join("safe")).unwrap();
+    std::io::Write::write_all(&mut &file, b"data").unwrap();
+    file.sync_all().unwrap();
+    mount.signal(Signal::KILL);
+    mount.command.wait().unwrap();
+    drop(file);
+    let err = fs::read_dir(mount.path()).unwrap_err();
+    assert_eq!(err.raw_os_error(), Some(107), "ENOTCONN");
+    let again = run(rcuwalk(["mount", "memfs"]).arg(mount.path()));
+    assert_eq!(again.code, Some(1));
+    assert!(again.err.contains("rcuwalk umount"), "{again:?}");
+    let ended = run(rcuwalk(["umount"]).arg(mount.path()));
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    assert!(!mount.is_mounted());
+    assert_eq!(fs::read(backing.path().join("safe")).unwrap(), b"data");
+    let mount = Mount::new(backing.path(), &[]);
+    assert_eq!(fs::read(mount.path().join("safe")).unwrap(), b"data");
+}
+
+#[test]
+fn images_and_read_only_mounts_take_no_changes() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "1").unwrap();
+    let mount = Mount::new(dir.path(), &["--read-only"]);
+    assert_eq!(fs::read(mount.path().join("f")).unwrap(), b"1");
+    let refused = fs::write(mount.path().join("f"), "2").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
+    let file = dir.path().join("image");
+    if image(&file).is_none() {
+        return;
+    }
+    let mount = Mount::new(&file, &[]);
+    assert_eq!(fs::read(mount.path().join("d/f")).unwrap(), b"contents");
+    let refused = fs::write(mount.path().join("d/g"), "2").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(at("file"), "no image").unwrap();
+    fs::create_dir(at("mnt")).unwrap();
+    let here = dir.path().to_str().unwrap();
+    for (args, said) in [
+        (
+            vec!["mount", "/no/such/source", &at("mnt")],
+            "there is no such file or directory",
+        ),
+        (
+            vec!["mount", "memfs", &at("none")],
+            "No such file or directory",
+        ),
+        (vec!["mount", "memfs", &at("file")], "not a directory"),
+        (vec!["mount", &at("file"), &at("mnt")], "file"),
+        (vec!["mount", here, &at("mnt")], "which is inside of it"),
+        (
+            vec!["mount", "/dev/null", &at("mnt")],
+            "neither a directory",
+        ),
+        (vec!["umount", &at("mnt")], "nothing is mounted there"),
+        (vec!["umount", &at("none/x")], "No such file or directory"),
+        (vec!["umount", "/proc"], "something else is mounted there"),
+    ] {
+        let ended = run(&mut rcuwalk(&args));
+        assert_eq!(ended.code, Some(1), "{args:?}");
+        assert_eq!(ended.err.lines().count(), 1, "{args:?}: {ended:?}");
+        assert!(ended.err.contains(said), "{args:?}: {ended:?}");
+    }
+    let wrong = run(&mut rcuwalk([
+        "mount",
+        "-o",
+        "colour=blue",
+        "memfs",
+        &at("mnt"),
+    ]));
+    assert_eq!(wrong.code, Some(2));
+    assert!(
+        wrong.err.contains("there is no option colour="),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn without_privilege_it_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // For somebody who may not mount: the command is where all can execute it.
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let program = dir.path().join("rcuwalk");
+    fs::copy(env!("CARGO_BIN_EXE_rcuwalk"), &program).unwrap();
+    let mut command = std::process::Command::new(program);
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    command.args(["mount", "memfs"]).arg(dir.path());
+    let ended = run(&mut command);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
+    assert!(ended.err.starts_with("rcuwalk: "), "{ended:?}");
+}
+
+#[test]
+fn a_tree_in_memory_belongs_to_who_mounts_it() {
+    if !can_mount() {
+        return;
+    }
+    let at = tempfile::tempdir().unwrap();
+    // Not root, and may mount nevertheless: no helper is needed for that.
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=1000", "--regid=1001", "--clear-groups"]);
+    let capabilities = "+sys_admin,+dac_override";
+    command.args(["--inh-caps", capabilities, "--ambient-caps", capabilities]);
+    command.args([env!("CARGO_BIN_EXE_rcuwalk"), "mount", "--allow-other"]);
+    command.arg("memfs").arg(at.path());
+    let mount = Mount::started(command, at);
+    let root = fs::metadata(mount.path()).unwrap();
+    assert_eq!((root.uid(), root.gid()), (1000, 1001));
+}

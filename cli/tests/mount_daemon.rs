@@ -1,0 +1,278 @@
+//! `rcuwalk mount --daemon`, and mount(8) calling us.
+
+mod common;
+
+use common::{alone, alone_well, can_mount};
+
+#[test]
+fn a_daemon_is_usable_when_the_command_returns() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        # Read to its end by the test: nobody may keep standard error open.
+        "$RCUWALK" mount -d --log-file log src mnt
+        echo through > mnt/f; cat src/f
+        pid=$(daemon)
+        readlink /proc/$pid/cwd /proc/$pid/fd/0 /proc/$pid/fd/1 /proc/$pid/fd/2
+        # Its own session, and nothing to the end of a terminal.
+        [ $(cut -d" " -f6 /proc/$pid/stat) = $pid ]
+        kill -HUP $pid; sleep 0.3; cat mnt/f
+        kill -TERM $pid
+        gone
+        ! mountpoint -q mnt
+        cat log
+        "#,
+    );
+    let lines: Vec<&str> = ended.out.lines().collect();
+    assert_eq!(lines[0], "through");
+    assert_eq!(lines[1..5], ["/", "/dev/null", "/dev/null", "/dev/null"]);
+    assert_eq!(lines[5], "through");
+    assert!(
+        lines[6].ends_with("src is mounted on /run/mnt"),
+        "{ended:?}"
+    );
+    assert!(lines[7].ends_with("/run/mnt is unmounted"), "{ended:?}");
+    assert_eq!((lines.len(), &*ended.err), (8, ""));
+}
+
+#[test]
+fn a_daemon_that_cannot_mount_says_why_and_fails() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone(r#""$RCUWALK" mount -d none mnt"#);
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(
+        ended.err,
+        "rcuwalk: cannot mount none: there is no such file or directory\n"
+    );
+}
+
+#[test]
+fn a_daemon_nobody_waits_for_does_not_stay() {
+    if !can_mount() {
+        return;
+    }
+    // What the child would tell its parent goes nowhere.
+    let ended = alone_well(
+        r#"
+        { "$RCUWALK" mount --daemonized memfs mnt || echo "ended with $?" > how; } | true
+        while ! [ -e how ]; do sleep 0.1; done
+        cat how
+        ! mountpoint -q mnt
+        "#,
+    );
+    assert_eq!(ended.out, "ended with 1\n");
+}
+
+#[test]
+fn the_log_goes_on_in_a_new_file_after_a_hangup() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        RCUWALK_LOG=debug "$RCUWALK" mount -o daemon,log_file=log memfs mnt
+        touch mnt/before
+        mv log old
+        kill -HUP $(daemon)
+        while ! [ -e log ]; do sleep 0.1; done
+        touch mnt/after; umount mnt
+        gone
+        grep -q 'request{op=Create node=1 uid=0}: done time=' old
+        grep -q 'op=Create' log
+        grep -q 'is unmounted' log
+        ! grep -q 'is mounted on' log
+        "#,
+    );
+    assert_eq!(ended.err, "");
+}
+
+#[test]
+fn a_daemon_logs_to_the_system() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        mount -t tmpfs none /dev -o mode=755
+        mknod /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3
+        perl -MIO::Socket::UNIX -e '
+            my $log = IO::Socket::UNIX->new(Type => SOCK_DGRAM, Local => "/dev/log") or die;
+            while (defined $log->recv(my $line, 4096)) { syswrite STDOUT, "$line\n" }
+        ' > lines &
+        while ! [ -e /dev/log ]; do sleep 0.1; done
+        "$RCUWALK" mount -d memfs mnt
+        pid=$(daemon)
+        "$RCUWALK" umount mnt
+        while ! grep -q unmounted lines; do sleep 0.1; done
+        sed s/$pid/PID/ lines
+        "#,
+    );
+    assert_eq!(
+        ended.out,
+        "<30>rcuwalk[PID]: memfs is mounted on /run/mnt\n\
+         <30>rcuwalk[PID]: /run/mnt is unmounted\n"
+    );
+}
+
+#[test]
+fn in_the_foreground_the_journal_gets_lines_as_it_reads_them() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        JOURNAL_STREAM=8:1 "$RCUWALK" mount -v memfs mnt 2> log &
+        while ! grep -q mounted log; do sleep 0.1; done
+        touch mnt/f; umount mnt; wait
+        grep -q '^<7>request{op=Create node=1 uid=0}: done ' log
+        grep '^<6>' log
+        RCUWALK_LOG=debug "$RCUWALK" mount --log-level warn memfs mnt &
+        while ! grep -q ' /run/mnt ' /proc/mounts; do sleep 0.1; done
+        umount mnt; wait
+        "#,
+    );
+    assert_eq!(
+        ended.out,
+        "<6>memfs is mounted on /run/mnt\n<6>/run/mnt is unmounted\n"
+    );
+    assert_eq!(ended.err, "", "a flag counts for more than the environment");
+}
+
+/// /sbin holds nothing but us: mount(8) itself is in /bin.
+const HELPERS: &str = r#"
+    mkdir sbin
+    ln -s "$RCUWALK" sbin/mount.fuse.rcuwalk
+    ln -s "$RCUWALK" sbin/mount.rcuwalk
+    mount --bind sbin /sbin/
+    PATH=/bin:/usr/bin
+"#;
+
+#[test]
+fn mount_mounts_us_by_type_and_by_fstab() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(&format!(
+        r#"{HELPERS}
+        mount -t fuse.rcuwalk /run/src mnt -o ro,allow_other,attr_timeout=9
+        grep /run/mnt /proc/mounts
+        "$RCUWALK" umount mnt; gone
+        mount -v -n -t rcuwalk memfs mnt
+        grep /run/mnt /proc/mounts
+        umount mnt; gone
+        echo '/run/src /run/mnt fuse.rcuwalk defaults,nofail,user,x-y,comment=c,noatime,log_file=/run/log 0 0' > fstab
+        mount --fstab fstab /run/mnt
+        echo there > src/f; cat mnt/f; touch mnt/new
+        # What is mounted already, is known by its source and place.
+        mount -a --fstab fstab
+        grep -c mounted log
+        umount mnt; gone
+        mount -f -t fuse.rcuwalk memfs mnt; ! mountpoint -q mnt
+        mount -s -t fuse.rcuwalk memfs mnt -o colour=blue,ro
+        ! touch mnt/new 2> said
+        umount mnt; gone
+        # As libfuse's mount.fuse3 does it.
+        ln -s "$RCUWALK" sbin/rcuwalk
+        sbin/rcuwalk /run/src mnt -o rw,dev,suid
+        grep /run/mnt /proc/mounts
+        umount mnt
+        "#
+    ));
+    let lines: Vec<&str> = ended.out.lines().filter(|l| !l.is_empty()).collect();
+    assert!(
+        lines[0].starts_with("/run/src /run/mnt fuse.rcuwalk ro,nosuid"),
+        "{ended:?}"
+    );
+    assert!(lines[0].contains("allow_other"), "{ended:?}");
+    assert!(
+        lines[1].starts_with("memfs /run/mnt fuse.rcuwalk rw,"),
+        "{ended:?}"
+    );
+    assert_eq!(lines[2..4], ["there", "1"]);
+    assert!(
+        lines[4].starts_with("/run/src /run/mnt fuse.rcuwalk rw,relatime"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn mount_is_told_in_its_own_way_that_it_failed() {
+    if !can_mount() {
+        return;
+    }
+    for (call, code, said) in [
+        (
+            "mount -t fuse.rcuwalk /run/none mnt",
+            32,
+            "rcuwalk: cannot mount /run/none: there is no such file or directory\n",
+        ),
+        (
+            "mount -t fuse.rcuwalk memfs mnt -o colour=blue",
+            1,
+            "rcuwalk: invalid value 'rw,colour=blue' for '-o <OPTIONS>': there is no option colour=\n",
+        ),
+    ] {
+        let ended = alone(&format!("{HELPERS} {call}"));
+        assert_eq!((ended.code, &*ended.err), (Some(code), said));
+    }
+}
+
+#[test]
+fn mount_mounts_us_in_another_namespace() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(&format!(
+        r#"{HELPERS}
+        unshare -m --propagation private sleep 50 & other=$!
+        while [ "$(readlink /proc/$other/ns/mnt)" = "$(readlink /proc/self/ns/mnt)" ]; do sleep 0.1; done
+        mount -N /proc/$other/ns/mnt -t fuse.rcuwalk memfs /run/mnt
+        ! mountpoint -q mnt
+        grep /run/mnt /proc/$other/mounts
+        "#
+    ));
+    assert!(
+        ended.out.starts_with("memfs /run/mnt fuse.rcuwalk"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_remount_changes_flags_and_leaves_the_rest() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(&format!(
+        r#"{HELPERS}
+        mount -t fuse.rcuwalk memfs mnt -o allow_other,noexec
+        touch mnt/new
+        mount -o remount,ro mnt
+        grep -o ' ro,[^ ]*' /proc/mounts | grep noexec
+        ! touch mnt/more 2> said; grep -o 'Read-only.*' said
+        mount -o remount,rw,exec /run/mnt
+        grep '^memfs /run/mnt' /proc/mounts
+        touch mnt/more; ls mnt
+        "$RCUWALK" mount -o remount,noexec memfs mnt
+        grep /run/mnt /proc/mounts | grep -o ' rw,nosuid,nodev,noexec'
+        umount mnt; gone
+        ! mount -o remount,ro -t fuse.rcuwalk memfs mnt 2> said; cat said
+        "#
+    ));
+    let lines: Vec<&str> = ended.out.lines().filter(|l| !l.is_empty()).collect();
+    assert!(
+        lines[0].starts_with(" ro,nosuid,nodev,noexec,relatime"),
+        "{ended:?}"
+    );
+    assert_eq!(lines[1], "Read-only file system");
+    assert!(
+        lines[2].starts_with("memfs /run/mnt fuse.rcuwalk rw,nosuid,nodev,relatime"),
+        "{ended:?}"
+    );
+    assert_eq!(lines[3..5], ["more", "new"]);
+    assert_eq!(lines[5], " rw,nosuid,nodev,noexec");
+    assert!(lines[6].contains("nothing is mounted there"), "{ended:?}");
+}

@@ -1,0 +1,196 @@
+//! `rcuwalk mount` of a tree with more directories than the process may open, by one that may
+//! not open them by file handle.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{is_root, run, skip};
+use rustix::mount::{UnmountFlags, unmount};
+
+/// In each directory, beside the directories.
+const FILES: usize = 9;
+/// In each directory that has any.
+const SUBDIRS: usize = 50;
+
+/// Entries in the tree: as many as the deep run is to see, or what takes seconds.
+fn entries() -> usize {
+    match std::env::var_os("RCUWALK_STRESS_OPS") {
+        Some(_) => 600_000,
+        None => 30_000,
+    }
+}
+
+/// A mount by root without any capability but that to mount: as an unprivileged user's, but
+/// that this needs no fusermount3.
+struct Mount {
+    command: Child,
+    at: tempfile::TempDir,
+}
+
+impl Mount {
+    fn new(source: &Path, descriptors: u32) -> Mount {
+        let at = tempfile::tempdir().unwrap();
+        let before = fs::metadata(at.path()).unwrap().dev();
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            &format!("ulimit -n {descriptors}; exec \"$@\""),
+            "sh",
+            "setpriv",
+            "--bounding-set=-all,+sys_admin",
+            env!("CARGO_BIN_EXE_rcuwalk"),
+            "mount",
+        ]);
+        command.arg(source).arg(at.path()).stderr(Stdio::piped());
+        let command = command.spawn().unwrap();
+        let mut mount = Mount { command, at };
+        for _ in 0..500 {
+            if fs::metadata(mount.at.path()).is_ok_and(|meta| meta.dev() != before) {
+                return mount;
+            }
+            assert!(mount.command.try_wait().unwrap().is_none(), "has ended");
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not mounted after five seconds");
+    }
+
+    /// How many descriptors the process has.
+    fn descriptors(&self) -> usize {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.command.id()));
+        open.unwrap().count()
+    }
+
+    /// The capabilities it may ever have, as in capabilities(7).
+    fn capabilities(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.command.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+        let _ = unmount(self.at.path(), flags);
+        let _ = self.command.kill();
+        let _ = self.command.wait();
+    }
+}
+
+/// What find(1) sees, in order: path, type, number, and the size of what is no directory.
+fn find(root: &Path) -> Vec<String> {
+    let mut find = Command::new("timeout");
+    find.args(["1800", "find"])
+        .arg(root)
+        .args(["-mindepth", "1"])
+        .args(["(", "-type", "d", "-printf", "%P d %i\\n", ")"])
+        .args(["-o", "-printf", "%P %y %i %s\\n"]);
+    let found = run(&mut find);
+    assert_eq!(
+        (found.code, &*found.err),
+        (Some(0), ""),
+        "of {}",
+        root.display()
+    );
+    let mut lines: Vec<_> = found.out.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// A tree of so many entries, with a file in each directory that says where it is.
+fn fill(root: &Path, entries: usize) -> usize {
+    let (mut made, mut top) = (0, 0);
+    while made < entries {
+        for sub in 0..SUBDIRS {
+            let dir = root.join(format!("{top}/{sub}"));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("where"), format!("{top}/{sub}")).unwrap();
+            for file in 1..FILES {
+                fs::File::create(dir.join(format!("file-{file}"))).unwrap();
+            }
+        }
+        made += SUBDIRS * (FILES + 1) + 1;
+        top += 1;
+    }
+    top
+}
+
+/// MEM-1: find(1) sees a tree of many thousands of directories through a mount whose process
+/// may open a thousand files, and none by handle; all names, no other file, also after
+/// directories have been moved and replaced on the host.
+#[test]
+fn more_directories_are_shown_than_may_be_open() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    if fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
+        return skip("needs /dev/fuse");
+    }
+    if !Command::new("setpriv")
+        .arg("--version")
+        .output()
+        .is_ok_and(|ended| ended.status.success())
+    {
+        return skip("needs setpriv");
+    }
+    let limit = if entries() > 100_000 { 1024 } else { 256 };
+    let backing = tempfile::tempdir().unwrap();
+    let top = fill(backing.path(), entries());
+    let mount = Mount::new(backing.path(), limit);
+    assert_eq!(mount.capabilities(), 1 << 21, "CAP_SYS_ADMIN and no other");
+    let host = find(backing.path());
+    assert!(host.len() >= entries());
+    // Once cold, and once with the places held that the kernel knows.
+    for round in ["cold", "known"] {
+        let through = find(mount.at.path());
+        let first = through
+            .iter()
+            .zip(&host)
+            .find(|(through, host)| through != host);
+        assert!(
+            through == host,
+            "MEM-1: {round}: {} of {}, {first:?}",
+            through.len(),
+            host.len()
+        );
+        assert!(mount.descriptors() < limit as usize);
+    }
+    let read = |dir: &str| {
+        let file = mount.at.path().join(dir).join("where");
+        fs::read_to_string(&file).unwrap_or_else(|err| panic!("{}: {err}", file.display()))
+    };
+    for n in (0..top * SUBDIRS).step_by(7) {
+        let dir = format!("{}/{}", n / SUBDIRS, n % SUBDIRS);
+        assert_eq!(read(&dir), dir, "MEM-1: the right file");
+    }
+
+    // The first of each ten moves, and another takes its place.
+    for n in (0..top).step_by(10) {
+        let (was, is) = (
+            backing.path().join(format!("{n}/3")),
+            format!("{n}/4/moved"),
+        );
+        fs::rename(&was, backing.path().join(&is)).unwrap();
+        fs::create_dir(&was).unwrap();
+        fs::write(was.join("where"), "another").unwrap();
+    }
+    // What the kernel and the back end have believed.
+    thread::sleep(Duration::from_millis(2500));
+    for n in (0..top).step_by(10) {
+        assert_eq!(read(&format!("{n}/4/moved")), format!("{n}/3"), "MEM-1");
+        assert_eq!(read(&format!("{n}/3")), "another", "MEM-1");
+    }
+    let host = find(backing.path());
+    assert!(find(mount.at.path()) == host, "MEM-1: after the changes");
+}

@@ -1,0 +1,223 @@
+//! `rcuwalk mounts`: what it shows, and that no mount keeps it waiting. And what is in the way
+//! of a mount is said in one line.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{alone, alone_well, can_mount};
+
+#[test]
+fn the_living_the_silent_and_the_dead_are_told_apart() {
+    if !can_mount() {
+        return;
+    }
+    let began = Instant::now();
+    let ended = alone_well(
+        r#"
+        mkdir a b c
+        "$RCUWALK" mount -d -o fsname=A memfs a; A=$(daemon)
+        "$RCUWALK" mount -d -o fsname=B memfs b; B=$(daemon | grep -vx $A)
+        "$RCUWALK" mount -d -o fsname=C,ro memfs c; C=$(daemon | grep -vx -e $A -e $B)
+        kill -KILL $B
+        kill -STOP $C
+        # Waits in the kernel for an answer of C, and cannot be killed.
+        stat c/x 2> said &
+        "$RCUWALK" mounts | grep -e ^SOURCE -e ' /run/' | sed "s/ $A / PID-A /; s/ $C / PID-C /; s/  */ /g"
+        "$RCUWALK" mounts --json > json
+        ! "$RCUWALK" mount memfs b
+        ! "$RCUWALK" mount memfs c
+        "$RCUWALK" umount b
+        ls rcuwalk/*.sock | wc -l
+        kill -CONT $C
+        wait || true
+        umount a c; gone
+        ls rcuwalk | wc -l
+        cat json
+        "#,
+    );
+    assert!(began.elapsed() < Duration::from_secs(30), "it waited");
+    let (text, json) = ended.out.split_once('[').unwrap();
+    assert_eq!(
+        text,
+        "SOURCE MOUNT POINT PID STATE OPTIONS\n\
+         A /run/a PID-A alive rw,nosuid,nodev,relatime,user_id=0,group_id=0,default_permissions\n\
+         B /run/b - dead: rcuwalk umount /run/b rw,nosuid,nodev,relatime,user_id=0,group_id=0,default_permissions\n\
+         C /run/c PID-C silent: stopped or stuck ro,nosuid,nodev,relatime,user_id=0,group_id=0,default_permissions\n\
+         2\n0\n"
+    );
+    assert_eq!(
+        ended.err,
+        "rcuwalk: cannot mount on b: a mount was left there by a process that is gone: \
+         rcuwalk umount /run/b\n\
+         rcuwalk: cannot mount on c: C is already mounted there: rcuwalk umount /run/c\n"
+    );
+    let json: serde_json::Value = serde_json::from_str(&format!("[{json}")).unwrap();
+    // Beside those of others.
+    let json: Vec<_> = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|mount| {
+            mount["mountpoint"]
+                .as_str()
+                .is_some_and(|at| at.starts_with("/run/"))
+        })
+        .collect();
+    let states: Vec<_> = json.iter().map(|mount| &mount["state"]).collect();
+    assert_eq!(states, ["alive", "dead", "silent"]);
+    assert_eq!(json[0]["mountpoint"], "/run/a");
+    assert_eq!(json[0]["pid"], json[0]["status"]["pid"]);
+    assert_eq!(json[0]["status"]["nodes"], 1);
+    assert!(json[1]["pid"].is_null() && json[2]["status"].is_null());
+}
+
+#[test]
+fn each_thing_in_the_way_of_a_mount_is_one_clear_line() {
+    if !can_mount() {
+        return;
+    }
+    let user = r#"chmod 777 mnt; cp "$RCUWALK" command; user="setpriv --reuid 1000 --clear-groups ./command";"#;
+    let open_device =
+        "mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3;";
+    for (prepare, call, said) in [
+        (
+            "mount -t tmpfs none /dev",
+            r#""$RCUWALK" mount memfs mnt"#,
+            "there is no /dev/fuse: load the kernel's module (modprobe fuse), or give the \
+             container the device",
+        ),
+        (
+            // Nobody but root may open it here.
+            &*format!(
+                "{user} mount -t tmpfs none /dev; mknod -m 600 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3"
+            ),
+            "$user mount memfs mnt",
+            "cannot use /dev/fuse: Permission denied",
+        ),
+        (
+            // No fusermount3, in none of the places where it could be.
+            &*format!(
+                "{user} {open_device} export PATH=/none; for dir in /bin /sbin; do /bin/mount --bind mnt $dir/none 2> /run/said || true; done"
+            ),
+            "/usr/bin/setpriv --reuid 1000 --clear-groups ./command mount memfs mnt",
+            "only root may mount by itself: install fusermount3 (package fuse3), or run as root",
+        ),
+        (
+            "",
+            r#""$RCUWALK" mount memfs none"#,
+            "cannot mount on none: No such file or directory",
+        ),
+        (
+            ": > file",
+            r#""$RCUWALK" mount memfs file"#,
+            "cannot mount on file: not a directory",
+        ),
+        (
+            ": > mnt/f",
+            r#""$RCUWALK" mount memfs mnt"#,
+            "cannot mount on mnt: it is not empty (-o nonempty hides what is in it)",
+        ),
+        (
+            "mount -t tmpfs there mnt",
+            r#""$RCUWALK" mount memfs mnt"#,
+            "cannot mount on mnt: there (tmpfs) is already mounted there (-o nonempty mounts on top of it)",
+        ),
+        (
+            r#""$RCUWALK" mount -d memfs mnt"#,
+            r#""$RCUWALK" mount src mnt"#,
+            "cannot mount on mnt: memfs is already mounted there: rcuwalk umount /run/mnt",
+        ),
+        (
+            "",
+            r#""$RCUWALK" mount /run/none mnt"#,
+            "cannot mount /run/none: there is no such file or directory",
+        ),
+        (
+            &*format!("{user} chmod 700 src; {open_device}"),
+            "$user mount src mnt",
+            "cannot mount src: Permission denied",
+        ),
+        (
+            &*format!("{user} : > image; chmod 600 image; {open_device}"),
+            "$user mount image mnt",
+            "cannot mount image: Permission denied",
+        ),
+        (
+            "",
+            r#""$RCUWALK" mount --metrics unix:/run/none/socket memfs mnt"#,
+            "cannot listen at unix:/run/none/socket: No such file or directory",
+        ),
+        (
+            "",
+            r#""$RCUWALK" mount --log-file /run/none/log memfs mnt"#,
+            "cannot open /run/none/log: No such file or directory",
+        ),
+        (
+            "export RCUWALK_LOG=loud",
+            r#""$RCUWALK" mount memfs mnt"#,
+            "RCUWALK_LOG: there is no log level \"loud\"",
+        ),
+    ] {
+        let ended = alone(&format!("{prepare}\n{call}"));
+        assert_eq!(ended.err, format!("rcuwalk: {said}\n"), "{call}");
+        assert_eq!(ended.code, Some(1), "{call}");
+    }
+}
+
+#[test]
+fn one_may_insist_on_a_directory_that_is_not_empty() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        touch mnt/hidden
+        "$RCUWALK" mount -d -o nonempty src mnt
+        ls mnt; "$RCUWALK" umount mnt; ls mnt
+        ln -s mnt link
+        rm mnt/hidden
+        "$RCUWALK" mount -d src link; "$RCUWALK" umount link
+        "#,
+    );
+    assert_eq!((&*ended.out, &*ended.err), ("hidden\n", ""));
+}
+
+#[test]
+fn what_is_mounted_on_top_of_a_mount_outlives_it() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        "$RCUWALK" mount memfs mnt 2> log & BELOW=$!
+        until grep -q 'is mounted' log; do sleep 0.1; done
+        mount -t tmpfs theirs mnt
+        touch mnt/theirs
+        kill -TERM $BELOW
+        wait $BELOW || echo $?
+        ls mnt
+        umount mnt; "$RCUWALK" umount mnt
+        "#,
+    );
+    assert_eq!(&*ended.out, "1\ntheirs\n", "{ended:?}");
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_no_request() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        mkfifo pipe
+        sleep 60 < pipe &
+        "$RCUWALK" mount -v memfs mnt 2> pipe &
+        until mountpoint -q mnt; do sleep 0.1; done
+        for n in $(seq 500); do echo mnt/none$n mnt/$n; done | timeout 20 xargs stat > /dev/null 2>&1 ||
+            echo $?
+        "$RCUWALK" umount mnt
+        "#,
+    );
+    assert_eq!(&*ended.out, "123\n", "{ended:?}");
+}
