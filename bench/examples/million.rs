@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use rcuwalk::inode::{IgetOf, InodeCache, Key};
 use rcuwalk::{
-    At, Attr, Budget, Credentials, Emit, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill,
-    InodeKey, InodeRef, LookupFlags, Name, SuperBlock, Vfs,
+    At, Attr, Budget, Caller, Credentials, Emit, FileHandle, FileSystem, FileType, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, SuperBlock, Vfs,
 };
 use rcuwalk_sync::rcu;
 
@@ -144,7 +144,12 @@ impl FileSystem for MadeUp {
         Ok(())
     }
 
-    fn open(&self, _: &SuperBlock, _: &At<'_>) -> rcuwalk::Result<Box<dyn FileHandle>> {
+    fn open(
+        &self,
+        _: &Caller<'_>,
+        _: &At<'_>,
+        _: OpenFlags,
+    ) -> rcuwalk::Result<Box<dyn FileHandle>> {
         Err(rcuwalk::Error::Invalid)
     }
 }

@@ -15,6 +15,7 @@
 //! | `iget/mix.rs`    | which keys are asked for, in which order                  |
 //! | `iget/course.rs` | one entrant's table under one mix: running and checking   |
 //! | `iget/ours.rs`   | ours as entrants: the three locking schemes               |
+//! | `iget/array.rs`  | no table at all: what the machine allows                  |
 //! | `iget/memory.rs` | what a cached inode takes                                 |
 //! | `iget/report.rs` | the numbers, as tables and as JSON                        |
 //!
@@ -22,6 +23,7 @@
 //! all hand out counted references to as much; nobody is told beforehand how many
 //! inodes will come.
 
+mod array;
 mod course;
 mod memory;
 mod mix;
@@ -75,10 +77,11 @@ impl Iget {
     /// One thread, the usual small machines, and a daemon's pool.
     pub const THREADS: [usize; 4] = [1, 2, 4, 20];
 
-    /// Ours, and the `peers`.
+    /// Ours, the `peers`, and what the machine allows.
     pub fn new(peers: Vec<Entrant>) -> Self {
         let mut entrants = ours::schemes();
         entrants.extend(peers);
+        entrants.push(array::entrant());
         Self {
             inodes: Self::INODES,
             threads: Self::THREADS.to_vec(),
@@ -142,7 +145,8 @@ impl Iget {
         steps: &mut Steps<'_>,
     ) -> Result<Vec<Cell>, IgetError> {
         let lanes = self.threads.iter().copied().max().unwrap_or(1);
-        let courses = self.entrants.iter().map(|entrant| {
+        let entrants = self.entrants.iter().filter(|one| one.takes_part(mix));
+        let courses = entrants.clone().map(|entrant| {
             // Filling takes seconds in all; a signal is not to wait for that.
             if stop.load(Relaxed) {
                 return Err(IgetError::Stopped);
@@ -152,12 +156,13 @@ impl Iget {
         let courses = courses.collect::<Result<Vec<_>, _>>()?;
 
         let mut cells: Vec<_> = (self.threads.iter())
-            .flat_map(|&threads| self.entrants.iter().map(move |one| (one.name, threads)))
+            .flat_map(|&threads| entrants.clone().map(move |one| (one.name, threads)))
             .map(|(contender, threads)| Cell::new(contender, mix, threads))
             .collect();
         for round in 0..self.rounds {
             each_round();
-            for (cells, &threads) in cells.chunks_mut(courses.len()).zip(&self.threads) {
+            let turns = cells.chunks_mut(courses.len().max(1));
+            for (cells, &threads) in turns.zip(&self.threads) {
                 for turn in 0..courses.len() {
                     let next = (round + turn) % courses.len();
                     let sample = cells[next].run(&*courses[next], time_for(threads), stop)?;

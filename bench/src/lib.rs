@@ -15,6 +15,8 @@
 //! | `machine.rs` | what it was measured on                                         |
 //! | `access.rs`  | all of it put together: access(2), the kernel against ours      |
 //! | `iget.rs`    | the inode cache alone, against the node tables of daemons       |
+//! | `change.rs`  | names made, renamed and removed: memfs beside tmpfs             |
+//! | `fuse.rs`    | a directory directly, through our daemon, and through a plain one |
 //! | `scan.rs`    | memory while a scan streams through a small cache               |
 //! | `walktrees.rs` | trees larger than the cache, walked with three locking schemes |
 //! | `image.rs`   | an ext4 image, walked by the kernel and by ours                 |
@@ -24,6 +26,8 @@
 //! user of the measured call would have prepared before it.
 
 pub mod access;
+pub mod change;
+pub mod fuse;
 pub mod iget;
 pub mod image;
 pub mod kernel;

@@ -1,4 +1,5 @@
-//! The node tables that `rcuwalk bench iget` compares with ours.
+//! The node tables that `rcuwalk bench iget` compares with ours, and the daemon that
+//! `rcuwalk bench fuse` does.
 //!
 //! | read                 | whose                                                     |
 //! |----------------------|-----------------------------------------------------------|
@@ -6,8 +7,9 @@
 //! | `three_maps.rs`      | virtiofsd's and fuse-backend-rs's: three `BTreeMap`s      |
 //! | `concurrent_maps.rs` | dashmap, papaya and scc, as somebody would try them first |
 //! | `hash.rs`            | the hash that may be given to all of them                 |
+//! | `plain_fuse.rs`      | a FUSE daemon with a `Mutex<HashMap>`                     |
 //!
-//! Each is used as its documentation shows, with its own hasher (unless asked otherwise)
+//! Each table is used as its documentation shows, with its own hasher (unless asked otherwise)
 //! and its own size to start with; a lookup that misses inserts under the lock that insertion needs, and
 //! looks again there. An inode is an `Arc` of the same key and private part as ours.
 //! The oldest inode is known to them for nothing, where a daemon would keep a list.
@@ -15,6 +17,7 @@
 #[cfg(feature = "concurrent-maps")]
 mod concurrent_maps;
 mod hash;
+mod plain_fuse;
 mod std_maps;
 mod three_maps;
 
@@ -24,6 +27,7 @@ use std::sync::Arc;
 use rcuwalk_bench::iget::{Entrant, part_of};
 
 use hash::{Folding, Hashes};
+pub use plain_fuse::PlainFuse;
 
 /// All of them, each with its default hasher: for the hash tables, std's SipHash.
 pub fn all() -> Vec<Entrant> {

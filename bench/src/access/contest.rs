@@ -219,8 +219,8 @@ impl Ours {
     }
 }
 
-/// Large enough that nothing is evicted that was looked up once, as far as the limit
-/// on descriptors allows; some are left for the rest of the program.
+/// Large enough that nothing is evicted that was looked up once; of descriptors, some are
+/// left for the rest of the program.
 fn budget() -> Budget {
     const OTHERS: u64 = 256;
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -239,12 +239,10 @@ fn new_file(entry: &Entry) -> NewFile<'_> {
     };
     let (uid, gid) = owner(entry);
     NewFile {
-        kind,
-        mode: (entry.mode & 0o7777) as u16,
         uid,
         gid,
-        rdev: 0,
         target,
+        ..NewFile::new(kind, (entry.mode & 0o7777) as u16)
     }
 }
 

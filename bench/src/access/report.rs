@@ -237,13 +237,7 @@ impl fmt::Display for Walks {
         }
         writeln!(f, " ({})", reasons.join(", "))?;
         if self.why.contains_key(&format!("{:?}", Why::NotCached)) {
-            // With its default budget of names only descriptors can have run out.
-            writeln!(
-                f,
-                "{}: the tree is larger than its cache; hostfs keeps a descriptor per \
-                 directory: raise `ulimit -n`",
-                self.contender
-            )?;
+            writeln!(f, "{}: the tree is larger than its cache", self.contender)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::course::{Course, Filled};
 use super::memory::{self, InodeBytes};
-use super::mix::Keys;
+use super::mix::{Keys, Mix};
 
 /// A table of inodes by number, as a file server keeps it.
 ///
@@ -87,6 +87,7 @@ pub struct Entrant {
     pub(super) name: &'static str,
     start: Box<dyn Fn(Keys) -> Box<dyn Course>>,
     memory: Box<dyn Fn(u64) -> std::io::Result<InodeBytes>>,
+    hits_only: bool,
 }
 
 impl Entrant {
@@ -100,7 +101,21 @@ impl Entrant {
             name,
             start: Box::new(move |keys| Box::new(Filled::new(make(keys.budget()), keys))),
             memory: Box::new(move |inodes| memory::bytes_per_inode(inodes, &make_too)),
+            hits_only: false,
         }
+    }
+
+    /// The same, which takes part only where all keys hit.
+    pub(super) fn hits_only(self) -> Entrant {
+        Entrant {
+            hits_only: true,
+            ..self
+        }
+    }
+
+    /// Whether it takes part under this load.
+    pub fn takes_part(&self, mix: Mix) -> bool {
+        mix == Mix::Hit || !self.hits_only
     }
 
     /// What it is called in reports.

@@ -50,7 +50,7 @@ impl InodeTable for Plain {
 
 fn quick(peer: Entrant) -> Iget {
     Iget {
-        inodes: 100_000,
+        inodes: 30_000,
         threads: vec![1, 2],
         rounds: 1,
         ..Iget::new(vec![peer])
@@ -65,7 +65,8 @@ fn every_entrant_gets_a_row_per_load_and_number_of_threads() {
         .run(&AtomicBool::new(false), &mut |at| told.push(at.done))
         .unwrap();
     assert_eq!(told, [0, 1, 2, 3, 4, 5, 6]);
-    assert_eq!(report.rows.len(), iget.entrants.len() * 3 * 2);
+    // The array takes part in the hits only.
+    assert_eq!(report.rows.len(), (iget.entrants.len() * 3 - 2) * 2);
     assert_eq!(report.rows[0].contender, "ours");
     for row in &report.rows {
         assert!(row.mops > 0.0 && row.min <= row.mops && row.mops <= row.max);
@@ -80,11 +81,17 @@ fn every_entrant_gets_a_row_per_load_and_number_of_threads() {
             let locks = 2.0 - hits;
             assert!((row.locks_per_op.unwrap() - locks).abs() < 0.05, "{row:?}");
         }
-        assert_eq!(row.ratio_to_one_thread == Some(1.0), row.threads == 1);
+        // Of a debug build, with three digits behind the point: two may be as fast as one.
+        let mut of_it = report.rows.iter().filter(|other| other.mix == row.mix);
+        let one = of_it.find(|other| other.contender == row.contender && other.threads == 1);
+        let ratio = row.mops / one.unwrap().mops;
+        let told = row.ratio_to_one_thread.unwrap();
+        assert!((told / ratio - 1.0).abs() < 0.1, "{row:?}");
+        assert!(row.threads > 1 || told == 1.0, "{row:?}");
     }
     let table = report.to_string();
     let says = |text: &str| assert!(table.contains(text), "no `{text}` in\n{table}");
-    says("100,000 cached");
+    says("30,000 cached");
     says("2 threads");
     says("stream: all new");
 }

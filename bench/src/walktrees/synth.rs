@@ -7,8 +7,8 @@
 //! answer ([`Shape::attr`]).
 
 use rcuwalk::{
-    At, Attr, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill, InodeKey,
-    InodeRef, Name, RawEntry, Result, SuperBlock, Timestamp,
+    At, Attr, Caller, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill,
+    InodeKey, InodeRef, Name, OpenFlags, RawEntry, Result, SuperBlock, Timestamp,
 };
 
 /// How many trees, directories in each, and files in each of those.
@@ -232,7 +232,7 @@ impl FileSystem for SynthFs {
         Ok(())
     }
 
-    fn open(&self, _: &SuperBlock, _: &At<'_>) -> Result<Box<dyn FileHandle>> {
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
         Err(Error::NotSupported)
     }
 }

@@ -1,0 +1,220 @@
+//! The numbers, as tables for people and as JSON for programs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Change;
+use super::laps::{Rates, Step};
+use super::storm::{Storm, Walks};
+use crate::machine::Machine;
+use crate::measure::{Summary, median};
+
+/// What was measured. Serialised, it is the JSON document of the benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `change`.
+    pub bench: &'static str,
+    /// How many rounds the medians are of.
+    pub rounds: usize,
+    /// Both sides did the same; there is no report otherwise.
+    pub verified: bool,
+    /// By number of threads, then by step; memfs first.
+    pub rows: Vec<Row>,
+    /// How long walks took beside renames; memfs first.
+    pub latency: Vec<Latency>,
+    /// What it was measured on.
+    pub machine: Machine,
+}
+
+/// One side doing one thing with a number of threads.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// `memfs` or `tmpfs`.
+    pub contender: &'static str,
+    /// What was done.
+    pub op: Step,
+    /// How many threads at once, each in a directory of its own.
+    pub threads: usize,
+    /// Million operations per second of all threads together, the median of the rounds.
+    pub mops: f64,
+    /// The slowest round.
+    pub min: f64,
+    /// The fastest round.
+    pub max: f64,
+    /// How far the rounds lie apart, as a part of the median.
+    pub spread: f64,
+    /// How many times the rate of tmpfs with as many threads, the median of the rounds'
+    /// ratios.
+    pub ratio_to_tmpfs: f64,
+    /// How many times its own rate with one thread.
+    pub ratio_to_one_thread: f64,
+}
+
+/// How long one side's walks took, in nanoseconds; medians of the rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// `memfs` or `tmpfs`.
+    pub contender: &'static str,
+    /// What happened meanwhile.
+    pub storm: Storm,
+    /// Half of the walks stayed below.
+    pub p50_ns: f64,
+    /// 99 of a hundred did.
+    pub p99_ns: f64,
+    /// 999 of a thousand did.
+    pub p999_ns: f64,
+    /// How many times the p99 of a quiet moment: the median of the rounds' ratios.
+    pub p99_to_quiet: f64,
+    /// Million renames per second meanwhile.
+    pub renames_mops: f64,
+    /// Walks of a million that were given up under RCU and finished with references.
+    pub slow_per_million: Option<f64>,
+}
+
+impl Report {
+    pub(super) fn new(change: &Change, rates: &[Rates], walks: &[Walks]) -> Self {
+        let sides = ["memfs", "tmpfs"];
+        let summary = |side, threads, at: usize| {
+            let its = rates
+                .iter()
+                .filter(|one| (one.side, one.threads) == (side, threads));
+            // In nanoseconds per operation of all threads together.
+            Summary::new(side, its.map(|one| 1e9 / one.per_second[at]).collect())
+        };
+        let mut rows = Vec::new();
+        for &threads in &change.threads {
+            for (at, op) in Step::ALL.into_iter().enumerate() {
+                for side in sides {
+                    let its = summary(side, threads, at);
+                    rows.push(Row {
+                        contender: side,
+                        op,
+                        threads,
+                        mops: thousandths(1e3 / its.median()),
+                        min: thousandths(1e3 / its.max()),
+                        max: thousandths(1e3 / its.min()),
+                        spread: hundredths(its.spread()),
+                        ratio_to_tmpfs: hundredths(summary("tmpfs", threads, at).ratio_to(&its)),
+                        ratio_to_one_thread: hundredths(
+                            summary(side, change.threads[0], at).ratio_to(&its),
+                        ),
+                    });
+                }
+            }
+        }
+        let latency = sides.into_iter().flat_map(|side| {
+            Storm::ALL
+                .into_iter()
+                .map(move |storm| Latency::new(side, storm, walks))
+        });
+        Self {
+            bench: "change",
+            rounds: change.rounds,
+            verified: true,
+            rows,
+            latency: latency.collect(),
+            machine: Machine::this(),
+        }
+    }
+}
+
+impl Latency {
+    fn new(side: &'static str, storm: Storm, walks: &[Walks]) -> Latency {
+        let of = |storm: Storm, value: fn(&Walks) -> f64| {
+            let its = walks
+                .iter()
+                .filter(|one| (one.side, one.storm) == (side, storm));
+            its.map(value).collect::<Vec<_>>()
+        };
+        let quiet = Summary::new(side, of(Storm::Quiet, |one| one.p99));
+        let p99 = Summary::new(side, of(storm, |one| one.p99));
+        let slow = walks
+            .iter()
+            .filter(|one| (one.side, one.storm) == (side, storm))
+            .map(|one| one.slow_per_million)
+            .collect::<Option<Vec<_>>>();
+        Latency {
+            contender: side,
+            storm,
+            p50_ns: median(of(storm, |one| one.p50)),
+            p99_ns: p99.median(),
+            p999_ns: median(of(storm, |one| one.p999)),
+            p99_to_quiet: hundredths(p99.ratio_to(&quiet)),
+            renames_mops: thousandths(median(of(storm, |one| one.renames)) / 1e6),
+            slow_per_million: slow.map(|slow| hundredths(median(slow))),
+        }
+    }
+}
+
+fn hundredths(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+fn thousandths(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "change: empty files made, renamed and removed by name, each thread in a directory \
+             of its own\n{}\n",
+            self.machine
+        )?;
+        writeln!(
+            f,
+            "{:<8} {:>7} {:>26} {:>26} {:>7}",
+            "", "threads", "memfs (range)", "tmpfs, system calls", "ratio"
+        )?;
+        for rows in self.rows.chunks(2) {
+            let [ours, theirs] = rows else { continue };
+            let rate = |row: &Row| format!("{:.3} ({:.3}–{:.3})", row.mops, row.min, row.max);
+            writeln!(
+                f,
+                "{:<8} {:>7} {:>26} {:>26} {:>6.2}x",
+                format!("{:?}", ours.op).to_lowercase(),
+                ours.threads,
+                rate(ours),
+                rate(theirs),
+                ours.ratio_to_tmpfs
+            )?;
+        }
+        writeln!(
+            f,
+            "\nMillion operations per second of all threads, median of {} rounds.\n\n\
+             A walk of five components beside a storm of renames, nanoseconds per stat:\n",
+            self.rounds
+        )?;
+        writeln!(
+            f,
+            "{:<7}{:<16}{:>7}{:>7}{:>8}{:>15}{:>16}{:>12}",
+            "", "storm", "p50", "p99", "p99.9", "p99 to quiet", "renames, M/s", "slow/1e6"
+        )?;
+        for one in &self.latency {
+            let storm = match one.storm {
+                Storm::Quiet => "none",
+                Storm::Elsewhere => "elsewhere",
+                Storm::SameDirectory => "same directory",
+            };
+            let slow = one.slow_per_million;
+            writeln!(
+                f,
+                "{:<7}{storm:<16}{:>7.0}{:>7.0}{:>8.0}{:>14.2}x{:>16.2}{:>12}",
+                one.contender,
+                one.p50_ns,
+                one.p99_ns,
+                one.p999_ns,
+                one.p99_to_quiet,
+                one.renames_mops,
+                slow.map_or("?".to_owned(), |slow| format!("{slow:.0}"))
+            )?;
+        }
+        writeln!(
+            f,
+            "\nReading the clock, some 20 to 40 ns, is in each. The last column: walks of a \
+             million that\nRCU gave up and that were finished with references."
+        )
+    }
+}

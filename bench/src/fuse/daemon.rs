@@ -1,0 +1,78 @@
+//! What a contender must be able to do, and ours.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rcuwalk::{Budget, Vfs};
+use rcuwalk_fuse::{Mounted, Options, mount};
+use rcuwalk_hostfs::HostFs;
+
+/// A daemon that shows a directory of the host.
+pub trait Daemon: Sync {
+    /// What it is called in the report.
+    fn name(&self) -> &'static str;
+
+    /// Mounts it. Dropped, the result is unmounted, and no thread answers any more.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn mount(&self, how: &Mounting<'_>) -> io::Result<Box<dyn Served>>;
+}
+
+/// What is mounted, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Mounting<'a> {
+    /// The directory that is shown.
+    pub backing: &'a Path,
+    /// Where.
+    pub mount_point: &'a Path,
+    /// How many threads answer.
+    pub threads: usize,
+    /// How long the kernel believes names and attributes.
+    pub timeout: Duration,
+}
+
+/// A daemon that is mounted.
+pub trait Served: Send {
+    /// True if the kernel reads and writes contents without asking it.
+    fn passes_through(&self) -> bool {
+        false
+    }
+}
+
+/// `rcuwalk mount` of a directory, as it is by default, or with `nopassthrough`.
+pub(super) struct Ours {
+    pub(super) passthrough: bool,
+}
+
+impl Daemon for Ours {
+    fn name(&self) -> &'static str {
+        match self.passthrough {
+            true => "rcuwalk",
+            false => "rcuwalk, nopassthrough",
+        }
+    }
+
+    fn mount(&self, how: &Mounting<'_>) -> io::Result<Box<dyn Served>> {
+        let host = HostFs::new(how.backing).map_err(io::Error::other)?;
+        let vfs = Vfs::with_budget(host, Budget::default()).map_err(io::Error::other)?;
+        let options = Options {
+            entry_timeout: how.timeout,
+            attr_timeout: how.timeout,
+            threads: how.threads,
+            passthrough: self.passthrough,
+            ..Options::default()
+        };
+        let mounted = mount(vfs, how.mount_point, &options).map_err(io::Error::other)?;
+        Ok(Box::new(OursServed(mounted)))
+    }
+}
+
+struct OursServed(Mounted);
+
+impl Served for OursServed {
+    fn passes_through(&self) -> bool {
+        self.0.passes_through()
+    }
+}

@@ -1,0 +1,184 @@
+//! The numbers, as a table for people and as JSON for programs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::tree::Tree;
+use super::turn::Turn;
+use super::{Fuse, Work};
+use crate::machine::Machine;
+use crate::measure::{Summary, median};
+use crate::text::grouped;
+
+/// What was measured. Serialised, it is the JSON document of the benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `fuse`.
+    pub bench: &'static str,
+    /// How many rounds the medians are of.
+    pub rounds: usize,
+    /// All contenders saw the same, and left the same; there is no report otherwise.
+    pub verified: bool,
+    /// By work, then by contender.
+    pub rows: Vec<Row>,
+    /// Whether our daemon had the kernel read and write contents by itself.
+    pub passthrough: bool,
+    /// What a ratio to the baseline is to: the plain daemon.
+    pub baseline: &'static str,
+    /// Threads that walked, that made and removed files, and that answered in each daemon.
+    pub threads: [usize; 3],
+    /// Where the tree was: its file system.
+    pub within: String,
+    /// What it was measured on.
+    pub machine: Machine,
+}
+
+/// One contender doing one thing: medians of the rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What was done.
+    pub work: Work,
+    /// By whom.
+    pub contender: &'static str,
+    /// Entries, files or bytes in a round.
+    pub count: u64,
+    /// From the start of the first thread to the end of the last one.
+    pub seconds: f64,
+    /// The fastest round.
+    pub min: f64,
+    /// The slowest round.
+    pub max: f64,
+    /// How far the rounds lie apart, as a part of the median.
+    pub spread: f64,
+    /// Entries or files per second, or bytes.
+    pub per_second: f64,
+    /// Processor time of who asks and who answers, in seconds, to a clock tick (10 ms as a
+    /// rule): the median of the rounds. It shows less of what else runs on the machine.
+    pub cpu_s: f64,
+    /// How many times faster than the plain daemon: the median of the rounds' ratios.
+    pub ratio_to_baseline: f64,
+    /// How many times faster than the kernel without a daemon.
+    pub ratio_to_kernel: f64,
+}
+
+impl Report {
+    pub(super) fn new(size: &Fuse, tree: &Tree, baseline: &'static str, turns: &[Turn]) -> Report {
+        let mut contenders: Vec<&'static str> = Vec::new();
+        for turn in turns {
+            if !contenders.contains(&turn.contender) {
+                contenders.push(turn.contender);
+            }
+        }
+        // The first counted round does not begin with the kernel.
+        contenders.sort_by_key(|name| (*name != "kernel", *name == baseline, name.len()));
+        let summary = |contender, work: Work| {
+            let its = turns.iter().filter(|turn| turn.contender == contender);
+            let seconds = its.map(|turn| turn.done[work as usize].time.as_secs_f64());
+            Summary::new(contender, seconds.collect())
+        };
+        let cpu = |contender, work: Work| {
+            let its = turns.iter().filter(|turn| turn.contender == contender);
+            median(
+                its.map(|turn| turn.done[work as usize].cpu.as_secs_f64())
+                    .collect(),
+            )
+        };
+        let row = |work: Work, contender: &'static str| {
+            let its = summary(contender, work);
+            let count = turns[0].done[work as usize].count;
+            Row {
+                work,
+                contender,
+                count,
+                seconds: digits(its.median(), 6),
+                min: digits(its.min(), 6),
+                max: digits(its.max(), 6),
+                spread: digits(its.spread(), 2),
+                cpu_s: digits(cpu(contender, work), 3),
+                per_second: (count as f64 / its.median()).round(),
+                ratio_to_baseline: leading(summary(baseline, work).ratio_to(&its)),
+                ratio_to_kernel: leading(summary("kernel", work).ratio_to(&its)),
+            }
+        };
+        let rows = Work::ALL.into_iter().flat_map(|work| {
+            let row = &row;
+            contenders.iter().map(move |contender| row(work, contender))
+        });
+        Report {
+            bench: "fuse",
+            rounds: size.rounds,
+            verified: true,
+            rows: rows.collect(),
+            passthrough: turns.iter().any(|turn| turn.passes_through),
+            baseline,
+            threads: [size.walkers, size.makers, size.servers],
+            within: tree.file_system(),
+            machine: Machine::this(),
+        }
+    }
+}
+
+/// Three digits that count, so that no ratio becomes 0.
+fn leading(ratio: f64) -> f64 {
+    let scale = 10_f64.powf(2.0 - ratio.abs().log10().floor());
+    if scale.is_finite() {
+        (ratio * scale).round() / scale
+    } else {
+        ratio
+    }
+}
+
+fn digits(value: f64, digits: i32) -> f64 {
+    let unit = 10_f64.powi(digits);
+    (value * unit).round() / unit
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [walkers, makers, servers] = self.threads;
+        writeln!(
+            f,
+            "fuse: a directory on {} directly, and through daemons with {servers} threads each\n\
+             {}\n",
+            self.within, self.machine
+        )?;
+        writeln!(
+            f,
+            "{:<14}{:<24}{:>9}  {:<15}{:>7}{:>14}{:>11}{:>11}",
+            "", "", "seconds", "(range)", "cpu", "per second", "to plain", "to kernel"
+        )?;
+        let mut work = None;
+        for row in &self.rows {
+            let name = if work == Some(row.work) {
+                ""
+            } else {
+                row.work.words()
+            };
+            work = Some(row.work);
+            let rate = match row.work {
+                Work::Read | Work::Write => {
+                    format!("{} MiB", grouped(row.per_second as u64 >> 20))
+                }
+                _ => grouped(row.per_second as u64),
+            };
+            let range = format!("({:.3}–{:.3})", row.min, row.max);
+            writeln!(
+                f,
+                "{name:<14}{:<24}{:>9.4}  {range:<15}{:>7.2}{rate:>14}{:>10.2}x{:>10.2}x",
+                row.contender, row.seconds, row.cpu_s, row.ratio_to_baseline, row.ratio_to_kernel
+            )?;
+        }
+        let passthrough = match self.passthrough {
+            true => "the kernel reads and writes by itself",
+            false => "there is no passthrough here",
+        };
+        writeln!(
+            f,
+            "\nMedians of {} rounds; ratios are of speeds, more is faster; {} is the plain \
+             daemon.\n{walkers} threads walk, {makers} make and remove files. Cold: mounted \
+             anew, the host's caches warm.\nrcuwalk's contents: {passthrough}.",
+            self.rounds, self.baseline
+        )
+    }
+}

@@ -1,0 +1,171 @@
+//! One contender's turn, and how it is checked.
+
+use std::io;
+use std::path::Path;
+
+use super::daemon::{Daemon, Mounting, Served};
+use super::tree::Tree;
+use super::work::{self, Done, Work};
+use super::{Fuse, FuseError};
+use crate::usage::CpuTime;
+
+/// Who takes a turn.
+pub(super) enum Contender<'a> {
+    /// The directory itself.
+    Kernel,
+    /// The directory through a daemon.
+    Daemon(&'a dyn Daemon),
+}
+
+/// What a turn took.
+pub(super) struct Turn {
+    pub(super) contender: &'static str,
+    /// In the order of [`Work::ALL`].
+    pub(super) done: [Done; Work::ALL.len()],
+    pub(super) passes_through: bool,
+}
+
+impl Contender<'_> {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Contender::Kernel => "kernel",
+            Contender::Daemon(daemon) => daemon.name(),
+        }
+    }
+
+    /// All that there is to do. `stamp` is what is written.
+    pub(super) fn turn(&self, size: &Fuse, tree: &Tree, stamp: u64) -> Result<Turn, FuseError> {
+        let mut turn = Turn {
+            contender: self.name(),
+            done: Default::default(),
+            passes_through: false,
+        };
+        let at = tempfile::tempdir().map_err(|why| turn.failed("make a directory", why))?;
+        let before = self.contents(tree)?;
+        // One mount for each of those that are to be cold.
+        for works in [
+            &[Work::ColdWalk, Work::HotWalk][..],
+            &[Work::ColdNames][..],
+            &[
+                Work::Create,
+                Work::Unlink,
+                Work::List,
+                Work::Read,
+                Work::Write,
+            ][..],
+        ] {
+            let mounted = self.mounted(size, tree, at.path())?;
+            let root = mounted.as_ref().map_or(tree.path(), |_| at.path());
+            for &work in works {
+                let done = timed(work, root, size, tree, stamp);
+                turn.done[work as usize] = done.map_err(|why| turn.failed(work.words(), why))?;
+            }
+            turn.passes_through = mounted.is_some_and(|mounted| mounted.passes_through());
+        }
+        turn.must_have_read(before)?;
+        turn.must_have_written(self.contents(tree)?)?;
+        Ok(turn)
+    }
+
+    /// A daemon, mounted at `at`.
+    fn mounted(
+        &self,
+        size: &Fuse,
+        tree: &Tree,
+        at: &Path,
+    ) -> Result<Option<Box<dyn Served>>, FuseError> {
+        let Contender::Daemon(daemon) = self else {
+            return Ok(None);
+        };
+        let mounted = daemon.mount(&Mounting {
+            backing: tree.path(),
+            mount_point: at,
+            threads: size.servers,
+            timeout: size.timeout,
+        });
+        mounted.map(Some).map_err(|why| FuseError::CannotMount {
+            daemon: daemon.name(),
+            why,
+        })
+    }
+
+    /// What is in the file, as the kernel sees it.
+    fn contents(&self, tree: &Tree) -> Result<Done, FuseError> {
+        work::read(tree.path()).map_err(|why| FuseError::Failed {
+            what: "be checked",
+            contender: self.name(),
+            why,
+        })
+    }
+}
+
+/// One of them, with the processor time that it took.
+fn timed(work: Work, root: &Path, size: &Fuse, tree: &Tree, stamp: u64) -> io::Result<Done> {
+    let before = CpuTime::now();
+    let done = one(work, root, size, tree, stamp)?;
+    let used = CpuTime::now().since(before);
+    Ok(Done {
+        cpu: used.user + used.sys,
+        ..done
+    })
+}
+
+fn one(work: Work, root: &Path, size: &Fuse, tree: &Tree, stamp: u64) -> io::Result<Done> {
+    match work {
+        Work::ColdWalk | Work::HotWalk => work::walk(root, tree, size.walkers),
+        Work::ColdNames => work::by_name(root, tree, size.walkers),
+        Work::Create => work::create(root, size),
+        Work::Unlink => work::unlink(root, size),
+        Work::List => work::list(root),
+        Work::Read => work::read(root),
+        Work::Write => work::write(root, size, stamp),
+    }
+}
+
+impl Turn {
+    fn failed(&self, what: &'static str, why: io::Error) -> FuseError {
+        FuseError::Failed {
+            what,
+            contender: self.contender,
+            why,
+        }
+    }
+
+    /// All but the contents, which each turn changes, is what `other` has seen.
+    pub(super) fn must_have_seen_what(&self, other: &Turn) -> Result<(), FuseError> {
+        for (work, (ours, theirs)) in Work::ALL.into_iter().zip(self.done.iter().zip(&other.done)) {
+            let same_sums = ours.sum == theirs.sum || matches!(work, Work::Read | Work::Write);
+            if ours.count != theirs.count || !same_sums {
+                return Err(FuseError::Differ(format!(
+                    "{}: {} and {} see {} and {}, or otherwise different things",
+                    work.words(),
+                    self.contender,
+                    other.contender,
+                    ours.count,
+                    theirs.count
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn must_have_read(&self, there: Done) -> Result<(), FuseError> {
+        self.same_contents(Work::Read, there)
+    }
+
+    fn must_have_written(&self, there: Done) -> Result<(), FuseError> {
+        self.same_contents(Work::Write, there)
+    }
+
+    fn same_contents(&self, work: Work, there: Done) -> Result<(), FuseError> {
+        let done = self.done[work as usize];
+        if (there.count, there.sum) == (done.count, done.sum) {
+            return Ok(());
+        }
+        Err(FuseError::Differ(format!(
+            "{}: {} has something else than the kernel",
+            work.words(),
+            self.contender
+        )))
+    }
+}
