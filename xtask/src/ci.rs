@@ -11,9 +11,9 @@ use crate::skips::{self, SKIPS_VAR, Skips};
 use crate::source::names_in;
 use crate::steps::{Step, Steps};
 use crate::workspace::Workspace;
-use crate::{ids, layers};
+use crate::{ids, layers, suites};
 
-const STEPS: [(&str, Step); 12] = [
+const STEPS: [(&str, Step); 13] = [
     ("fmt", |root, _| cargo(root, "fmt --all --check")),
     ("clippy", |root, _| {
         cargo(root, "clippy --workspace --all-targets -- -D warnings")
@@ -31,6 +31,7 @@ const STEPS: [(&str, Step); 12] = [
     }),
     ("probes", probes),
     ("examples", |root, _| examples(root)),
+    ("suites", |root, _| suites::run(root)),
     ("loom", |root, _| heavy::loom(root, Depth::Short)),
     ("shuttle", |root, _| heavy::shuttle(root, Depth::Short)),
     ("asan", |root, skips| heavy::asan(root, Depth::Short, skips)),

@@ -146,6 +146,7 @@ pub(crate) fn miri(root: &Path) -> Result<Done> {
 fn conformance(root: &Path, skips: &Skips) -> Result<Done> {
     Cmd::cargo(root)
         .env("RCUWALK_CASES", set_or("RCUWALK_CASES", "20000"))
+        .env("RCUWALK_CHANGES", set_or("RCUWALK_CHANGES", "10000000"))
         .env("RCUWALK_COPIES", set_or("RCUWALK_COPIES", "40"))
         .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--package", "rcuwalk-conformance"])
@@ -161,6 +162,20 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
             "RCUWALK_STRESS_OPS",
             set_or("RCUWALK_STRESS_OPS", "10000000"),
         )
+        .env(
+            "RCUWALK_STORM_SECONDS",
+            set_or("RCUWALK_STORM_SECONDS", "600"),
+        )
+        .env(
+            "RCUWALK_FUSE_FILES",
+            set_or("RCUWALK_FUSE_FILES", "5000000"),
+        )
+        .env(
+            "RCUWALK_FUSE_MAX_NODES",
+            set_or("RCUWALK_FUSE_MAX_NODES", "300000"),
+        )
+        // Sessions of raw FUSE messages that no kernel would send.
+        .env("RCUWALK_HOSTILE", set_or("RCUWALK_HOSTILE", "10000"))
         .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--workspace"])
         .args(["--exclude", "rcuwalk-conformance", "--exclude", "xtask"])

@@ -9,6 +9,7 @@
 //! | `layers.rs`    | which crate may use which                            |
 //! | `ids.rs`       | how invariants, their homes and their tests are tied |
 //! | `heavy.rs`     | loom, shuttle, ASan, Miri and the deep runs          |
+//! | `suites.rs`    | pjdfstest and fsx, through mounts                    |
 //! | `steps.rs`     | how a list of steps is run and reported              |
 //! | `skips.rs`     | how a skipped test is noticed                        |
 //! | `workspace.rs` | the workspace's manifests, read                      |
@@ -23,6 +24,7 @@ mod run;
 mod skips;
 mod source;
 mod steps;
+mod suites;
 mod workspace;
 
 use std::env;
@@ -45,6 +47,9 @@ Single checks:
   loom [--deep]  rcuwalk-sync under the loom model checker
   shuttle [--deep]
                  rcuwalk under the shuttle model checker
+  suites         pjdfstest and fsx through mounts of memfs and hostfs (root)
+  suites --install
+                 gets them from crates.io, into target/tools
   asan           sync, vfs and memfs under AddressSanitizer (nightly)
   miri           rcuwalk-sync's unit tests under Miri (nightly)
 
@@ -75,6 +80,8 @@ fn dispatch(args: &[&str], root: &Path) -> Result<Done> {
         ["loom", "--deep"] => heavy::loom(root, Depth::Deep),
         ["shuttle"] => heavy::shuttle(root, Depth::Short),
         ["shuttle", "--deep"] => heavy::shuttle(root, Depth::Deep),
+        ["suites"] => suites::run(root),
+        ["suites", "--install"] => suites::install(root),
         ["asan"] => heavy::asan(root, Depth::Short, &Skips::new()),
         ["miri"] => heavy::miri(root),
         ["deep"] => heavy::deep(root),

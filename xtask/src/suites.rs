@@ -1,0 +1,123 @@
+//! The suites of others, through mounts: pjdfstest and fsx.
+//!
+//! pjdfstest asks each system call what POSIX says of it, as root and as two more users.
+//! fsx writes a file by chance, in every way there is, and compares what it reads. Both run
+//! through memfs and a host directory as `rcuwalk mount` shows them. What is left out, and
+//! why, is a list in docs/semantics.md; the list that is read here is that one.
+//!
+//! | read                  | to learn                                              |
+//! |-----------------------|-------------------------------------------------------|
+//! | this file             | which suites there are, and what they run on          |
+//! | `suites/tools.rs`     | where they come from                                  |
+//! | `suites/pjdfstest.rs` | how pjdfstest is run, and what counts as passed       |
+//! | `suites/fsx.rs`       | what fsx does to a file                               |
+//! | `suites/excluded.rs`  | the list in docs/semantics.md                         |
+//! | `suites/mounted.rs`   | a tree that is mounted meanwhile                      |
+
+mod excluded;
+mod fsx;
+mod mounted;
+mod pjdfstest;
+mod tools;
+
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use crate::run::{Cmd, Done, Result};
+use mounted::{Mounted, Scratch};
+
+pub(crate) use tools::install;
+
+/// What is mounted: its name, and the tree.
+const TREES: [(&str, Tree); 2] = [("memfs", Tree::Memory), ("hostfs", Tree::Host)];
+
+/// For how many seconds the kernel believes names and attributes: not at all, so that each
+/// question reaches us; as by default; so long that what a change does not take back shows.
+const BELIEVED: [&str; 3] = ["0", "1", "3600"];
+
+#[derive(Clone, Copy)]
+enum Tree {
+    Memory,
+    Host,
+}
+
+/// Runs them all; it takes root, /dev/fuse and the suites themselves.
+pub(crate) fn run(root: &Path) -> Result<Done> {
+    if let Some(reason) = missing(root) {
+        return Ok(Done::Skipped(reason));
+    }
+    Cmd::cargo(root)
+        .args(["build", "--package", "rcuwalk-cli"])
+        .run()?;
+    let excluded = excluded::read(root)?;
+    let scratch = Scratch::new()?;
+    let setting = Setting {
+        rcuwalk: target(root).join("debug/rcuwalk"),
+        tools: tools::directory(root),
+        scratch: &scratch,
+    };
+    for (name, tree) in TREES {
+        for seconds in BELIEVED {
+            println!("pjdfstest on {name}, believed for {seconds} s");
+            let mut mounted = setting.mount(tree, name, seconds)?;
+            pjdfstest::run(&setting, &mut mounted, &excluded)?;
+            mounted.unmount()?;
+        }
+    }
+    // It waits for answers most of the time, so both at once.
+    thread::scope(|scope| {
+        let setting = &setting;
+        let run = move |(name, tree)| {
+            let mut mounted = setting.mount(tree, name, "1")?;
+            fsx::run(setting, &mut mounted, name)?;
+            mounted.unmount()
+        };
+        let runs = TREES.map(|tree| scope.spawn(move || run(tree)));
+        let ended = runs.map(|run| run.join().unwrap_or(Err("fsx's thread panicked".into())));
+        ended.into_iter().collect::<Result<Vec<()>>>()
+    })?;
+    Ok(Done::Passed)
+}
+
+/// What is not here, if anything.
+fn missing(root: &Path) -> Option<String> {
+    // As in `skips::are_failures`.
+    if !fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+        return Some("needs root".into());
+    }
+    let mut device = File::options();
+    if device.read(true).write(true).open("/dev/fuse").is_err() {
+        return Some("needs /dev/fuse".into());
+    }
+    tools::missing(root)
+}
+
+/// Where everything is.
+struct Setting<'s> {
+    rcuwalk: PathBuf,
+    tools: PathBuf,
+    scratch: &'s Scratch,
+}
+
+impl Setting<'_> {
+    fn mount(&self, tree: Tree, name: &str, seconds: &str) -> Result<Mounted> {
+        let source = match tree {
+            Tree::Memory => "memfs".into(),
+            Tree::Host => self.scratch.new_backing()?,
+        };
+        let at = self.scratch.path().join(name);
+        let options = format!(
+            "allow_other,suid,dev,entry_timeout={seconds},attr_timeout={seconds},\
+             negative_timeout={seconds}"
+        );
+        Mounted::new(&self.rcuwalk, &source, at, &options)
+    }
+}
+
+/// Cargo's directory for what it builds.
+fn target(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from)
+}
