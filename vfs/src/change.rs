@@ -26,7 +26,7 @@ mod make;
 mod remove;
 mod rename;
 
-pub(crate) use locked::Locked;
+pub(crate) use locked::{Last as LastName, Locked};
 pub(crate) use make::Make;
 
 use crate::attr::FileType;

@@ -6,7 +6,7 @@ use crate::attr::{FileType, InodeFlags};
 use crate::context::{Context, VfsPath};
 use crate::dentry::{Dcache, DentryRef, Flags, NameHash, Validity};
 use crate::error::{Error, Result};
-use crate::filesystem::{Caller, FileSystem};
+use crate::filesystem::{Caller, FileSystem, Freshness};
 use crate::inode::{DEAD_DIR, Inode, InodeRef, Listed};
 use crate::name::Name;
 use crate::permission::{Access, Caps};
@@ -26,7 +26,7 @@ pub(crate) struct Locked<'a> {
 
 /// A name in a locked directory, and what it stands for.
 pub(crate) struct Last<'n> {
-    pub(super) name: NameHash<'n>,
+    pub(crate) name: NameHash<'n>,
     /// `None` only where the name stands for nothing.
     pub(super) dentry: Option<DentryRef>,
     pub(crate) inode: Option<InodeRef>,
@@ -158,6 +158,33 @@ impl<'a> Locked<'a> {
             validity,
             dcache,
         })
+    }
+
+    /// The same for a name that is to be made, if its back end would have to be asked about
+    /// it and nothing says that it is taken: the back end is asked to make it, which it
+    /// refuses if it is there ([`Error::Exists`]), and that settles both.
+    #[doc(alias("nfs_lookup", "LOOKUP_EXCL"))]
+    pub(crate) fn presume_missing<'n>(&self, name: &'n [u8]) -> Result<Option<Last<'n>>>
+    where
+        'a: 'n,
+    {
+        if self.fs().freshness() == Freshness::Always || self.inode.shared().has(DEAD_DIR) {
+            return Ok(None);
+        }
+        let dcache = &self.vfs.ns().caches.dcache;
+        let name = dcache.name(Name::new(name)?);
+        let validity = self.sb().validity(Some(self.inode));
+        let dentry = dcache.d_lookup(self.path.dentry(), &name);
+        let is_open_question = dentry.as_ref().is_none_or(|dentry| {
+            dentry.inode_ref().is_none() && !dentry.flags().contains(Flags::DOUBTED)
+        });
+        Ok(is_open_question.then_some(Last {
+            name,
+            dentry,
+            inode: None,
+            validity,
+            dcache,
+        }))
     }
 
     /// A directory in itself, as a broken back end may have it, is not changed: whoever

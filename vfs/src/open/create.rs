@@ -4,13 +4,13 @@ use super::may::{do_open, may_open, to_write};
 use super::{OpenFlags, OpenHow};
 use crate::acl;
 use crate::attr::FileType;
-use crate::change::{Locked, Make};
+use crate::change::{LastName, Locked, Make};
 use crate::context::{Context, VfsPath};
 use crate::dentry::{Dentry, DentryRef};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::filesystem::NewFile;
-use crate::inode::LINKABLE;
+use crate::filesystem::{FileHandle, NewFile};
+use crate::inode::{InodeRef, LINKABLE};
 use crate::mount::Writing;
 use crate::name::Name;
 use crate::permission::Access;
@@ -23,6 +23,56 @@ enum Last {
     Created(File),
     /// It is there after all.
     Found(DentryRef),
+}
+
+/// A file that has just been made.
+struct Made {
+    dentry: DentryRef,
+    inode: InodeRef,
+    handle: Box<dyn FileHandle>,
+}
+
+impl Made {
+    /// Makes it without looking, where that is as good; `None` if it has to be looked at.
+    fn presumed(dir: &Locked<'_>, name: Name<'_>, how: &OpenHow) -> Result<Option<Made>> {
+        if dir.may_create().is_err() {
+            return Ok(None);
+        }
+        let Some(last) = dir.presume_missing(name.as_bytes())? else {
+            return Ok(None);
+        };
+        match Made::new(dir, &last, how) {
+            Err(Error::Exists) => Ok(None),
+            made => made.map(Some),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Exists`] if the back end has one of that name after all.
+    fn new(dir: &Locked<'_>, last: &LastName<'_>, how: &OpenHow) -> Result<Made> {
+        let flags = how.flags & OpenFlags::OF_BACK_END;
+        let file = Make::new(FileType::Regular, how.mode);
+        let (dentry, (inode, handle)) = dir.make(last, &file, |by, new| {
+            let name = last.name.name;
+            let (inode, handle) = by.sb.fs().create_open(by, dir.inode, name, new, flags)?;
+            Ok((inode.clone(), (inode, handle)))
+        })?;
+        Ok(Made {
+            dentry,
+            inode,
+            handle,
+        })
+    }
+
+    /// Whoever makes a file may use it as he has asked for, whatever its mode.
+    fn open(self, ctx: &Context, parent: &Parent<'_>, how: &OpenHow) -> Result<File> {
+        let at = VfsPath::new(parent.dir.mnt().clone(), self.dentry, self.inode);
+        let who = ctx.credentials();
+        let flags = how.flags - OpenFlags::TRUNC;
+        may_open(&Target::new(&at, who), Access::empty(), flags)?;
+        let writing = to_write(&at, how.flags)?;
+        Ok(File::new(at, how.flags, who, Some(self.handle), writing))
+    }
 }
 
 impl Vfs {
@@ -86,30 +136,27 @@ impl Vfs {
     ) -> Result<Last> {
         let writing = Writing::new(&**parent.dir.mnt());
         let dir = Locked::new(self, ctx, &parent.dir)?;
+        // Who has been answered Stale wants the back end asked.
+        if writing.is_ok()
+            && !how.lookup.contains(LookupFlags::REVAL)
+            && let Some(made) = Made::presumed(&dir, name, how)?
+        {
+            drop(dir);
+            return Ok(Last::Created(made.open(ctx, parent, how)?));
+        }
         let last = dir.find(name.as_bytes())?;
         if let Ok((dentry, _)) = last.found() {
             return Ok(Last::Found(dentry.clone()));
         }
         let _writing = writing?;
         dir.may_create()?;
-        let flags = how.flags & OpenFlags::OF_BACK_END;
-        let file = Make::new(FileType::Regular, how.mode);
-        let (dentry, (inode, handle)) = dir.make(&last, &file, |by, new| {
-            let made = by.sb.fs().create_open(by, dir.inode, name, new, flags);
-            match made {
-                // Others have been first behind our back: it is to be opened, then.
-                Err(Error::Exists) if !how.flags.contains(OpenFlags::EXCL) => Err(Error::Stale),
-                made => made.map(|(inode, handle)| (inode.clone(), (inode, handle))),
-            }
-        })?;
+        let made = match Made::new(&dir, &last, how) {
+            // Others have been first behind our back: it is to be opened, then.
+            Err(Error::Exists) if !how.flags.contains(OpenFlags::EXCL) => Err(Error::Stale),
+            made => made,
+        }?;
         drop(dir);
-        let at = VfsPath::new(parent.dir.mnt().clone(), dentry, inode);
-        let who = ctx.credentials();
-        let flags = how.flags - OpenFlags::TRUNC;
-        may_open(&Target::new(&at, who), Access::empty(), flags)?;
-        let writing = to_write(&at, how.flags)?;
-        let file = File::new(at, how.flags, who, Some(handle), writing);
-        Ok(Last::Created(file))
+        Ok(Last::Created(made.open(ctx, parent, how)?))
     }
 
     /// Makes a file without a name in the directory that `path` leads to, and opens it.
