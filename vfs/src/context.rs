@@ -94,15 +94,19 @@ impl std::fmt::Debug for VfsPath {
 #[derive(Clone, Debug)]
 pub struct Context {
     root: VfsPath,
-    cwd: VfsPath,
+    /// Unless that is the root.
+    cwd: Option<VfsPath>,
     credentials: Credentials,
     umask: u16,
 }
 
 impl Context {
-    pub(crate) fn new(root: VfsPath, credentials: Credentials) -> Context {
+    /// Somebody whose root and current directory is this place, and who gets no further up:
+    /// for servers whose clients name a directory, and a name in it.
+    /// [`Vfs::context`](crate::Vfs::context) is for who has the whole tree.
+    pub fn within(root: VfsPath, credentials: Credentials) -> Context {
         Context {
-            cwd: root.clone(),
+            cwd: None,
             root,
             credentials,
             umask: 0,
@@ -113,12 +117,14 @@ impl Context {
     /// does not lead above it. The current directory stays; it should be below.
     #[doc(alias = "chroot")]
     pub fn with_root(self, root: VfsPath) -> Context {
-        Context { root, ..self }
+        let cwd = Some(self.cwd.unwrap_or(self.root));
+        Context { root, cwd, ..self }
     }
 
     /// The same, with another current directory: relative paths start there.
     #[doc(alias("chdir", "fchdir"))]
     pub fn with_cwd(self, cwd: VfsPath) -> Context {
+        let cwd = Some(cwd);
         Context { cwd, ..self }
     }
 
@@ -154,7 +160,7 @@ impl Context {
     /// Where relative paths start.
     #[inline]
     pub fn cwd(&self) -> &VfsPath {
-        &self.cwd
+        self.cwd.as_ref().unwrap_or(&self.root)
     }
 
     /// Who asks.

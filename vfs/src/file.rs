@@ -159,8 +159,8 @@ impl File {
         self.path.attr()
     }
 
-    /// The attributes, asked of the back end by the open file: for who knows that the
-    /// contents have changed past the VFS. May block.
+    /// The attributes, asked of the back end by the open file or directory: for who knows that
+    /// it has changed past the VFS. May block.
     ///
     /// # Errors
     /// What the back end reports.
@@ -170,7 +170,11 @@ impl File {
             // Of two answers, the later one stays.
             let _exclusive = inode.rwsem.write();
             handle.refresh(&inode)?;
-            return Ok(self.attr());
+        } else if self.attr().kind == FileType::Directory {
+            let inode = self.path.inode_ref();
+            let _exclusive = inode.rwsem.write();
+            let sb = &self.path.mnt().sb;
+            sb.fs().refresh(sb, &inode)?;
         }
         Ok(self.attr())
     }

@@ -61,6 +61,21 @@ impl ReadDir {
         }
     }
 
+    /// Fetches entries that are to come, for who has the time now and will want them soon. An
+    /// error is kept for its turn. May block.
+    #[doc(alias = "readahead")]
+    pub fn read_ahead(&mut self) {
+        if !self.ended && self.batch.len() < BATCH / 2 {
+            self.fetch_more();
+        }
+    }
+
+    fn fetch_more(&mut self) {
+        let before = self.batch.len();
+        self.failed = self.fetch().err();
+        self.ended = self.failed.is_some() || self.batch.len() == before;
+    }
+
     /// Positions are the back end's, stored per entry and never reused, so going on
     /// from one is right whatever has happened in between (DIR-1).
     fn fetch(&mut self) -> Result<()> {
@@ -70,13 +85,16 @@ impl ReadDir {
         if inode.shared().has(DEAD_DIR) {
             return Err(Error::NotFound);
         }
+        let before = self.batch.len();
         let mut batch = Batch {
             entries: &mut self.batch,
             from: &mut self.from,
+            room: BATCH,
         };
         let read = sb.fs().read_dir(sb, &inode, *batch.from, &mut batch);
         if sb.looks_around {
-            self.listed = self.listed.saturating_add(self.batch.len() as u32);
+            let more = batch.entries.len() - before;
+            self.listed = self.listed.saturating_add(more as u32);
             shared.set(self.listed);
         }
         read
@@ -86,11 +104,12 @@ impl ReadDir {
 struct Batch<'a> {
     entries: &'a mut VecDeque<DirEntry>,
     from: &'a mut u64,
+    room: usize,
 }
 
 impl Emit for Batch<'_> {
     fn entry(&mut self, entry: RawEntry<'_>) -> ControlFlow<()> {
-        if self.entries.len() == BATCH {
+        if self.room == 0 {
             return ControlFlow::Break(());
         }
         let RawEntry {
@@ -106,6 +125,7 @@ impl Emit for Batch<'_> {
             next,
         });
         *self.from = next;
+        self.room -= 1;
         ControlFlow::Continue(())
     }
 }
@@ -115,8 +135,7 @@ impl Iterator for ReadDir {
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
         if self.batch.is_empty() && !self.ended {
-            self.failed = self.fetch().err();
-            self.ended = self.failed.is_some() || self.batch.is_empty();
+            self.fetch_more();
         }
         // What was fetched before the error comes before it.
         match self.batch.pop_front() {

@@ -62,7 +62,7 @@ impl Vfs {
 
     /// Somebody who walks from the root of the tree.
     pub fn context(&self, credentials: Credentials) -> Context {
-        Context::new(self.root(), credentials)
+        Context::within(self.root(), credentials)
     }
 
     /// What the inode cache has been doing. Takes no lock.

@@ -22,7 +22,7 @@
 //! held where the last name may have gone; and a rename whose new name is not the inode
 //! that was to be moved is [`Error::Stale`]: who gets it looks the names up again.
 
-use rcuwalk::{At, Caller, Error, Inode, Name, Rename, RenameFlags, Result};
+use rcuwalk::{At, Caller, Error, FileType, Inode, Name, Rename, RenameFlags, Result};
 use rustix::fs::RenameFlags as HostRenameFlags;
 
 use crate::HostFs;
@@ -30,7 +30,8 @@ use crate::create::adopt_whiteout;
 use crate::dirs::Pin;
 use crate::host::held::Held;
 use crate::host::{self, names};
-use crate::pin::{confirm, hold, hold_name, kept, known, pinned, publish, publish_dir};
+use crate::identity::Seen;
+use crate::pin::{Nameless, confirm, hold, hold_name, kept, known, pinned, publish, publish_dir};
 
 /// Gives a file one more name.
 pub(crate) fn link(
@@ -57,6 +58,12 @@ pub(crate) fn remove(
     inode: &Inode,
 ) -> Result<()> {
     let dir_pin = pinned(by.sb, dir)?;
+    if is_last_of_it(fs, inode) {
+        let seen = confirm(&dir_pin, name, inode)?;
+        if seen.attr.nlink == 1 {
+            return remove_last(fs, by, (dir, &dir_pin), name, inode, seen);
+        }
+    }
     // Held, to learn how many names are left.
     let held = hold_victim(fs, by, (dir, &dir_pin), name, inode)?;
     let done = fs.act(by, || names::remove(dir_pin.fd(), name, inode.kind()));
@@ -65,6 +72,39 @@ pub(crate) fn remove(
     }
     publish(fs, &held, inode);
     publish_dir(fs, dir, &dir_pin);
+    done
+}
+
+/// Whether nothing is left of it with the name, if that is its only one: nobody has it open.
+/// Under a watch, what is heard meanwhile has to be told from what is asked, so it is held.
+fn is_last_of_it(fs: &HostFs, inode: &Inode) -> bool {
+    inode.kind() == FileType::Regular
+        && inode.private::<Nameless>().is_none()
+        && inode.attr().nlink == 1
+        && !fs.is_watched()
+        && !fs.opened.has(inode)
+}
+
+/// Removes the only name of a file that nobody has open. There is nothing to be asked of it
+/// afterwards, so it need not be held; should somebody give it another name on the host just
+/// then, it is found as a new file by that.
+fn remove_last(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    (dir, dir_pin): (&Inode, &Pin),
+    name: Name<'_>,
+    inode: &Inode,
+    seen: Seen,
+) -> Result<()> {
+    let done = fs.act(by, || names::remove(dir_pin.fd(), name, inode.kind()));
+    if done.is_ok() {
+        match fs.opened.find(inode) {
+            // Somebody has opened it meanwhile.
+            Some(held) => publish(fs, &held, inode),
+            None => seen.removed().publish(inode),
+        }
+    }
+    publish_dir(fs, dir, dir_pin);
     done
 }
 

@@ -102,7 +102,8 @@ pub(crate) fn tmpfile(
     let mode = making.first_mode();
     let make = || names::make_nameless(pin.fd(), mode);
     let file = fs.dirs.open(by.sb, || fs.act(by, make))?;
-    let seen = making.as_asked(&Held::open(as_fd(&file)))?;
+    let held = Held::open(as_fd(&file));
+    let seen = making.as_asked(&held, host::stat_fd(held.fd())?)?;
     let kept = Nameless(file, by.sb.hold_descriptor());
     making.inode(&seen, seen.fill().private(kept))
 }
@@ -121,7 +122,7 @@ pub(crate) fn adopt_whiteout(
     let seen = host::stat_fd(as_fd(&pin))?;
     if is_newborn(&seen, new.kind) && seen.attr.rdev == new.rdev {
         let making = Making::begin(fs, by, new, Place::Named(at));
-        making.as_asked(&Held::kept(as_fd(&pin)))?;
+        making.as_asked(&Held::kept(as_fd(&pin)), seen)?;
     }
     Ok(())
 }
@@ -198,7 +199,7 @@ impl<'a> Making<'a> {
         })?;
         let seen = host::stat_fd(as_fd(&file))?;
         let made = self
-            .as_asked(&Held::open(as_fd(&file)))
+            .as_asked(&Held::open(as_fd(&file)), seen)
             .and_then(|seen| self.inode(&seen, seen.fill()));
         Ok((settle(self.fs, at, &seen, made)?, file))
     }
@@ -248,13 +249,13 @@ impl<'a> Making<'a> {
         if seen.key != made.key || !is_newborn(&seen, self.new.kind) {
             return Err(Error::Stale);
         }
-        self.as_asked(held)
+        self.as_asked(held, seen)
     }
 
-    /// Makes the new file what the VFS asked for, as far as the host allows it.
-    fn as_asked(&self, held: &Held<'_>) -> Result<Seen> {
+    /// Makes the new file, which is `seen` so far, what the VFS asked for, as far as the host
+    /// allows it.
+    fn as_asked(&self, held: &Held<'_>, mut seen: Seen) -> Result<Seen> {
         let (fs, by, new) = (self.fs, self.by, self.new);
-        let mut seen = host::stat_fd(held.fd())?;
         let mut mode = new.mode;
         // A file's set-gid bit, where the host has left it to the caller.
         let is_given = new.kind == FileType::Directory || seen.attr.mode & 0o2000 != 0;

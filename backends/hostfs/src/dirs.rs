@@ -46,7 +46,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::host::{self, as_fd};
 use crate::identity::{Seen, host_mount_id, may_be_one_birth};
-use crate::watch::sys;
+use crate::sys;
 
 pub use queue::DescriptorCounts;
 pub(crate) use queue::Dirs;

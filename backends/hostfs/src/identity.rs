@@ -37,6 +37,7 @@ use rcuwalk::{
     Acl, Attr, Error, FileType, Inode, InodeFill, InodeFlags, InodeKey, Result, Timestamp,
 };
 use rustix::fs::{Statx, StatxAttributes, StatxFlags, StatxTimestamp};
+use rustix::time::{ClockId, clock_gettime};
 
 /// What statx(2) is asked for.
 pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS
@@ -123,6 +124,23 @@ impl Seen {
             }
             inode.set_attr(&self.attr);
         }
+    }
+
+    /// The same file after it has lost its only name just now, as far as one can tell
+    /// without having held it.
+    pub(crate) fn removed(self) -> Seen {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let ctime = Timestamp {
+            sec: now.tv_sec,
+            // Below 10^9.
+            nsec: now.tv_nsec as u32,
+        };
+        let attr = Attr {
+            nlink: 0,
+            ctime,
+            ..self.attr
+        };
+        Seen { attr, ..self }
     }
 
     /// Whether the inode's attributes are others.

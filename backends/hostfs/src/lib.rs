@@ -28,6 +28,7 @@
 //! | `actor.rs`    | whose credentials the host sees                              |
 //! | `listing.rs`  | directory listings and their positions                       |
 //! | `process.rs`  | the credentials of this process                              |
+//! | `sys.rs`      | the system calls that rustix has not: all unsafe code        |
 //! | `watch.rs`    | changes on the host, heard of as they happen                 |
 //! | `scan.rs`     | [`HostScan`]: the whole tree once, past all caches           |
 //!
@@ -199,6 +200,7 @@ mod pin;
 mod process;
 mod scan;
 mod setattr;
+mod sys;
 mod watch;
 mod xattr;
 

@@ -51,6 +51,14 @@ impl OpenFiles {
         seen.is_still(inode).then(|| Held::shared(fd, path_only))
     }
 
+    /// Whether there is one; it may be another file's that has got the number.
+    pub(crate) fn has(&self, inode: &Inode) -> bool {
+        let key = inode.inode_key();
+        let shard = self.shard(key);
+        let mut same = shard.range((key.ino, key.space, 0)..=(key.ino, key.space, usize::MAX));
+        same.next().is_some()
+    }
+
     fn shard(&self, key: InodeKey) -> MutexGuard<'_, Shard> {
         let shard = &self.shards[key.ino as usize % SHARDS];
         // Each change of the map is one call: a panic leaves nothing half done.

@@ -1,10 +1,10 @@
-//! The system calls that rustix has not: fanotify(7), and file handles.
+//! The system calls that rustix has not: fanotify(7), file handles, getxattrat(2).
 //!
 //! All unsafe code of this crate. Each function takes borrowed descriptors and slices,
 //! and gives back what it owns.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_long, c_uint};
+use std::ffi::{CStr, c_int, c_long, c_uint};
 use std::os::fd::{AsRawFd, FromRawFd};
 
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// The kernel's MAX_HANDLE_SZ.
 const MOST_BYTES: usize = 128;
 /// `handle_bytes` and `handle_type`, before the bytes themselves.
-pub(super) const HEAD: usize = 8;
+pub(crate) const HEAD: usize = 8;
 /// Since Linux 6.5: any handle will do that tells files apart.
 const AT_HANDLE_FID: c_int = 0x200;
 
@@ -22,7 +22,7 @@ const AT_HANDLE_FID: c_int = 0x200;
 struct Buffer([u8; HEAD + MOST_BYTES]);
 
 /// A group that is told of changes by directory and name, and by file.
-pub(super) fn fanotify_init() -> Result<OwnedFd, Errno> {
+pub(crate) fn fanotify_init() -> Result<OwnedFd, Errno> {
     let flags: c_uint = libc::FAN_CLASS_NOTIF
         | libc::FAN_CLOEXEC
         | libc::FAN_NONBLOCK
@@ -36,7 +36,7 @@ pub(super) fn fanotify_init() -> Result<OwnedFd, Errno> {
 }
 
 /// Marks the whole file system that the directory `dir` is in.
-pub(super) fn fanotify_mark_filesystem(
+pub(crate) fn fanotify_mark_filesystem(
     group: BorrowedFd<'_>,
     mask: u64,
     dir: BorrowedFd<'_>,
@@ -58,7 +58,7 @@ pub(super) fn fanotify_mark_filesystem(
 }
 
 /// The `struct file_handle` of an open file: the same as in fanotify's reports.
-pub(super) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
+pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
     match name_to_handle_with(fd, AT_HANDLE_FID) {
         // Linux before 6.5, where fanotify had the handles that everyone gets.
         Err(Errno::INVAL) => name_to_handle_with(fd, 0),
@@ -116,9 +116,56 @@ pub(crate) fn open_by_handle(in_mount: BorrowedFd<'_>, handle: &[u8]) -> Result<
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A `struct xattr_args`.
+#[repr(C, align(8))]
+struct XattrArgs {
+    value: u64,
+    size: u32,
+    flags: u32,
+}
+
+/// An extended attribute of the directory that `dir` holds, with O_PATH or without, to
+/// `value`: how many bytes it has. Who may not search that is refused. From Linux 6.13 on.
+pub(crate) fn getxattrat(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    value: &mut Vec<u8>,
+) -> Result<usize, Errno> {
+    value.clear();
+    let room = value.spare_capacity_mut();
+    let size = u32::try_from(room.len()).unwrap_or(u32::MAX);
+    let args = XattrArgs {
+        value: room.as_mut_ptr() as u64,
+        size,
+        flags: 0,
+    };
+    // SAFETY: the path and `name` are strings with their NULs; `args` is as large as
+    // the call is told, and announces no more bytes than there is room for in `value`. All
+    // outlive the call.
+    let len = returned(unsafe {
+        libc::syscall(
+            GETXATTRAT,
+            dir.as_raw_fd(),
+            c".".as_ptr(),
+            0,
+            name.as_ptr(),
+            &raw const args,
+            size_of::<XattrArgs>(),
+        )
+    })?;
+    let len = len.unsigned_abs() as usize;
+    // SAFETY: the kernel has written so many bytes, which is no more than it was given.
+    unsafe { value.set_len(len) };
+    Ok(len)
+}
+
+/// The same wherever numbers begin at 0; where they do not (MIPS), nothing has this one,
+/// and the call is [`Errno::NOSYS`].
+const GETXATTRAT: c_long = 464;
+
 /// How long the `struct file_handle` is that `bytes` starts with; `None` if they are
 /// fewer.
-pub(super) fn handle_len(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn handle_len(bytes: &[u8]) -> Option<usize> {
     let len = u32::from_ne_bytes(bytes.first_chunk().copied()?);
     let len = HEAD.checked_add(usize::try_from(len).ok()?)?;
     (len <= bytes.len()).then_some(len)
@@ -137,7 +184,7 @@ fn returned(value: c_long) -> Result<c_int, Errno> {
 
 /// Puts another open file in the place of `fd`, for a test of what breaks.
 #[cfg(test)]
-pub(super) fn replace(fd: BorrowedFd<'_>, by: BorrowedFd<'_>) {
+pub(crate) fn replace(fd: BorrowedFd<'_>, by: BorrowedFd<'_>) {
     // SAFETY: no pointers. Both are open for as long as they are borrowed, and `fd` stays
     // its owner's: what it stands for is another file, which nothing here relies on.
     let done = unsafe { libc::dup2(by.as_raw_fd(), fd.as_raw_fd()) };

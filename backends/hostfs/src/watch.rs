@@ -6,7 +6,6 @@
 //! | `watch/heard.rs`    | reports gathered, and new names that were missed      |
 //! | `watch/fanotify.rs` | reports of a whole file system, for the privileged    |
 //! | `watch/inotify.rs`  | reports of each directory that is cached              |
-//! | `watch/sys.rs`      | the system calls that are unsafe                      |
 //! | `watch/tests.rs`    | everything below, tried on both                       |
 //!
 //! One thread per mount reads reports, and does one of these things:
@@ -96,7 +95,6 @@ use crate::pin::pinned;
 mod fanotify;
 mod heard;
 mod inotify;
-pub(crate) mod sys;
 #[cfg(test)]
 mod tests;
 

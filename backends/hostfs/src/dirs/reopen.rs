@@ -19,7 +19,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 
 use super::{Above, Dir, Handle, Pin, lasting_handle};
 use crate::host::{self, as_fd};
-use crate::watch::sys;
+use crate::sys;
 
 impl Dir {
     /// Its descriptor: the one that is kept, or a new one.

@@ -2,11 +2,15 @@
 //!
 //! Most descriptors here are `O_PATH`: they need no permission on the file and open
 //! nothing. statx(2), fchownat(2), utimensat(2) and linkat(2) take one with an empty path.
-//! For changing the mode and for extended attributes only new kernels have such a call
-//! (fchmodat2(2): 6.6; setxattrat(2) and its kin: 6.13), and none for opening what it
-//! holds. There the kernel is given [`magic_link`]: a path that leads to our descriptor
-//! and from there, without looking at any name, to the file. It works on every kernel,
-//! and needs `/proc`; without that, these calls are [`Error::NotSupported`].
+//! For changing the mode only new kernels have such a call (fchmodat2(2): 6.6), and for
+//! extended attributes and for opening what it holds there is none. There the kernel is
+//! given [`magic_link`]: a path that leads to our descriptor and from there, without
+//! looking at any name, to the file. It works on every kernel, and needs `/proc`; without
+//! that, these calls are [`Error::NotSupported`].
+//!
+//! It is also slow, several times what a call by a descriptor takes. So a directory's
+//! extended attributes are read as those of its `.` where getxattrat(2) is to be had (6.13):
+//! whoever makes a file in it wants to know the default ACL.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -23,6 +27,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::names::bits;
 use super::{as_fd, duplicate, err};
 use crate::dirs::Pin;
+use crate::sys;
 
 /// A file, held.
 pub(crate) struct Held<'a> {
@@ -178,6 +183,7 @@ impl<'a> Held<'a> {
         let name = attribute(name)?;
         self.whole(
             |value| rustix::fs::fgetxattr(self.fd(), &*name, spare_capacity(value)),
+            |dir, value| sys::getxattrat(dir.fd(), &name, value),
             |path, value| rustix::fs::getxattr(path, &*name, spare_capacity(value)),
         )
     }
@@ -186,6 +192,7 @@ impl<'a> Held<'a> {
     pub(crate) fn list_xattrs(&self) -> Result<Box<[u8]>> {
         self.whole(
             |list| rustix::fs::flistxattr(self.fd(), spare_capacity(list)),
+            |_, _| Err(Errno::NOSYS),
             |path, list| rustix::fs::listxattr(path, spare_capacity(list)),
         )
     }
@@ -218,11 +225,21 @@ impl<'a> Held<'a> {
     fn whole(
         &self,
         by_fd: impl Fn(&mut Vec<u8>) -> rustix::io::Result<usize>,
+        by_dir: impl Fn(&Pin, &mut Vec<u8>) -> rustix::io::Result<usize>,
         by_path: impl Fn(&str, &mut Vec<u8>) -> rustix::io::Result<usize>,
     ) -> Result<Box<[u8]>> {
         for room in [512, 64 * 1024] {
             let mut value = Vec::with_capacity(room);
-            let got = if self.path_only {
+            let got = if let Fd::Dir(pin) = &self.fd {
+                match retry_on_intr(|| by_dir(pin, &mut value)) {
+                    // Too old a kernel; or one that is not allowed to know the call, and
+                    // says so in either way. And who may not search it may ask for this.
+                    Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
+                        through(self.fd(), |path| by_path(path, &mut value))
+                    }
+                    got => got.map_err(err),
+                }
+            } else if self.path_only {
                 through(self.fd(), |path| by_path(path, &mut value))
             } else {
                 retry_on_intr(|| by_fd(&mut value)).map_err(err)

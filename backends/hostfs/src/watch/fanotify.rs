@@ -19,9 +19,9 @@ use rustix::io::Errno;
 
 use super::Id;
 use super::heard::{Change, Report};
-use super::sys;
 use crate::host;
 use crate::identity::host_mount_id;
+use crate::sys;
 
 /// Changes of names, contents and attributes, of directories as well.
 const MASK: u64 = libc::FAN_CREATE

@@ -628,7 +628,7 @@ fn without_reports_nothing_is_believed() {
         assert!(health.lost().is_none());
         // Reading a directory's descriptor fails each time.
         let broken = File::open(tree.host("")).unwrap();
-        sys::replace(ears.as_fd(), rustix::fd::AsFd::as_fd(&broken));
+        crate::sys::replace(ears.as_fd(), rustix::fd::AsFd::as_fd(&broken));
         // The thread sleeps on what was there before: that still wakes it once.
         tree.soon("the watch is lost", || {
             fs::write(tree.host("a/wake"), b"").unwrap();
