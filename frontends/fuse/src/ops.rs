@@ -114,11 +114,11 @@ impl Ops {
     fn ask<T>(
         &self,
         who: Caller,
-        place: &VfsPath,
+        place: VfsPath,
         umask: u32,
         ask: impl Fn(&Context) -> Result<T>,
     ) -> Result<T> {
-        let ctx = self.at(place, who.credentials());
+        let ctx = Context::within(place, who.credentials());
         // Of the umask, what a file's permission bits have.
         let ctx = ctx.with_umask((umask & 0o777) as u16);
         match ask(&ctx) {
@@ -130,16 +130,6 @@ impl Ops {
         }
     }
 
-    /// Somebody who stands at `place`.
-    fn at(&self, place: &VfsPath, credentials: Credentials) -> Context {
-        self.vfs.context(credentials).with_cwd(place.clone())
-    }
-
-    /// For what the kernel may know in any case, and checks itself who sees it.
-    fn as_daemon(&self, place: &VfsPath) -> Context {
-        self.at(place, Credentials::root())
-    }
-
     /// The answer to a LOOKUP that has found `path`.
     fn found(&self, path: &VfsPath) -> Result<Found<'_>> {
         let entry = self.nodes.entry(path)?;
@@ -149,6 +139,11 @@ impl Ops {
             entry,
         })
     }
+}
+
+/// For what the kernel may know in any case, and checks itself who sees it.
+fn as_daemon(place: VfsPath) -> Context {
+    Context::within(place, Credentials::root())
 }
 
 /// One component, or what is wrong with it.

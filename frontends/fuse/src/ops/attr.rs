@@ -8,7 +8,7 @@ use rcuwalk::{
     XattrFlags,
 };
 
-use super::{Ops, shown};
+use super::{Ops, as_daemon, shown};
 use crate::caller::Caller;
 use crate::handles::OpenFile;
 use crate::nodes::NodeRef;
@@ -42,8 +42,7 @@ impl Ops {
         if let Some(open) = passing(node) {
             return open.file.stat();
         }
-        let place = node.place();
-        match self.vfs.stat(&self.as_daemon(&place), "", ITSELF) {
+        match self.vfs.stat(&as_daemon(node.place()), "", ITSELF) {
             // It has lost that name, and lives on as long as it is open.
             Err(err @ (Error::Stale | Error::NotFound)) => match node.open_file() {
                 Some(open) => Ok(open.file.attr()),
@@ -78,9 +77,8 @@ impl Ops {
     /// to come. What both do is take set-id bits away. A writer need not be the owner, and is
     /// not refused for that.
     fn take_set_id(&self, who: Caller, node: &NodeRef) {
-        let place = node.place();
         let ask = |ctx: &Context| self.vfs.chown(ctx, "", None, None, ITSELF);
-        let _ = self.ask(who, &place, 0, ask);
+        let _ = self.ask(who, node.place(), 0, ask);
     }
 
     fn change(&self, who: Caller, node: &NodeRef, what: &SetAttr) -> Result<()> {
@@ -96,8 +94,8 @@ impl Ops {
             done => done,
         };
         match full {
-            Some(full) => ask(&self.at(&place, full)),
-            None => self.ask(who, &place, 0, ask),
+            Some(full) => ask(&Context::within(place, full)),
+            None => self.ask(who, place, 0, ask),
         }
     }
 
@@ -122,7 +120,7 @@ impl Ops {
 
     /// STATFS. The tree is one file system, whatever it is asked of.
     pub(crate) fn statfs(&self) -> Result<StatFs> {
-        self.vfs.statfs(&self.as_daemon(&self.vfs.root()), "/")
+        self.vfs.statfs(&as_daemon(self.vfs.root()), "/")
     }
 
     /// ACCESS.
@@ -167,8 +165,7 @@ impl Ops {
     }
 
     fn ask_of<T>(&self, who: Caller, id: NodeId, ask: impl Fn(&Context) -> Result<T>) -> Result<T> {
-        let place: VfsPath = self.place(id)?;
-        self.ask(who, &place, 0, ask)
+        self.ask(who, self.place(id)?, 0, ask)
     }
 }
 

@@ -9,7 +9,7 @@ use rcuwalk::inode::NodeId;
 use rcuwalk::{Allocate, Context, Error, File, FileType, LookupFlags, OpenFlags, Result};
 
 use super::names::bits;
-use super::{Found, Ops, name};
+use super::{Found, Ops, as_daemon, name};
 use crate::caller::Caller;
 use crate::handles::{OpenFile, Opened};
 use crate::listing::{Listed, OpenDir};
@@ -33,9 +33,8 @@ impl Ops {
     /// OPEN.
     pub(crate) fn open_file(&self, who: Caller, id: NodeId, flags: i32) -> Result<NewOpen> {
         let node = self.nodes.get(id)?;
-        let place = node.place();
         let flags = open_flags(flags) - OpenFlags::CREATE - OpenFlags::EXCL;
-        let file = self.ask(who, &place, 0, |ctx| {
+        let file = self.ask(who, node.place(), 0, |ctx| {
             let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
             self.vfs.open(ctx, "", how)
         })?;
@@ -54,7 +53,7 @@ impl Ops {
         self.slow_down();
         let (dir, of) = (self.place(parent)?, name(of)?);
         let flags = open_flags(flags) | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
-        let file = self.ask(who, &dir, umask, |ctx| {
+        let file = self.ask(who, dir, umask, |ctx| {
             match self.vfs.open(ctx, of, flags.mode(bits(mode))) {
                 // A link by now, which is the kernel's to follow: it looks again.
                 Err(Error::TooManySymlinks) => Err(Error::Stale),
@@ -127,7 +126,7 @@ impl Ops {
                 None => write_all(data, |at, rest| open.file.write_at(rest, offset + at)),
             };
         }
-        let ctx = self.as_daemon(&self.place(id)?);
+        let ctx = as_daemon(self.place(id)?);
         let anew = match open.file.flags().contains(OpenFlags::APPEND) {
             true => {
                 let how = OpenFlags::WRITE.mode(0).resolve(LookupFlags::EMPTY_PATH);
@@ -145,7 +144,7 @@ impl Ops {
         let has_set_id = file.attr().mode & 0o6000 != 0;
         has_set_id.then(|| {
             let credentials = who.in_full().unwrap_or_else(|| who.credentials());
-            self.at(file.path(), credentials)
+            Context::within(file.path().clone(), credentials)
         })
     }
 
@@ -208,18 +207,20 @@ impl Ops {
         }
     }
 
-    /// OPENDIR.
-    pub(crate) fn open_dir(&self, who: Caller, id: NodeId) -> Result<u64> {
+    /// OPENDIR: the handle, and whether the kernel may keep what it is listed.
+    pub(crate) fn open_dir(&self, who: Caller, id: NodeId) -> Result<(u64, bool)> {
         let place = self.place(id)?;
         if place.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        let file = self.ask(who, &place, 0, |ctx| {
+        let file = self.ask(who, place, 0, |ctx| {
             let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
             self.vfs.open(ctx, "", how)
         })?;
-        Ok(self.handles.add(Opened::Dir(Arc::new(OpenDir::new(file)))))
+        let dir = Arc::new(OpenDir::new(file));
+        let is_kept = dir.is_kept;
+        Ok((self.handles.add(Opened::Dir(dir)), is_kept))
     }
 
     /// READDIR.
@@ -235,7 +236,7 @@ impl Ops {
                 Some(kind) => kind,
                 // The directory does not tell, and fuser has no word for that.
                 None => {
-                    let ctx = self.as_daemon(dir.file.path());
+                    let ctx = as_daemon(dir.file.path().clone());
                     let flags = LookupFlags::default();
                     self.vfs.lookup(&ctx, listed.name, flags)?.inode().kind()
                 }
@@ -265,6 +266,13 @@ impl Ops {
             }
             Ok(taken)
         })
+    }
+
+    /// After an answer to READDIR or READDIRPLUS.
+    pub(crate) fn read_ahead(&self, handle: u64) {
+        if let Ok(dir) = self.handles.dir(handle) {
+            dir.read_ahead();
+        }
     }
 
     /// The attributes of an open directory.

@@ -3,7 +3,7 @@
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Caps, Context, Error, FileType, LookupFlags, RenameFlags, Result, VfsPath};
 
-use super::{Found, Ops, name};
+use super::{Found, Ops, as_daemon, name};
 use crate::caller::Caller;
 
 impl Ops {
@@ -11,7 +11,7 @@ impl Ops {
     pub(crate) fn lookup(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<Found<'_>> {
         self.slow_down();
         let (dir, of) = (self.place(parent)?, name(of)?);
-        let path = self.ask(who, &dir, 0, |ctx| {
+        let path = self.ask(who, dir, 0, |ctx| {
             self.vfs.lookup(ctx, of, LookupFlags::default())
         })?;
         self.found(&path)
@@ -20,7 +20,7 @@ impl Ops {
     /// The LOOKUP in a READDIRPLUS: for the kernel, not for its caller, who may list a
     /// directory that he may not search.
     pub(super) fn lookup_listed(&self, dir: &VfsPath, of: &[u8]) -> Result<Found<'_>> {
-        let ctx = self.as_daemon(dir);
+        let ctx = as_daemon(dir.clone());
         let path = self.vfs.lookup(&ctx, name(of)?, LookupFlags::default())?;
         self.found(&path)
     }
@@ -89,13 +89,13 @@ impl Ops {
     /// UNLINK.
     pub(crate) fn unlink(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<()> {
         let (dir, of) = (self.place(parent)?, name(of)?);
-        self.ask(who, &dir, 0, |ctx| self.vfs.unlink(ctx, of))
+        self.ask(who, dir, 0, |ctx| self.vfs.unlink(ctx, of))
     }
 
     /// RMDIR.
     pub(crate) fn rmdir(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<()> {
         let (dir, of) = (self.place(parent)?, name(of)?);
-        self.ask(who, &dir, 0, |ctx| self.vfs.rmdir(ctx, of))
+        self.ask(who, dir, 0, |ctx| self.vfs.rmdir(ctx, of))
     }
 
     /// RENAME and RENAME2.
@@ -109,9 +109,9 @@ impl Ops {
         let (old_dir, new_dir) = (self.place(old_dir)?, self.place(new_dir)?);
         let (old, new) = (name(old)?, name(new)?);
         let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
-        self.ask(who, &old_dir, 0, |ctx| {
-            self.vfs
-                .renameat2(ctx, (&old_dir, old), (&new_dir, new), flags)
+        self.ask(who, old_dir, 0, |ctx| {
+            let old = (ctx.cwd(), old);
+            self.vfs.renameat2(ctx, old, (&new_dir, new), flags)
         })
     }
 
@@ -123,7 +123,7 @@ impl Ops {
         if place.inode().kind() == FileType::Directory || node.open_file().is_some() {
             return None;
         }
-        let root = self.as_daemon(&self.vfs.root());
+        let root = as_daemon(self.vfs.root());
         let path = self.vfs.path_of(&root, &place).ok()?;
         let slash = path.iter().rposition(|byte| *byte == b'/')?;
         let parent = &path[..slash.max(1)];
@@ -146,7 +146,7 @@ impl Ops {
     ) -> Result<Found<'_>> {
         self.slow_down();
         let (dir, of) = (self.place(parent)?, name(of)?);
-        self.ask(who, &dir, umask, make)?;
+        self.ask(who, dir.clone(), umask, make)?;
         self.lookup_listed(&dir, of)
     }
 }

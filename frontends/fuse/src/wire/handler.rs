@@ -83,6 +83,14 @@ impl Handler {
     }
 }
 
+impl Handler {
+    /// After the answer to a listing has been sent: what is to come is read ahead.
+    pub(crate) fn listed(&self, handle: u64) {
+        // As in `answer`. There is nobody to be told.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.ops.read_ahead(handle)));
+    }
+}
+
 impl Request {
     fn panicked(&self) -> String {
         let Request { op, node, who } = self;

@@ -242,9 +242,7 @@ impl Filesystem for Server {
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.opened(Opendir, req, ino, reply, |ops, who, id| {
-            ops.open_dir(who, id)
-        });
+        self.opened_dir(req, ino, reply);
     }
 
     fn readdir(

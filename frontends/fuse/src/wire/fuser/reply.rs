@@ -152,16 +152,18 @@ impl Server {
         }
     }
 
-    pub(super) fn opened(
-        &self,
-        op: Opcode,
-        req: &Request,
-        ino: INodeNo,
-        reply: ReplyOpen,
-        work: impl FnOnce(&Ops, Caller, NodeId) -> Result<u64>,
-    ) {
-        match self.ask(op, req, ino, work) {
-            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+    pub(super) fn opened_dir(&self, req: &Request, ino: INodeNo, reply: ReplyOpen) {
+        let opened = self.ask(Opcode::Opendir, req, ino, |ops, who, id| {
+            ops.open_dir(who, id)
+        });
+        match opened {
+            Ok((handle, is_kept)) => {
+                let mut flags = FopenFlags::empty();
+                if is_kept {
+                    flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+                }
+                reply.opened(FileHandle(handle), flags);
+            }
             Err(err) => reply.error(errno(&err)),
         }
     }
@@ -287,7 +289,10 @@ impl Server {
             })
         });
         match listed {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                reply.ok();
+                self.0.listed(fh.into());
+            }
             Err(err) => reply.error(errno(&err)),
         }
     }
@@ -314,7 +319,10 @@ impl Server {
             })
         });
         match listed {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                reply.ok();
+                self.0.listed(fh.into());
+            }
             Err(err) => reply.error(errno(&err)),
         }
     }
