@@ -139,4 +139,7 @@ opcodes! {
     Lseek,
     CopyFileRange,
     Ioctl,
+    Tmpfile,
+    Statx,
+    Interrupt,
 }
