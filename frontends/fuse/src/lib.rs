@@ -85,6 +85,8 @@ pub use crate::metrics::{Observer, Operation, Statistics};
 pub use crate::pressure::NodeStatistics;
 pub use crate::serve::{Served, serve};
 use crate::shrink::Worker;
+#[doc(hidden)]
+pub use crate::wire::rehearse;
 use crate::wire::{Handler, Transport};
 pub use crate::wire::{Notifier, TransportKind};
 

@@ -33,6 +33,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::retry_on_intr;
 use rustix::mount::UnmountFlags;
 
+pub use device::rehearse;
 pub(crate) use handler::{Handler, Opcode, Request};
 pub use notice::Notifier;
 

@@ -12,6 +12,7 @@
 //! | `device/init.rs`      | what the kernel is promised                                |
 //! | `device/abi.rs`       | the protocol's numbers                                     |
 //! | `device/ioctl.rs`     | what is asked of the device itself                         |
+//! | `device/rehearsal.rs` | the same without a connection, for a fuzzer                |
 //!
 //! Nothing here trusts the other side: what makes no sense is answered `EINVAL`, and costs
 //! nothing else. Only what is shorter than a header, or has the number 0, has no answer: it
@@ -24,7 +25,10 @@ mod desk;
 mod encode;
 mod init;
 mod ioctl;
+mod rehearsal;
 mod session;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,6 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+pub use self::rehearsal::rehearse;
 use self::session::Session;
 use super::{Handler, Transport, is_cut, mount};
 use crate::Options;

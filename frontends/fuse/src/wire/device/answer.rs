@@ -34,7 +34,7 @@ pub(super) struct Ask<'a, 'h> {
 
 impl<'h> Ask<'_, 'h> {
     /// Has one operation done: all of them come by here.
-    fn of<T>(
+    pub(super) fn of<T>(
         &self,
         op: Opcode,
         work: impl FnOnce(&'h Ops, Caller, NodeId) -> Result<T>,
@@ -240,14 +240,6 @@ impl<'h> Ask<'_, 'h> {
             | Asked::Forget(_)
             | Asked::BatchForget(_) => Ok(Owed::Nothing),
         }
-    }
-
-    /// FORGET, to which there is no answer.
-    pub(super) fn forget(&self, count: u64) {
-        let _ = self.of(Opcode::Forget, |ops, _, id| {
-            ops.forget(id, count);
-            Ok(())
-        });
     }
 
     fn ttl(&self) -> Ttl {

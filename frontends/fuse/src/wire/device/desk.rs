@@ -19,7 +19,7 @@ use super::encode::{Out, listed};
 use super::init::{self, Terms};
 use crate::interrupt::Slot;
 use crate::through::Backing;
-use crate::wire::Handler;
+use crate::wire::{Handler, Opcode};
 
 /// Where answers go, and files of the host.
 pub(super) trait Line {
@@ -138,7 +138,7 @@ impl<'h, L: Line> Desk<'h, L> {
         match asked {
             Asked::Nothing => return Next::Comes,
             Asked::Interrupt(which) => {
-                self.interrupt(unique, which);
+                self.interrupt(header, which);
                 return Next::Comes;
             }
             Asked::Forget(count) => {
@@ -231,23 +231,38 @@ impl<'h, L: Line> Desk<'h, L> {
 
     /// INTERRUPT is not answered, unless it is to come again: it can be read before the
     /// request that it is about is on a desk.
-    fn interrupt(&mut self, unique: u64, which: u64) {
-        let is_known = self.line.interrupt(which);
-        tracing::debug!(which, is_known, "interrupt");
-        if !is_known {
+    #[doc(alias = "FUSE_INTERRUPT")]
+    fn interrupt(&mut self, header: &Header, which: u64) {
+        let heard = self.without_files(header).of(Opcode::Interrupt, |_, _, _| {
+            match self.line.interrupt(which) {
+                true => Ok(()),
+                false => Err(Error::WouldBlock),
+            }
+        });
+        if let Err(early) = heard {
             self.out.begin();
-            let again = self.out.finish(unique, libc::EAGAIN);
+            let again = self.out.finish(header.unique, early.errno());
             self.line.interrupt_again(again);
         }
     }
 
     fn forget(&self, header: &Header, node: NodeId, count: u64) {
-        let ask = Ask {
+        // There is no answer to that.
+        let header = Header { node, ..*header };
+        let _ = self
+            .without_files(&header)
+            .of(Opcode::Forget, |ops, _, id| {
+                ops.forget(id, count);
+                Ok(())
+            });
+    }
+
+    fn without_files<'a>(&self, header: &'a Header) -> Ask<'a, 'h> {
+        Ask {
             handler: self.handler,
-            header: &Header { node, ..*header },
+            header,
             register: &|_| Err(std::io::ErrorKind::Unsupported.into()),
-        };
-        ask.forget(count);
+        }
     }
 }
 
