@@ -25,7 +25,8 @@
 //! | `metrics.rs`  | how many requests there were, and how long they took              |
 //! | `through.rs`  | contents that the kernel reads and writes by itself               |
 //! | `caller.rs`   | whose credentials a request carries                               |
-//! | `wire.rs`     | the wire: what a transport must do; `wire/fuser.rs`: the one by fuser |
+//! | `interrupt.rs` | that nobody wants an answer any more                             |
+//! | `wire.rs`     | the wire: what a transport must do; `wire/device.rs`: the one that reads /dev/fuse |
 //!
 //! # Permissions
 //!
@@ -51,10 +52,12 @@
 //! lost its last name, and has a back end that goes by names
 //! (hostfs), cannot be opened once more by way of /proc.
 
-#![forbid(unsafe_code)]
+// The device's three ioctls, in `wire/device/ioctl.rs`, are the exception.
+#![deny(unsafe_code)]
 
 mod caller;
 mod handles;
+mod interrupt;
 mod listing;
 mod metrics;
 mod nodes;
@@ -82,8 +85,10 @@ pub use crate::metrics::{Observer, Operation, Statistics};
 pub use crate::pressure::NodeStatistics;
 pub use crate::serve::{Served, serve};
 use crate::shrink::Worker;
-pub use crate::wire::Notifier;
+#[doc(hidden)]
+pub use crate::wire::rehearse;
 use crate::wire::{Handler, Transport};
+pub use crate::wire::{Notifier, TransportKind};
 
 /// How a tree is mounted.
 #[derive(Clone, Debug)]
@@ -119,6 +124,8 @@ pub struct Options {
     /// writes those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either it
     /// asks, as it does for what is itself on a file system that lies upon another one.
     pub passthrough: bool,
+    /// What carries the requests.
+    pub transport: TransportKind,
 }
 
 /// The least that [`Options::max_nodes`] may be; less counts as this.
@@ -141,6 +148,7 @@ impl Default for Options {
             threads: 0,
             max_nodes: 800_000,
             passthrough: true,
+            transport: TransportKind::default(),
         }
     }
 }
@@ -233,7 +241,7 @@ fn mount_by(
     let device = device.read(true).write(true).open("/dev/fuse");
     drop(device.map_err(MountError::Device)?);
     let handler = Arc::new(Handler::new(vfs, options).map_err(MountError::Source)?);
-    let transport = wire::fuser::mount(handler.clone(), &mount_point, options);
+    let transport = wire::mount(handler.clone(), &mount_point, options);
     let transport = transport.map_err(MountError::Refused)?;
     let mut mounted = Mounted {
         transport: Some(transport),

@@ -204,6 +204,13 @@ impl Nodes {
         }
     }
 
+    /// One count that the kernel was not told of.
+    pub(crate) fn take_back(&self, id: NodeId) {
+        if id != NodeId::ROOT {
+            let _ = self.known.forget(id, 1);
+        }
+    }
+
     /// All but the root, whatever their counts. Nobody hands out more meanwhile.
     pub(crate) fn forget_all(&self) {
         let (mut hand, mut found) = (Hand::default(), Vec::new());

@@ -100,6 +100,11 @@ impl Ops {
         self.nodes.forget(id, lookups);
     }
 
+    /// One LOOKUP that the kernel has not heard the answer to, though it was counted.
+    pub(crate) fn take_back(&self, id: NodeId) {
+        self.nodes.take_back(id);
+    }
+
     fn place(&self, id: NodeId) -> Result<VfsPath> {
         Ok(self.nodes.get(id)?.place())
     }

@@ -17,6 +17,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::interrupt;
+
 /// How long a handler waits at most.
 const A_LITTLE: Duration = Duration::from_micros(500);
 
@@ -129,6 +131,9 @@ impl Pressure {
 
     #[cold]
     fn slow_down_slow(&self) {
+        if !interrupt::is_wanted() {
+            return;
+        }
         if self.waiting.fetch_add(1, Relaxed) < self.may_wait {
             self.counts.slowed.fetch_add(1, Relaxed);
             thread::sleep(A_LITTLE);

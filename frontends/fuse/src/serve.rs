@@ -28,7 +28,7 @@ pub fn serve(vfs: Vfs, device: OwnedFd, options: &Options) -> Result<Served, Mou
         ..options.clone()
     };
     let handler = Arc::new(Handler::new(vfs, options).map_err(MountError::Source)?);
-    let transport = wire::fuser::serve(handler.clone(), device, options);
+    let transport = wire::serve(handler.clone(), device, options);
     Ok(Served {
         transport: transport.map_err(MountError::Device)?,
         handler,

@@ -3,10 +3,16 @@
 mod common;
 
 use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use common::on_each;
-use rustix::fs::{AtFlags, CWD, IFlags, Mode, OFlags, Timespec, Timestamps};
+use common::{is_own_transport, on_each};
+use rustix::fs::{
+    AtFlags, CWD, IFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
+};
 use rustix::io::Errno;
 
 #[test]
@@ -104,12 +110,89 @@ fn flags_are_shown_and_set() {
     });
 }
 
-/// What fuser does not know is refused, and nothing hangs.
+/// EDGE-1: a file without a name is there as long as it is open, and for good with a name.
 #[test]
-fn what_there_is_not_is_refused() {
+fn a_file_without_a_name_can_get_one() {
     on_each(|mount| {
-        let flags = OFlags::TMPFILE | OFlags::RDWR;
-        let nameless = rustix::fs::open(mount.path(), flags, Mode::RWXU);
-        assert_eq!(nameless.unwrap_err(), Errno::OPNOTSUPP);
+        let open = |more| {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | more;
+            rustix::fs::open(mount.path(), flags, Mode::from_raw_mode(0o640))
+        };
+        if !is_own_transport() {
+            assert_eq!(open(OFlags::empty()).unwrap_err(), Errno::OPNOTSUPP);
+            return;
+        }
+        let mut file = match open(OFlags::empty()) {
+            // A host's directory may be where there is no such thing.
+            Err(Errno::OPNOTSUPP) if mount.backing.is_some() => return,
+            file => File::from(file.unwrap()),
+        };
+        file.write_all(b"contents").unwrap();
+        let meta = file.metadata().unwrap();
+        assert_eq!((meta.nlink(), meta.len()), (0, 8), "EDGE-1");
+        assert_eq!(meta.mode() & 0o7777, 0o640, "EDGE-1");
+        assert_eq!(fs::read_dir(mount.path()).unwrap().count(), 0, "EDGE-1");
+        let (name, again) = (mount.path().join("name"), mount.path().join("again"));
+        rustix::fs::linkat(&file, "", CWD, &name, AtFlags::EMPTY_PATH).unwrap();
+        let by_proc = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::linkat(CWD, by_proc, CWD, &again, AtFlags::SYMLINK_FOLLOW).unwrap();
+        file.write_all(b" and more").unwrap();
+        for path in [&name, &again] {
+            assert_eq!(fs::read(path).unwrap(), b"contents and more", "EDGE-1");
+            let found = path.metadata().unwrap();
+            assert_eq!((found.ino(), found.nlink()), (meta.ino(), 2), "EDGE-1");
+        }
+        if let Some(backing) = &mount.backing {
+            let there = fs::read(backing.path().join("name")).unwrap();
+            assert_eq!(there, b"contents and more");
+        }
+        drop(file);
+        assert_eq!(fs::read(&again).unwrap(), b"contents and more");
+
+        let exclusive = open(OFlags::EXCL).unwrap();
+        let third = mount.path().join("third");
+        let refused = rustix::fs::linkat(&exclusive, "", CWD, &third, AtFlags::EMPTY_PATH);
+        assert_eq!(refused, Err(Errno::NOENT), "EDGE-1");
+        drop(exclusive);
+        let gone = || mount.mounted.open() == 0;
+        let end = Instant::now() + Duration::from_secs(10);
+        while !gone() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(gone(), "what is closed is released");
+    });
+}
+
+/// EDGE-1: statx(2) tells when a file was born, if the back end knows, and is otherwise as
+/// it was.
+#[test]
+fn birth_times_are_the_back_ends() {
+    on_each(|mount| {
+        let path = mount.path().join("file");
+        fs::write(&path, "12345").unwrap();
+        let look = |path: &Path| {
+            let mask = StatxFlags::ALL;
+            // Not what was cached of it.
+            rustix::fs::statx(CWD, path, AtFlags::STATX_FORCE_SYNC, mask).unwrap()
+        };
+        let told = look(&path);
+        assert_eq!(
+            (told.stx_size, told.stx_mode & 0o7777),
+            (5, 0o644),
+            "EDGE-1"
+        );
+        let has_birth = |told: &Statx| told.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let time = |time: StatxTimestamp| (time.tv_sec, time.tv_nsec);
+        match &mount.backing {
+            Some(backing) if is_own_transport() => {
+                let there = look(&backing.path().join("file"));
+                assert_eq!(has_birth(&told), has_birth(&there), "EDGE-1");
+                assert_eq!(time(told.stx_btime), time(there.stx_btime), "EDGE-1");
+                assert_eq!(time(told.stx_mtime), time(there.stx_mtime), "EDGE-1");
+                assert_eq!(told.stx_ino, there.stx_ino, "EDGE-1");
+            }
+            // That keeps none; and fuser does not know the request.
+            _ => assert!(!has_birth(&told)),
+        }
     });
 }

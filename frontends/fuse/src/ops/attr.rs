@@ -17,6 +17,7 @@ use crate::nodes::NodeRef;
 const ITSELF: LookupFlags = LookupFlags::EMPTY_PATH;
 
 /// What SETATTR asks for.
+#[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) what: SetAttr,
     /// The open file that it is asked of, if the kernel tells.

@@ -12,6 +12,7 @@ use super::names::bits;
 use super::{Found, Ops, as_daemon, name};
 use crate::caller::Caller;
 use crate::handles::{OpenFile, Opened};
+use crate::interrupt;
 use crate::listing::{Listed, OpenDir};
 use crate::nodes::NodeRef;
 use crate::through::{Backing, Way};
@@ -65,6 +66,28 @@ impl Ops {
         Ok((found, self.keep(file, node)))
     }
 
+    /// TMPFILE: makes a file without a name, and opens it. LINK may give it one.
+    #[doc(alias = "O_TMPFILE")]
+    pub(crate) fn tmpfile(
+        &self,
+        who: Caller,
+        dir: NodeId,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Result<(Found<'_>, NewOpen)> {
+        self.slow_down();
+        let dir = self.place(dir)?;
+        let flags = (open_flags(flags) | OpenFlags::TMPFILE) - OpenFlags::CREATE;
+        let file = self.ask(who, &dir, umask, |ctx| {
+            let how = flags.mode(bits(mode)).resolve(LookupFlags::EMPTY_PATH);
+            self.vfs.open(ctx, "", how)
+        })?;
+        let found = self.found(file.path())?;
+        let node = found.entry.inode().clone();
+        Ok((found, self.keep(file, node)))
+    }
+
     /// Settles how the contents are read and written, before the kernel is told that the
     /// file is open: in the way of all who have it open, if there are any. Otherwise the
     /// kernel does it by itself if it can, by what `register` makes of the host's file.
@@ -88,13 +111,20 @@ impl Ops {
         way
     }
 
-    /// READ: all that there is, for less means the end of the file.
-    pub(crate) fn read(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
+    /// READ: all that there is and `data` has room for, for less means the end of the file.
+    /// Returns how much it was.
+    pub(crate) fn read_into(&self, handle: u64, offset: u64, data: &mut [u8]) -> Result<usize> {
         let open = self.handles.file(handle)?;
-        let size = usize::try_from(size).map_err(|_| Error::Invalid)?;
-        let mut data = vec![0; size.min(MOST)];
         let mut read = 0;
         while read < data.len() {
+            if !interrupt::is_wanted() {
+                // Nobody sees what is missing.
+                return if read > 0 {
+                    Ok(read)
+                } else {
+                    Err(interrupt::interrupted())
+                };
+            }
             match open.file.read_at(&mut data[read..], offset + read as u64) {
                 Ok(0) => break,
                 Ok(more) => read += more,
@@ -103,6 +133,15 @@ impl Ops {
                 Err(_) => break,
             }
         }
+        Ok(read)
+    }
+
+    /// The same, for who has no room of its own.
+    #[cfg(feature = "fuser")]
+    pub(crate) fn read(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
+        let size = usize::try_from(size).map_err(|_| Error::Invalid)?;
+        let mut data = vec![0; size.min(MOST)];
+        let read = self.read_into(handle, offset, &mut data)?;
         data.truncate(read);
         Ok(data)
     }
@@ -165,10 +204,33 @@ impl Ops {
             }
         }
         let (from, to) = (&from.file, &to.file);
-        let copied = match self.user(who, to) {
-            Some(ctx) => from.copy_file_range_as(&ctx, offset, to, to_offset, len),
-            None => from.copy_file_range(offset, to, to_offset, len),
-        }?;
+        // In one file, that ranges overlap shows only of the whole.
+        let is_one = std::ptr::eq(from.path().inode(), to.path().inode());
+        let piece = if is_one { len } else { COPIED_AT_ONCE };
+        let mut copied = 0;
+        while copied == 0 || copied < len {
+            if !interrupt::is_wanted() {
+                match copied {
+                    0 => return Err(interrupt::interrupted()),
+                    _ => break,
+                }
+            }
+            let (at, to_at) = (
+                offset.saturating_add(copied),
+                to_offset.saturating_add(copied),
+            );
+            let piece = piece.min(len - copied);
+            let done = match self.user(who, to) {
+                Some(ctx) => from.copy_file_range_as(&ctx, at, to, to_at, piece),
+                None => from.copy_file_range(at, to, to_at, piece),
+            };
+            match done {
+                Ok(0) => break,
+                Ok(more) => copied += more,
+                Err(err) if copied == 0 => return Err(err),
+                Err(_) => break,
+            }
+        }
         u32::try_from(copied).map_err(|_| Error::Overflow)
     }
 
@@ -224,6 +286,18 @@ impl Ops {
     }
 
     /// READDIR.
+    pub(crate) fn list(
+        &self,
+        handle: u64,
+        position: u64,
+        mut take: impl FnMut(&Listed<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let dir = self.handles.dir(handle)?;
+        dir.list(position, |listed| Ok(take(&listed)))
+    }
+
+    /// The same, for who has no word for a kind that the directory does not tell.
+    #[cfg(feature = "fuser")]
     pub(crate) fn readdir(
         &self,
         handle: u64,
@@ -234,7 +308,6 @@ impl Ops {
         dir.list(position, |listed| {
             let kind = match listed.kind {
                 Some(kind) => kind,
-                // The directory does not tell, and fuser has no word for that.
                 None => {
                     let ctx = as_daemon(dir.file.path().clone());
                     let flags = LookupFlags::default();
@@ -322,15 +395,23 @@ impl OpenFile {
 const SET_IDS: u16 = 0o6000;
 
 /// More than the kernel asks for at a time.
+#[cfg(feature = "fuser")]
 const MOST: usize = 16 << 20;
 
-/// So much is copied before who asks may be interrupted.
+/// So much is copied for one request, and so much before who asks may be interrupted.
 const MOST_COPIED: u64 = 128 << 20;
+const COPIED_AT_ONCE: u64 = 16 << 20;
 
 /// Writes until all is written; `write` is told how far it is, and what is left.
 fn write_all(data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<u32> {
     let mut written = 0;
     while written < data.len() {
+        if !interrupt::is_wanted() {
+            match written {
+                0 => return Err(interrupt::interrupted()),
+                _ => break,
+            }
+        }
         match write(written as u64, &data[written..]) {
             Ok(0) => break,
             Ok(more) => written += more,

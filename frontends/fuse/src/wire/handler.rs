@@ -147,4 +147,7 @@ opcodes! {
     Lseek,
     CopyFileRange,
     Ioctl,
+    Tmpfile,
+    Statx,
+    Interrupt,
 }

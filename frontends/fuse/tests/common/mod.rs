@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use rcuwalk::{Freshness, Vfs};
-use rcuwalk_fuse::{Mounted, Options, mount};
+use rcuwalk_fuse::{Mounted, Options, TransportKind, mount};
 use rcuwalk_hostfs::HostFs;
 use rcuwalk_memfs::MemFs;
 
@@ -73,6 +73,7 @@ impl Mount {
         let options = Options {
             allow_other: true,
             suid: true,
+            transport: transport(),
             ..options.clone()
         };
         Mount {
@@ -103,6 +104,21 @@ impl Watchdog {
         });
         Watchdog { _stop: stop }
     }
+}
+
+/// `RCUWALK_TRANSPORT=fuser` has everything that is mounted here carried by fuser.
+pub(crate) fn transport() -> TransportKind {
+    match std::env::var("RCUWALK_TRANSPORT").as_deref() {
+        Err(_) => TransportKind::default(),
+        #[cfg(feature = "fuser")]
+        Ok("fuser") => TransportKind::Fuser,
+        Ok(other) => panic!("no transport {other:?}: is it a feature that is not on?"),
+    }
+}
+
+/// True if requests are decoded by us: what fuser does not know works.
+pub(crate) fn is_own_transport() -> bool {
+    transport() == TransportKind::Device
 }
 
 /// A number from the environment.

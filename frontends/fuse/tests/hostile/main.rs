@@ -5,7 +5,6 @@
 //! |---------------|------------------------------------------------------------|
 //! | this file     | what is sent, and what must hold                           |
 //! | `message.rs`  | messages, whole and broken                                 |
-//! | `unsent.rs`   | those that are not sent, and why                           |
 //! | `session.rs`  | a connection without a kernel                              |
 //!
 //! What is sent follows from a number. `RCUWALK_HOSTILE` is how many sessions there are,
@@ -14,13 +13,11 @@
 mod message;
 mod random;
 mod session;
-mod unsent;
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
-use message::{Message, op};
+use message::{HEADER, Known, Message, op};
 use random::Random;
 use rcuwalk::Vfs;
 use rcuwalk_hostfs::HostFs;
@@ -79,7 +76,7 @@ fn hostile(vfs: Vfs, seed: u64) -> u64 {
         if random.one_in(4) {
             message.break_it(&mut random);
         }
-        if message.fuser_panics() || message.takes_too_much() {
+        if message.takes_too_much() {
             continue;
         }
         match session.send(&message) {
@@ -183,27 +180,78 @@ fn sizes_are_bounded() {
     session.hang_up("sizes");
 }
 
-/// An INTERRUPT is answered by fuser itself, with ENOSYS: the kernel then sends no more.
+/// An INTERRUPT about a request that nobody is answering is to come again; one that makes no
+/// sense is refused.
 #[test]
-fn interrupts_do_not_come_to_us() {
+fn an_interrupt_that_comes_early_is_to_come_again() {
     let mut session = Session::new(Vfs::new(MemFs::new()).unwrap());
-    let reply = session.send(&Message::new(op::INTERRUPT, 0).u64s(&[77]));
-    let error = i32::from_ne_bytes(*reply.unwrap()[4..].first_chunk().unwrap());
-    assert_eq!(error, -libc::ENOSYS);
+    let errno = |reply: Vec<u8>| -i32::from_ne_bytes(*reply[4..].first_chunk().unwrap());
+    let interrupt = Message::new(op::INTERRUPT, 0);
+    let early = session.send(&interrupt.clone().u64s(&[77])).unwrap();
+    assert_eq!(errno(early), libc::EAGAIN);
+    let none = session.send(&interrupt.clone().u64s(&[0])).unwrap();
+    assert_eq!(errno(none), libc::EAGAIN, "0 is no request's number");
+    assert_eq!(errno(session.send(&interrupt).unwrap()), libc::EINVAL);
     session.hang_up("interrupt");
 }
 
-/// What the front end cannot keep from fuser, as `docs/fuse.md` lists it: each ends a thread
-/// that answers. One that does no longer is to be taken off the list, and the exception
-/// from the messages above.
+/// EDGE-1: each operation, cut after each byte, and with a few too many, said to be as long
+/// as it is and as it was: an answer, and the session goes on.
 #[test]
-fn the_list_of_what_fuser_panics_at_is_true() {
-    for message in Message::known_panics() {
-        assert!(message.fuser_panics(), "{message:?}");
+fn whatever_is_cut_is_answered() {
+    let mut session = Session::new(Vfs::new(MemFs::with_limits(64 << 20, 1000)).unwrap());
+    let known = Known::default();
+    for opcode in (0..60).chain([4096, u32::MAX]) {
+        let mut random = Random::new(u64::from(opcode));
+        let message = loop {
+            let message = Message::random_of(opcode, &mut random, &known);
+            if !message.takes_too_much() && message.body.len() < 1000 {
+                break message;
+            }
+        };
+        let len = HEADER + message.body.len();
+        for cut in 1..len {
+            for says in [None, Some(cut as u32)] {
+                let message = Message {
+                    cut: Some(cut),
+                    len: says,
+                    ..message.clone()
+                };
+                // Without its body, it is what it always is.
+                if !message.ends_session() {
+                    let _ = session.send(&message).expect("an answer, or none due");
+                }
+            }
+        }
+        for more in 1..20 {
+            let mut message = message.clone();
+            message.body.extend([0xff].repeat(more));
+            let _ = session.send(&message).expect("an answer, or none due");
+        }
+        session.send(&Message::new(op::STATFS, 1)).unwrap();
+        session.assert_quiet(&format!("{opcode}"));
+    }
+    session.hang_up("cut");
+}
+
+/// The last message is answered, and then nothing; so it is with none at all.
+#[test]
+fn the_end_is_the_end() {
+    for last in [
+        Message::new(op::DESTROY, 0),
+        Message {
+            cut: Some(0),
+            ..Message::new(op::STATFS, 1)
+        },
+    ] {
         let mut session = Session::new(Vfs::new(MemFs::new()).unwrap());
-        // Some are answered (EIO) on the way out.
-        let _ = session.send(&message);
-        let ended = session.into_served().join().unwrap_err();
-        assert_ne!(ended.kind(), ErrorKind::InvalidData, "{message:?}");
+        session
+            .send(&Message::new(op::LOOKUP, 1).name(b"a"))
+            .unwrap();
+        let Err(Ended) = session.send(&last) else {
+            panic!("{last:?} is not the end");
+        };
+        assert!(session.served.is_over());
+        session.ended(&format!("{last:?}"));
     }
 }

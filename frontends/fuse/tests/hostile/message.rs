@@ -40,13 +40,17 @@ pub(crate) mod op {
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
+    pub(crate) const TMPFILE: u32 = 51;
+    pub(crate) const STATX: u32 = 52;
+    pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
+    pub(crate) const NOTIFY_REPLY: u32 = 41;
 }
 use op::*;
 
 use crate::random::Random;
 
 /// `struct fuse_in_header`.
-pub(super) const HEADER: usize = 40;
+pub(crate) const HEADER: usize = 40;
 /// `struct fuse_entry_out`.
 const ENTRY: usize = 128;
 
@@ -62,7 +66,7 @@ impl Known {
         let number = |at: usize| u64::from_ne_bytes(*body[at..].first_chunk().unwrap());
         match opcode {
             LOOKUP | SYMLINK | MKNOD | MKDIR | LINK => self.nodes.push(number(0)),
-            CREATE => {
+            CREATE | TMPFILE => {
                 self.nodes.push(number(0));
                 self.handles.push(number(ENTRY));
             }
@@ -71,7 +75,9 @@ impl Known {
                 let mut at = 0;
                 while at + ENTRY + 24 <= body.len() {
                     let len = u32::from_ne_bytes(*body[at + ENTRY + 16..].first_chunk().unwrap());
-                    self.nodes.push(number(at));
+                    if number(at) != 0 {
+                        self.nodes.push(number(at));
+                    }
                     at += ENTRY + (24 + len as usize).next_multiple_of(8);
                 }
             }
@@ -83,14 +89,84 @@ impl Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     /// What the header says; the true length unless it is broken.
-    pub(super) len: Option<u32>,
+    pub(crate) len: Option<u32>,
     pub(super) opcode: u32,
     pub(super) node: u64,
     pub(super) uid: u32,
-    pub(super) body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
     /// So much of it is sent.
-    pub(super) cut: Option<usize>,
+    pub(crate) cut: Option<usize>,
 }
+
+/// Those that are answered with more than an error, the frequent ones often.
+const REAL: [u32; 45] = [
+    LOOKUP,
+    LOOKUP,
+    LOOKUP,
+    FORGET,
+    GETATTR,
+    SETATTR,
+    READLINK,
+    SYMLINK,
+    MKNOD,
+    MKDIR,
+    UNLINK,
+    RMDIR,
+    RENAME,
+    LINK,
+    OPEN,
+    OPEN,
+    OPEN,
+    READ,
+    READ,
+    WRITE,
+    WRITE,
+    STATFS,
+    RELEASE,
+    FSYNC,
+    SETXATTR,
+    GETXATTR,
+    LISTXATTR,
+    REMOVEXATTR,
+    OPENDIR,
+    OPENDIR,
+    READDIR,
+    READDIRPLUS,
+    RELEASEDIR,
+    ACCESS,
+    CREATE,
+    CREATE,
+    IOCTL,
+    BATCH_FORGET,
+    FALLOCATE,
+    RENAME2,
+    LSEEK,
+    COPY_FILE_RANGE,
+    TMPFILE,
+    STATX,
+    COPY_FILE_RANGE_64,
+];
+
+/// And others.
+const ODD: [u32; 17] = [
+    0,
+    7,
+    19,
+    25,
+    INIT,
+    30,
+    31,
+    32,
+    33,
+    INTERRUPT,
+    37,
+    40,
+    NOTIFY_REPLY,
+    48,
+    50,
+    54,
+    4096,
+];
 
 impl Message {
     pub(crate) fn new(opcode: u32, node: u64) -> Message {
@@ -143,7 +219,18 @@ impl Message {
 
     /// A whole message with values from the edges.
     pub(crate) fn random(random: &mut Random, known: &Known) -> Message {
-        let r = random;
+        let any = random.any() as u32;
+        // Seldom what ends the session, or none would get far.
+        let opcode = match random.below(1200) {
+            0 => DESTROY,
+            1..100 => random.of(&[ODD.as_slice(), &[any]].concat()),
+            _ => random.of(&REAL),
+        };
+        Message::random_of(opcode, random, known)
+    }
+
+    /// The same, for an operation.
+    pub(crate) fn random_of(opcode: u32, r: &mut Random, known: &Known) -> Message {
         let any = r.any();
         let pick = |r: &mut Random, from: &[u64]| match from.is_empty() || r.one_in(16) {
             true => r.of(&[0, 1, 2, 77, 1 << 63, u64::MAX]),
@@ -212,64 +299,9 @@ impl Message {
             let message = Message::new(op, node).u64s(&[fh, offset]);
             message.u32s(&[size, 0]).u64s(&[0, 0])
         };
-        let (real, odd) = (
-            [
-                LOOKUP,
-                LOOKUP,
-                LOOKUP,
-                FORGET,
-                GETATTR,
-                SETATTR,
-                READLINK,
-                SYMLINK,
-                MKNOD,
-                MKDIR,
-                UNLINK,
-                RMDIR,
-                RENAME,
-                LINK,
-                OPEN,
-                OPEN,
-                OPEN,
-                READ,
-                READ,
-                WRITE,
-                WRITE,
-                STATFS,
-                RELEASE,
-                FSYNC,
-                SETXATTR,
-                GETXATTR,
-                LISTXATTR,
-                REMOVEXATTR,
-                OPENDIR,
-                OPENDIR,
-                READDIR,
-                READDIRPLUS,
-                RELEASEDIR,
-                ACCESS,
-                CREATE,
-                CREATE,
-                IOCTL,
-                BATCH_FORGET,
-                FALLOCATE,
-                RENAME2,
-                LSEEK,
-                COPY_FILE_RANGE,
-            ],
-            [
-                25, INIT, 30, 31, 32, 33, INTERRUPT, 37, 40, 41, 48, 50, 51, 52, 53, 4096,
-                any as u32,
-            ],
-        );
-        let opcode = if r.one_in(12) {
-            r.of(&odd)
-        } else {
-            r.of(&real)
-        };
         let new = Message::new(opcode, node);
         let mut message = match opcode {
-            LOOKUP | UNLINK | RMDIR | 51 => new.name(name),
+            LOOKUP | UNLINK | RMDIR => new.name(name),
             FORGET => new.u64s(&[r.of(&[0, 1, 2, !0])]),
             GETATTR => new.u32s(&[flags & 1, 0]).u64s(&[fh]),
             SETATTR => {
@@ -310,7 +342,9 @@ impl Message {
             INIT => Message::init(),
             31..=33 => new.u64s(&[fh, 1, offset, !0]).u32s(&[flags & 3, 1, 0, 0]),
             ACCESS => new.u32s(&[flags, 0]),
-            CREATE => new.u32s(&[flags, mode, 0, 0]).name(name),
+            CREATE | TMPFILE => new.u32s(&[flags, mode, 0, 0]).name(name),
+            STATX => new.u32s(&[flags & 1, 0]).u64s(&[fh]).u32s(&[0, any as u32]),
+            READLINK | STATFS | DESTROY => new,
             INTERRUPT => new.u64s(&[any]),
             37 => new.u64s(&[offset]).u32s(&[size, 0]),
             IOCTL => {
@@ -325,7 +359,7 @@ impl Message {
                 new.u64s(&[fh, offset, len]).u32s(&[flags & 127, 0])
             }
             LSEEK => new.u64s(&[fh, offset]).u32s(&[any as u32 & 7, 0]),
-            COPY_FILE_RANGE => {
+            COPY_FILE_RANGE | COPY_FILE_RANGE_64 => {
                 new.u64s(&[fh, r.of(&[0, 1, 1 << 63]), other, fh2, offset, 1 << 16, 0])
             }
             _ => new.data(&data),
@@ -339,10 +373,14 @@ impl Message {
     pub(crate) fn break_it(&mut self, random: &mut Random) {
         let len = self.body.len();
         match random.below(8) {
-            // Seldom what ends the session, or none would get far.
-            0 if random.one_in(30) => self.len = Some(random.of(&[41, 48, 1000, !0])),
-            0 => self.len = Some(random.of(&[40, 41, 48])),
-            1 if random.one_in(30) => self.cut = Some(random.below(HEADER + len)),
+            0 => self.len = Some(random.of(&[0, 1, 16, 39, 40, 41, 48, 1000, 1 << 31, !0])),
+            1 => {
+                // Nothing at all would end it.
+                self.cut = Some(random.below(HEADER + len).max(1));
+                if random.one_in(2) {
+                    self.len = self.cut.map(|cut| cut as u32);
+                }
+            }
             2 => self.body.truncate(random.below(len)),
             3 => self.body.extend([random.any() as u8; 9]),
             4 => self.opcode = random.of(&[LOOKUP, OPEN, READ, CREATE, RENAME2, LISTXATTR]),
@@ -377,34 +415,41 @@ impl Message {
         bytes
     }
 
-    /// The body as fuser takes it: what the header's length leaves of it; `None` where the
-    /// header is no header.
-    pub(super) fn seen(&self) -> Option<Vec<u8>> {
-        let bytes = self.bytes(0);
-        let len = self
-            .len
-            .map_or(HEADER + self.body.len(), |len| len as usize);
-        bytes.get(HEADER..len).map(<[u8]>::to_vec)
+    fn sent(&self) -> usize {
+        let whole = HEADER + self.body.len();
+        self.cut.map_or(whole, |cut| cut.min(whole))
     }
 
-    /// It is shorter than it says, or than any: nothing is read after it.
+    /// It is as long as it says.
+    fn is_whole(&self) -> bool {
+        let whole = HEADER + self.body.len();
+        let says = self.len.map_or(whole, |len| len as usize);
+        says == self.sent()
+    }
+
+    /// The last one, or nothing at all, which is what comes when there is nobody any more.
     pub(crate) fn ends_session(&self) -> bool {
-        self.seen().is_none()
+        let is_header = self.sent() == HEADER && self.body.is_empty();
+        let is_last = self.opcode == DESTROY && is_header && self.is_whole();
+        self.sent() == 0 || is_last
     }
 
+    /// Whoever sends more than a header hears of it, but for what is never answered.
     pub(crate) fn is_answered(&self) -> bool {
-        let Some(body) = self.seen() else {
-            return true;
+        let never = [FORGET, BATCH_FORGET, NOTIFY_REPLY];
+        self.sent() >= HEADER && !never.contains(&self.opcode)
+    }
+
+    /// What would only fill the disk of who tests.
+    pub(crate) fn takes_too_much(&self) -> bool {
+        let number = |at: usize| {
+            let bytes = self.body.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         };
         match self.opcode {
-            FORGET => body.len() < 8,
-            BATCH_FORGET => {
-                let count = body
-                    .first_chunk()
-                    .map(|count| u32::from_ne_bytes(*count) as usize);
-                body.len() < 8 || count.is_none_or(|count| (body.len() - 8) / 16 < count)
-            }
-            _ => true,
+            FALLOCATE => (1 << 22..1 << 60).contains(&number(16)),
+            COPY_FILE_RANGE | COPY_FILE_RANGE_64 => number(40) > 1 << 20,
+            _ => false,
         }
     }
 }

@@ -1,18 +1,17 @@
 //! A connection without a kernel: this side is its.
 
-use std::io::ErrorKind;
-use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rcuwalk::Vfs;
 use rcuwalk_fuse::{Options, Served, serve};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
 use crate::message::{Known, Message, op};
 
 pub(crate) struct Session {
-    socket: UnixDatagram,
+    socket: OwnedFd,
     pub(crate) served: Served,
     pub(crate) known: Known,
     last: u64,
@@ -26,17 +25,16 @@ pub(crate) struct Ended;
 
 impl Session {
     pub(crate) fn new(vfs: Vfs) -> Session {
-        let (socket, theirs) = UnixDatagram::pair().unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_millis(50)))
-            .unwrap();
-        socket.send(&Message::init().bytes(1)).unwrap();
+        let kind = SocketType::SEQPACKET;
+        let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let (socket, theirs) = pair.unwrap();
+        rustix::io::write(&socket, &Message::init().bytes(1)).unwrap();
         let options = Options {
             allow_other: true,
             threads: 1,
             ..Options::default()
         };
-        let served = serve(vfs, OwnedFd::from(theirs), &options).unwrap();
+        let served = serve(vfs, theirs, &options).unwrap();
         let mut session = Session {
             socket,
             served,
@@ -52,7 +50,11 @@ impl Session {
     pub(crate) fn send(&mut self, message: &Message) -> Result<Vec<u8>, Ended> {
         self.last += 1;
         let bytes = message.bytes(self.last);
-        self.socket.send(&bytes).map_err(|_| Ended)?;
+        send(&self.socket, &bytes, SendFlags::NOSIGNAL).map_err(|_| Ended)?;
+        if message.ends_session() {
+            self.last_answer(message);
+            return Err(Ended);
+        }
         if !message.is_answered() {
             return Ok(Vec::new());
         }
@@ -65,7 +67,7 @@ impl Session {
             "{message:?} has another's answer"
         );
         let error = i32::from_ne_bytes(*reply[4..].first_chunk().unwrap());
-        assert!((-4095..=0).contains(&error), "{message:?}: {error}");
+        assert!((-511..=0).contains(&error), "{message:?}: {error}");
         if error == 0 {
             self.done += 1;
             self.known.learn(message.opcode(), &reply[16..]);
@@ -73,43 +75,60 @@ impl Session {
         Ok(reply)
     }
 
+    fn last_answer(&mut self, message: &Message) {
+        if message.is_answered() {
+            let reply = self.receive().expect("the last answer");
+            assert_eq!(u64_at(&reply, 8), self.last);
+        }
+        self.receive().unwrap_err();
+    }
+
     fn receive(&mut self) -> Result<Vec<u8>, Ended> {
         let mut reply = vec![0; 1 << 18];
-        for _ in 0..400 {
-            match self.socket.recv(&mut reply) {
-                Ok(0) => return Err(Ended),
-                Ok(len) => {
-                    reply.truncate(len);
-                    return Ok(reply);
-                }
-                Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    if self.served.is_over() {
-                        return Err(Ended);
-                    }
-                }
-                Err(_) => return Err(Ended),
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            if self.has_something() {
+                let len = rustix::io::read(&self.socket, &mut reply).map_err(|_| Ended)?;
+                reply.truncate(len);
+                return if len == 0 { Err(Ended) } else { Ok(reply) };
+            }
+            if self.served.is_over() && !self.has_something() {
+                return Err(Ended);
             }
         }
         panic!("no answer for 20 s");
     }
 
-    /// It has ended by itself: cleanly.
+    fn has_something(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
+        let a_while = Timespec {
+            tv_sec: 0,
+            tv_nsec: 50_000_000,
+        };
+        poll(&mut socket, Some(&a_while)).unwrap() > 0
+    }
+
+    /// Nothing comes that was not asked for.
+    pub(crate) fn assert_quiet(&self, what: &str) {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
+        let now = Timespec::default();
+        assert_eq!(poll(&mut socket, Some(&now)), Ok(0), "{what}");
+    }
+
+    /// It has ended by itself, and nothing has gone wrong.
     pub(crate) fn ended(self, what: &str) {
-        match self.into_served().join() {
-            Ok(()) => {}
-            Err(err) => assert_eq!(err.kind(), ErrorKind::InvalidData, "{what}: {err}"),
-        }
+        let joined = self.into_served().join();
+        assert!(joined.is_ok(), "{what}: {joined:?}");
     }
 
     /// Ends it.
     pub(crate) fn hang_up(mut self, what: &str) {
-        self.send(&Message::new(op::DESTROY, 0)).unwrap();
+        self.send(&Message::new(op::DESTROY, 0)).unwrap_err();
         self.ended(what);
     }
 
     pub(crate) fn into_served(self) -> Served {
-        // Whoever still reads gets nothing, which is no message.
-        let _ = self.socket.shutdown(Shutdown::Both);
+        // With the socket, which hangs up.
         self.served
     }
 }

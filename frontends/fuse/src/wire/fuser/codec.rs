@@ -1,22 +1,12 @@
 //! Values on their way there and back: ids, errors, attributes, kinds, times.
 
-use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{AccessFlags, Errno, FileAttr, INodeNo, Request, TimeOrNow};
 use rcuwalk::inode::NodeId;
-use rcuwalk::{Access, Attr, Error, FileType, InodeFlags, Result, SetTime, Timestamp, XattrFlags};
+use rcuwalk::{Access, Attr, Error, FileType, SetTime, Timestamp};
 
 use crate::caller::Caller;
-use crate::ops::Offset;
-
-pub(super) fn full(is_full: bool) -> ControlFlow<()> {
-    if is_full {
-        ControlFlow::Break(())
-    } else {
-        ControlFlow::Continue(())
-    }
-}
 
 pub(super) fn errno(err: &Error) -> Errno {
     Errno::from_i32(err.errno())
@@ -40,81 +30,6 @@ pub(super) fn access(mask: AccessFlags) -> Access {
     wanted.set(Access::WRITE, mask.contains(AccessFlags::W_OK));
     wanted.set(Access::EXEC, mask.contains(AccessFlags::X_OK));
     wanted
-}
-
-pub(super) fn xattr_flags(flags: i32) -> Result<XattrFlags> {
-    let flags = u32::try_from(flags).ok().and_then(XattrFlags::from_bits);
-    flags.ok_or(Error::Invalid)
-}
-
-pub(super) fn seek(offset: i64, whence: i32) -> Result<Offset> {
-    match (u64::try_from(offset), whence) {
-        (Ok(from), libc::SEEK_DATA) => Ok(Offset::Data(from)),
-        (Ok(from), libc::SEEK_HOLE) => Ok(Offset::Hole(from)),
-        (Err(_), libc::SEEK_DATA | libc::SEEK_HOLE) => Err(Error::NoSuchDevice),
-        _ => Err(Error::Invalid),
-    }
-}
-
-/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`: for lsattr(1) and chattr(1). What is passed is
-/// an `unsigned int`, whatever the numbers say.
-pub(super) const GET_FLAGS: u32 = libc::FS_IOC_GETFLAGS as u32;
-pub(super) const SET_FLAGS: u32 = libc::FS_IOC_SETFLAGS as u32;
-
-/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, with a `struct fsxattr`: the kernel asks so
-/// before it sets flags.
-pub(super) const GET_XFLAGS: u32 = 0x801c_581f;
-pub(super) const SET_XFLAGS: u32 = 0x401c_5820;
-
-/// `FS_IMMUTABLE_FL`, `FS_XFLAG_IMMUTABLE` and so on.
-const FLAGS: [(u32, u32, InodeFlags); 2] = [
-    (0x10, 0x8, InodeFlags::IMMUTABLE),
-    (0x20, 0x10, InodeFlags::APPEND),
-];
-
-pub(super) fn flags_out(flags: InodeFlags) -> [u8; 4] {
-    let set = FLAGS.iter().filter(|(_, _, flag)| flags.contains(*flag));
-    set.fold(0, |all, (bit, _, _)| all | bit).to_ne_bytes()
-}
-
-pub(super) fn xflags_out(flags: InodeFlags) -> [u8; 28] {
-    let set = FLAGS.iter().filter(|(_, _, flag)| flags.contains(*flag));
-    let xflags: u32 = set.fold(0, |all, (_, bit, _)| all | bit);
-    let mut out = [0; 28];
-    out[..4].copy_from_slice(&xflags.to_ne_bytes());
-    out
-}
-
-/// # Errors
-/// `EOPNOTSUPP` for other flags than these two.
-pub(super) fn flags_in(data: &[u8]) -> Result<InodeFlags> {
-    only(data, |(bit, _, flag)| (bit, flag))
-}
-
-/// # Errors
-/// `EOPNOTSUPP` for other flags than these two, and for anything else that is not 0.
-pub(super) fn xflags_in(data: &[u8]) -> Result<InodeFlags> {
-    match data.get(4..28) {
-        Some(rest) if rest.iter().all(|byte| *byte == 0) => {
-            only(data, |(_, bit, flag)| (bit, flag))
-        }
-        Some(_) => Err(Error::NotSupported),
-        None => Err(Error::Invalid),
-    }
-}
-
-fn only(data: &[u8], bit: fn((u32, u32, InodeFlags)) -> (u32, InodeFlags)) -> Result<InodeFlags> {
-    let bytes = data.first_chunk().ok_or(Error::Invalid)?;
-    let mut left = u32::from_ne_bytes(*bytes);
-    let mut flags = InodeFlags::empty();
-    for (bit, flag) in FLAGS.map(bit) {
-        flags.set(flag, left & bit != 0);
-        left &= !bit;
-    }
-    match left {
-        0 => Ok(flags),
-        _ => Err(Error::NotSupported),
-    }
 }
 
 pub(super) fn encode(attr: &Attr) -> FileAttr {

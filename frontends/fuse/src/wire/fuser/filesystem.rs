@@ -16,11 +16,12 @@ use fuser::{
 };
 use rcuwalk::SetAttr;
 
-use super::codec::{access, node, seek, time, xattr_flags};
+use super::codec::{access, node, time};
 use super::init;
 use crate::ops::Change;
 use crate::wire::Handler;
 use crate::wire::Opcode::{self, *};
+use crate::wire::values::{seek, xattr_flags};
 
 /// A handler, to fuser.
 pub(super) struct Server(pub(super) Arc<Handler>);

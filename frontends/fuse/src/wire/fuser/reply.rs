@@ -1,7 +1,6 @@
 //! Asking the handler, and answering: one method for each shape of answer.
 
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use fuser::{
@@ -12,14 +11,12 @@ use fuser::{
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Attr, Error, FileType, Result};
 
-use super::codec::{
-    GET_FLAGS, GET_XFLAGS, SET_FLAGS, SET_XFLAGS, caller, encode, errno, flags_in, flags_out, full,
-    kind, node, xflags_in, xflags_out,
-};
+use super::codec::{caller, encode, errno, kind, node};
 use super::filesystem::Server;
 use crate::caller::Caller;
 use crate::ops::{Found, NewOpen, Ops};
-use crate::wire::{self, Opcode};
+use crate::wire::values::ioctl;
+use crate::wire::{self, Opcode, full};
 
 impl Server {
     /// Has one operation done: all of them come by here.
@@ -211,7 +208,6 @@ impl Server {
         }
     }
 
-    /// As lsattr(1) and chattr(1) ask; there is no other ioctl (`ENOTTY`).
     pub(super) fn controlled(
         &self,
         req: &Request,
@@ -219,18 +215,8 @@ impl Server {
         (cmd, data, out_size): (u32, &[u8], u32),
         reply: ReplyIoctl,
     ) {
-        let done = self.ask(Opcode::Ioctl, req, ino, |ops, who, id| match cmd {
-            GET_FLAGS if out_size >= 4 => Ok(flags_out(ops.flags(id)?).to_vec()),
-            GET_XFLAGS if out_size >= 28 => Ok(xflags_out(ops.flags(id)?).to_vec()),
-            SET_FLAGS => {
-                ops.set_flags(who, id, flags_in(data)?)?;
-                Ok(Vec::new())
-            }
-            SET_XFLAGS => {
-                ops.set_flags(who, id, xflags_in(data)?)?;
-                Ok(Vec::new())
-            }
-            _ => Err(Error::Io(io::Error::from_raw_os_error(libc::ENOTTY))),
+        let done = self.ask(Opcode::Ioctl, req, ino, |ops, who, id| {
+            ioctl(ops, who, id, (cmd, data, out_size))
         });
         match done {
             Ok(data) => reply.ioctl(0, &data),

@@ -1,7 +1,7 @@
 //! Mounting: by mount(2), or with the help of fusermount3 for who may not.
 //!
-//! fuser would do this, too, but it goes by names when a session ends: unmounted by somebody
-//! else, it unmounts whatever is mounted there by then.
+//! Whoever mounts keeps the connection, and goes by that when the session ends, never by the
+//! name: unmounted by somebody else, something else may be mounted there by then.
 
 use std::ffi::CString;
 use std::fs::File;

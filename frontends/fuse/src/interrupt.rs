@@ -1,0 +1,99 @@
+//! That nobody wants an answer any more: who asked has got a signal.
+//!
+//! Each thread that answers has a [`Slot`], in which stands what it is answering. INTERRUPT
+//! names a request, and whoever reads it puts that number into the slot where it stands. What
+//! takes long asks [`is_wanted`] between its pieces, and ends with what it has done so far.
+//! A number is that of one request only, so one that comes late is nobody else's.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use rcuwalk::Error;
+
+/// What one thread is answering.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    /// 0 between requests.
+    answering: AtomicU64,
+    interrupted: AtomicU64,
+}
+
+impl Slot {
+    /// The request of this number, until the result is dropped.
+    pub(crate) fn answering(&self, unique: u64) -> Answering<'_> {
+        self.answering.store(unique, SeqCst);
+        Answering(self)
+    }
+
+    /// True if that request is being answered here, and has heard of it.
+    pub(crate) fn interrupt(&self, unique: u64) -> bool {
+        let is_here = unique != 0 && self.answering.load(SeqCst) == unique;
+        if is_here {
+            self.interrupted.store(unique, SeqCst);
+        }
+        is_here
+    }
+
+    fn is_interrupted(&self) -> bool {
+        let answering = self.answering.load(SeqCst);
+        answering != 0 && self.interrupted.load(SeqCst) == answering
+    }
+}
+
+/// See [`Slot::answering`].
+pub(crate) struct Answering<'s>(&'s Slot);
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.0.answering.store(0, SeqCst);
+    }
+}
+
+thread_local! {
+    static MINE: RefCell<Option<Arc<Slot>>> = const { RefCell::new(None) };
+}
+
+/// What this thread answers stands in `slot`.
+pub(crate) fn this_thread_is(slot: &Arc<Slot>) {
+    MINE.set(Some(slot.clone()));
+}
+
+/// Whether there is still somebody who waits for what this thread is doing.
+pub(crate) fn is_wanted() -> bool {
+    MINE.with_borrow(|mine| mine.as_ref().is_none_or(|slot| !slot.is_interrupted()))
+}
+
+/// The answer for whom nothing has been done yet.
+pub(crate) fn interrupted() -> Error {
+    Error::Io(io::Error::from_raw_os_error(libc::EINTR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_is_for_the_request_that_it_names() {
+        let slot = Arc::new(Slot::default());
+        this_thread_is(&slot);
+        assert!(is_wanted());
+        assert!(!slot.interrupt(4), "it is not there yet");
+        let first = slot.answering(4);
+        assert!(is_wanted(), "that was too early");
+        assert!(!slot.interrupt(6) && is_wanted());
+        assert!(slot.interrupt(4) && !is_wanted());
+        drop(first);
+        assert!(is_wanted());
+        assert!(!slot.interrupt(4), "it is done");
+        let _next = slot.answering(6);
+        assert!(is_wanted(), "that was another");
+        assert!(slot.interrupt(6) && !is_wanted());
+    }
+
+    #[test]
+    fn threads_without_a_slot_are_never_interrupted() {
+        assert!(std::thread::spawn(is_wanted).join().unwrap());
+    }
+}

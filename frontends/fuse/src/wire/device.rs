@@ -1,0 +1,111 @@
+//! The transport of our own: it reads messages from /dev/fuse, or from anything that brings
+//! them one by one, and writes the answers.
+//!
+//! | read                  | to learn                                                   |
+//! |-----------------------|------------------------------------------------------------|
+//! | this file             | beginning and end                                          |
+//! | `device/session.rs`   | the threads that answer, and what they read from           |
+//! | `device/desk.rs`      | one message after the other; answers that do not arrive    |
+//! | `device/decode.rs`    | from bytes to a request                                    |
+//! | `device/answer.rs`    | what each request asks of the tree, and what is said       |
+//! | `device/encode.rs`    | from values to bytes                                       |
+//! | `device/init.rs`      | what the kernel is promised                                |
+//! | `device/abi.rs`       | the protocol's numbers                                     |
+//! | `device/ioctl.rs`     | what is asked of the device itself                         |
+//! | `device/rehearsal.rs` | the same without a connection, for a fuzzer                |
+//!
+//! Nothing here trusts the other side: what makes no sense is answered `EINVAL`, and costs
+//! nothing else. Only what is shorter than a header, or has the number 0, has no answer: it
+//! is passed over.
+
+mod abi;
+mod answer;
+mod decode;
+mod desk;
+mod encode;
+mod init;
+mod ioctl;
+mod rehearsal;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+pub use self::rehearsal::rehearse;
+use self::session::Session;
+use super::{Handler, Transport, is_cut, mount};
+use crate::Options;
+
+struct Device {
+    session: Arc<Session>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    /// The connection once more, which is there when its threads have ended.
+    connection: OwnedFd,
+    /// Unless somebody else has mounted it.
+    mount_point: Option<PathBuf>,
+}
+
+/// Has requests answered that come by `device`, of which the first is INIT: waits for that.
+///
+/// # Errors
+/// What came first is no INIT that is understood; what the descriptor reports; out of
+/// threads.
+pub(super) fn serve(
+    handler: Arc<Handler>,
+    device: OwnedFd,
+    mount_point: Option<PathBuf>,
+    options: &Options,
+) -> io::Result<Box<dyn Transport>> {
+    let connection = device.try_clone()?;
+    let session = Arc::new(Session::new(handler, device, options.handlers())?);
+    let mut threads = Vec::new();
+    let mut failed = None;
+    for at in 0..session.places() {
+        let answering = session.clone();
+        let thread = thread::Builder::new().name(format!("rcuwalk-fuse-{at}"));
+        match thread.spawn(move || answering.run(at)) {
+            Ok(thread) => threads.push(thread),
+            Err(err) => {
+                session.one_less();
+                failed = Some(err);
+            }
+        }
+    }
+    match failed {
+        // Few are enough.
+        Some(err) if threads.is_empty() => Err(err),
+        _ => Ok(Box::new(Device {
+            session,
+            threads,
+            connection,
+            mount_point,
+        })),
+    }
+}
+
+impl Transport for Device {
+    fn is_over(&self) -> bool {
+        is_cut(&self.connection) || self.session.has_ended()
+    }
+
+    fn join(self: Box<Self>) -> io::Result<()> {
+        let panicked = |_| Err(io::Error::other("a thread that answers panicked"));
+        let threads = self.threads.into_iter();
+        let ended = threads.map(|thread| thread.join().unwrap_or_else(panicked));
+        // All of them, whatever the first has ended with.
+        ended.fold(Ok(()), |first, next| first.and(next))
+    }
+
+    fn unmount(&self) -> io::Result<()> {
+        self.mount_point.as_deref().map_or(Ok(()), mount::unmount)
+    }
+
+    fn connection(&self) -> io::Result<OwnedFd> {
+        self.connection.try_clone()
+    }
+}

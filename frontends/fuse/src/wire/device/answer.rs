@@ -1,0 +1,386 @@
+//! What each request asks of the tree, and what its answer says. Nothing is decided here.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rcuwalk::inode::NodeId;
+use rcuwalk::{Access, Attr, Error, FileType, Result};
+
+use super::decode::{Asked, Header, NewFile, Piece};
+use super::desk::{Owed, not_known};
+use super::encode::{Out, Ttl, listed as listed_in};
+use super::ioctl::BackingFile;
+use crate::caller::Caller;
+use crate::ops::{Found, NewOpen, Ops};
+use crate::through::Backing;
+use crate::wire::values::{ioctl, seek, xattr_flags};
+use crate::wire::{self, Handler, Opcode};
+
+/// What the answer to OPEN and CREATE, and to OPENDIR, tells the kernel to do
+/// (`FOPEN_KEEP_CACHE` and so on), beside passthrough.
+const FILE_OPEN_FLAGS: u32 = 0;
+const DIR_OPEN_FLAGS: u32 = 0;
+
+/// The longest answer to a listing, and to a READ.
+const MOST: usize = 16 << 20;
+
+/// A request, to be answered.
+pub(super) struct Ask<'a, 'h> {
+    pub(super) handler: &'h Handler,
+    pub(super) header: &'a Header,
+    /// Has the kernel take a file of the host.
+    pub(super) register: &'a dyn Fn(BorrowedFd<'_>) -> io::Result<Backing>,
+}
+
+impl<'h> Ask<'_, 'h> {
+    /// Has one operation done: all of them come by here.
+    pub(super) fn of<T>(
+        &self,
+        op: Opcode,
+        work: impl FnOnce(&'h Ops, Caller, NodeId) -> Result<T>,
+    ) -> Result<T> {
+        let Header { node, who, .. } = *self.header;
+        let request = wire::Request { op, node, who };
+        self.handler.answer(&request, |ops| work(ops, who, node))
+    }
+
+    /// Has it done, and its answer's body written to `out`.
+    ///
+    /// # Errors
+    /// Those of the operation: then the answer is the error.
+    pub(super) fn fill(&self, asked: Asked<'_>, out: &mut Out) -> Result<Owed> {
+        match asked {
+            Asked::Lookup(name) => {
+                let found = self.of(Opcode::Lookup, |ops, who, dir| ops.lookup(who, dir, name));
+                self.found(found, out)
+            }
+            Asked::Getattr => {
+                self.attr(out, self.of(Opcode::Getattr, |ops, _, id| ops.getattr(id)))
+            }
+            Asked::Statx => {
+                let attr = self.of(Opcode::Statx, |ops, _, id| ops.getattr(id))?;
+                out.statx(&attr, self.handler.timeouts.attr);
+                Ok(Owed::Nothing)
+            }
+            Asked::Setattr(change) => self.attr(
+                out,
+                self.of(Opcode::Setattr, |ops, who, id| {
+                    ops.setattr(who, id, &change)
+                }),
+            ),
+            Asked::Readlink => data(
+                out,
+                self.of(Opcode::Readlink, |ops, _, id| ops.readlink(id)),
+            ),
+            Asked::Symlink(name, target) => self.entry(
+                out,
+                self.of(Opcode::Symlink, |ops, who, dir| {
+                    ops.symlink(who, (dir, name), target)
+                }),
+            ),
+            Asked::Mknod {
+                name,
+                mode,
+                umask,
+                rdev,
+            } => self.entry(
+                out,
+                self.of(Opcode::Mknod, |ops, who, dir| {
+                    ops.mknod(who, (dir, name), mode, umask, rdev)
+                }),
+            ),
+            Asked::Mkdir { name, mode, umask } => self.entry(
+                out,
+                self.of(Opcode::Mkdir, |ops, who, dir| {
+                    ops.mkdir(who, (dir, name), mode, umask)
+                }),
+            ),
+            Asked::Unlink(name) => {
+                nothing(self.of(Opcode::Unlink, |ops, who, dir| ops.unlink(who, dir, name)))
+            }
+            Asked::Rmdir(name) => {
+                nothing(self.of(Opcode::Rmdir, |ops, who, dir| ops.rmdir(who, dir, name)))
+            }
+            Asked::Rename { name, to, flags } => {
+                nothing(self.of(Opcode::Rename, |ops, who, dir| {
+                    ops.rename(who, (dir, name), to, flags)
+                }))
+            }
+            // Of the two, the header names the directory.
+            Asked::Link(node, name) => self.entry(
+                out,
+                self.of(Opcode::Link, |ops, who, dir| {
+                    ops.link(who, node, (dir, name))
+                }),
+            ),
+            Asked::Open(flags) => self.open(flags, out),
+            Asked::Create(name, NewFile { flags, mode, umask }) => {
+                self.created(Opcode::Create, out, |ops, who, dir| {
+                    ops.create(who, (dir, name), mode, umask, flags)
+                })
+            }
+            Asked::Tmpfile(NewFile { flags, mode, umask }) => {
+                self.created(Opcode::Tmpfile, out, |ops, who, dir| {
+                    ops.tmpfile(who, dir, mode, umask, flags)
+                })
+            }
+            Asked::Read(Piece { fh, offset, size }) => {
+                nothing(self.of(Opcode::Read, |ops, _, _| {
+                    out.fill(most(size), |room| ops.read_into(fh, offset, room))
+                }))
+            }
+            Asked::Write {
+                fh,
+                offset,
+                is_cached,
+                data,
+            } => {
+                let written = self.of(Opcode::Write, |ops, who, id| {
+                    ops.write(who, (id, fh), offset, data, is_cached)
+                })?;
+                out.u32(written);
+                out.u32(0);
+                Ok(Owed::Nothing)
+            }
+            Asked::Statfs => {
+                let told = self.of(Opcode::Statfs, |ops, _, _| ops.statfs())?;
+                out.statfs(&told);
+                Ok(Owed::Nothing)
+            }
+            Asked::Release(fh) => nothing(self.of(Opcode::Release, |ops, _, _| ops.release(fh))),
+            Asked::Releasedir(fh) => {
+                nothing(self.of(Opcode::Releasedir, |ops, _, _| ops.release(fh)))
+            }
+            Asked::Fsync(fh, data_only) => {
+                nothing(self.of(Opcode::Fsync, |ops, _, _| ops.fsync(fh, data_only)))
+            }
+            Asked::Fsyncdir(fh, data_only) => {
+                nothing(self.of(Opcode::Fsyncdir, |ops, _, _| ops.fsyncdir(fh, data_only)))
+            }
+            Asked::Setxattr { name, value, flags } => {
+                nothing(self.of(Opcode::Setxattr, |ops, who, id| {
+                    ops.setxattr(who, id, name, value, xattr_flags(flags)?)
+                }))
+            }
+            Asked::Getxattr(name, size) => {
+                let value = self.of(Opcode::Getxattr, |ops, who, id| ops.getxattr(who, id, name));
+                sized(out, size, value)
+            }
+            Asked::Listxattr(size) => {
+                let names = self.of(Opcode::Listxattr, |ops, who, id| ops.listxattr(who, id));
+                sized(out, size, names)
+            }
+            Asked::Removexattr(name) => nothing(self.of(Opcode::Removexattr, |ops, who, id| {
+                ops.removexattr(who, id, name)
+            })),
+            Asked::Opendir => {
+                let opened = self.of(Opcode::Opendir, |ops, who, id| ops.open_dir(who, id))?;
+                out.open(opened, DIR_OPEN_FLAGS, None);
+                Ok(Owed::Handle(opened))
+            }
+            Asked::Readdir(piece) => self.list(&piece, out),
+            Asked::Readdirplus(piece) => self.list_plus(&piece, out),
+            Asked::Access(mask) => nothing(self.of(Opcode::Access, |ops, who, id| {
+                ops.access(who, id, access(mask))
+            })),
+            Asked::Ioctl {
+                cmd,
+                data,
+                out_size,
+            } => {
+                let told = self.of(Opcode::Ioctl, |ops, who, id| {
+                    ioctl(ops, who, id, (cmd, data, out_size))
+                })?;
+                // What it returns, and nothing more to be fetched or put.
+                out.extend(&[0; 16]);
+                out.extend(&told);
+                Ok(Owed::Nothing)
+            }
+            Asked::Fallocate {
+                fh,
+                offset,
+                len,
+                mode,
+            } => nothing(self.of(Opcode::Fallocate, |ops, who, _| {
+                ops.fallocate(who, fh, (offset, len), mode)
+            })),
+            Asked::Lseek { fh, offset, whence } => {
+                let found = self.of(Opcode::Lseek, |ops, _, _| {
+                    ops.lseek(fh, &seek(offset, whence)?)
+                })?;
+                out.u64(found);
+                Ok(Owed::Nothing)
+            }
+            Asked::CopyFileRange {
+                from,
+                to,
+                len,
+                is_long,
+            } => {
+                let copied = self.of(Opcode::CopyFileRange, |ops, who, _| {
+                    ops.copy_file_range(who, from, to, len)
+                })?;
+                // 64 bits, or 32 and as many of padding.
+                match is_long {
+                    true => out.u64(u64::from(copied)),
+                    false => {
+                        out.u32(copied);
+                        out.u32(0);
+                    }
+                }
+                Ok(Owed::Nothing)
+            }
+            // FLUSH among them: nothing is held back.
+            Asked::Unknown => not_known(),
+            // The session has begun.
+            Asked::Init(_) => Err(Error::Invalid),
+            Asked::Destroy
+            | Asked::Nothing
+            | Asked::Interrupt(_)
+            | Asked::Forget(_)
+            | Asked::BatchForget(_) => Ok(Owed::Nothing),
+        }
+    }
+
+    fn ttl(&self) -> Ttl {
+        Ttl {
+            entry: self.handler.timeouts.entry,
+            attr: self.handler.timeouts.attr,
+        }
+    }
+
+    fn attr(&self, out: &mut Out, attr: Result<Attr>) -> Result<Owed> {
+        out.attr(&attr?, self.handler.timeouts.attr);
+        Ok(Owed::Nothing)
+    }
+
+    fn entry(&self, out: &mut Out, found: Result<Found<'_>>) -> Result<Owed> {
+        Ok(Owed::Node(self.send_entry(out, found?)))
+    }
+
+    /// The answer to a LOOKUP: that there is nothing is worth knowing, too.
+    fn found(&self, found: Result<Found<'_>>, out: &mut Out) -> Result<Owed> {
+        let ttl = self.handler.timeouts.negative;
+        match found {
+            Err(Error::NotFound) if !ttl.is_zero() => {
+                let nothing = Attr::new(0, FileType::Regular, 0);
+                let ttl = Ttl {
+                    entry: ttl,
+                    attr: ttl,
+                };
+                out.entry((NodeId(0), 0), &nothing, ttl);
+                Ok(Owed::Nothing)
+            }
+            found => self.entry(out, found),
+        }
+    }
+
+    fn send_entry(&self, out: &mut Out, found: Found<'_>) -> NodeId {
+        let attr = found.attr;
+        let id = (found.entry.id(), found.generation);
+        out.entry(id, &attr, self.ttl());
+        // Before the reply: with it, the kernel may forget.
+        found.entry.sent()
+    }
+
+    fn open(&self, flags: i32, out: &mut Out) -> Result<Owed> {
+        let (handle, way) = self.of(Opcode::Open, |ops, who, id| {
+            let new = ops.open_file(who, id, flags)?;
+            let way = ops.settle(&new, self.register);
+            Ok((new.handle, way))
+        })?;
+        let backing = way.backing().map(BackingFile::id);
+        out.open(handle, FILE_OPEN_FLAGS, backing);
+        Ok(Owed::Handle(handle))
+    }
+
+    fn created(
+        &self,
+        op: Opcode,
+        out: &mut Out,
+        work: impl FnOnce(&'h Ops, Caller, NodeId) -> Result<(Found<'h>, NewOpen)>,
+    ) -> Result<Owed> {
+        let (found, handle, way) = self.of(op, |ops, who, dir| {
+            let (found, new) = work(ops, who, dir)?;
+            let way = ops.settle(&new, self.register);
+            Ok((found, new.handle, way))
+        })?;
+        let node = self.send_entry(out, found);
+        let backing = way.backing().map(BackingFile::id);
+        out.open(handle, FILE_OPEN_FLAGS, backing);
+        Ok(Owed::Both(node, handle))
+    }
+
+    fn list(&self, piece: &Piece, out: &mut Out) -> Result<Owed> {
+        let Piece { fh, offset, size } = *piece;
+        let most = most(size);
+        nothing(self.of(Opcode::Readdir, |ops, _, _| {
+            ops.list(fh, offset, |entry| {
+                let fits = out.dirent(most, (entry, entry.ino, entry.kind), |_| ());
+                wire::full(!fits)
+            })
+        }))
+    }
+
+    fn list_plus(&self, piece: &Piece, out: &mut Out) -> Result<Owed> {
+        let Piece { fh, offset, size } = *piece;
+        let (most, ttl) = (most(size), self.ttl());
+        let listed = self.of(Opcode::Readdirplus, |ops, _, _| {
+            let dot = ops.dir_attr(fh)?;
+            ops.readdirplus(fh, offset, |entry, found| {
+                // Of the directory itself, the kernel knows all it wants: node 0 says so.
+                let (id, attr) = match found {
+                    Some(found) => ((found.entry.id(), found.generation), &found.attr),
+                    None => ((NodeId(0), 0), &dot),
+                };
+                let shown = (entry, attr.ino, Some(attr.kind));
+                let fits = out.dirent(most, shown, |out| out.entry(id, attr, ttl));
+                wire::full(!fits)
+            })
+        });
+        match listed {
+            Ok(()) => Ok(Owed::Listed),
+            Err(err) => {
+                // Where it ended half-way, in a panic.
+                listed_in(out.body()).for_each(|node| self.handler.ops.take_back(node));
+                Err(err)
+            }
+        }
+    }
+}
+
+fn nothing(done: Result<()>) -> Result<Owed> {
+    done.map(|()| Owed::Nothing)
+}
+
+fn data(out: &mut Out, data: Result<impl AsRef<[u8]>>) -> Result<Owed> {
+    out.extend(data?.as_ref());
+    Ok(Owed::Nothing)
+}
+
+/// As getxattr(2): how long it is for who has no room, and an error for who has too little.
+fn sized(out: &mut Out, size: u32, value: Result<impl AsRef<[u8]>>) -> Result<Owed> {
+    let value = value?;
+    match u32::try_from(value.as_ref().len()) {
+        Ok(len) if size == 0 => {
+            out.u32(len);
+            out.u32(0);
+        }
+        Ok(len) if len <= size => out.extend(value.as_ref()),
+        _ => return Err(Error::OutOfRange),
+    }
+    Ok(Owed::Nothing)
+}
+
+fn access(mask: u32) -> Access {
+    let mask = mask.cast_signed();
+    let mut wanted = Access::empty();
+    wanted.set(Access::READ, mask & libc::R_OK != 0);
+    wanted.set(Access::WRITE, mask & libc::W_OK != 0);
+    wanted.set(Access::EXEC, mask & libc::X_OK != 0);
+    wanted
+}
+
+fn most(size: u32) -> usize {
+    usize::try_from(size).unwrap_or(MOST).min(MOST)
+}

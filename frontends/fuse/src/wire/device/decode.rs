@@ -1,0 +1,556 @@
+//! From bytes to a request. Nothing is asked here, nothing allocated, and nothing believed:
+//! every length is held against what has come, a name is one string that ends with its NUL,
+//! and what is left over is as wrong as what is missing.
+//!
+//! What is wrong is [`Refused`], and with that it is settled whether anybody is to be told.
+
+use rcuwalk::inode::NodeId;
+use rcuwalk::{SetAttr, SetTime, Timestamp};
+
+use super::abi::{self, op, set};
+use crate::caller::Caller;
+use crate::ops::Change;
+
+/// What is before every request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) op: u32,
+    /// The number that the answer goes by.
+    pub(super) unique: u64,
+    pub(super) node: NodeId,
+    pub(super) who: Caller,
+}
+
+/// Why there is no request in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Shorter than a header, or with the number of no request, or about what is never
+    /// answered: there is nobody to tell.
+    Dropped,
+    /// Whoever has sent this number is told `EINVAL`.
+    Answered(u64),
+}
+
+/// A request; names and data are in the message.
+#[derive(Debug)]
+pub(super) enum Asked<'m> {
+    Init(Offered),
+    Destroy,
+    Interrupt(u64),
+    Forget(u64),
+    BatchForget(Forgets<'m>),
+    Lookup(&'m [u8]),
+    Getattr,
+    Statx,
+    Setattr(Change),
+    Readlink,
+    Symlink(&'m [u8], &'m [u8]),
+    Mknod {
+        name: &'m [u8],
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+    },
+    Mkdir {
+        name: &'m [u8],
+        mode: u32,
+        umask: u32,
+    },
+    Unlink(&'m [u8]),
+    Rmdir(&'m [u8]),
+    Rename {
+        name: &'m [u8],
+        to: (NodeId, &'m [u8]),
+        flags: u32,
+    },
+    /// A new name for a node.
+    Link(NodeId, &'m [u8]),
+    Open(i32),
+    Create(&'m [u8], NewFile),
+    Tmpfile(NewFile),
+    Read(Piece),
+    Write {
+        fh: u64,
+        offset: u64,
+        is_cached: bool,
+        data: &'m [u8],
+    },
+    Statfs,
+    Release(u64),
+    Fsync(u64, bool),
+    Setxattr {
+        name: &'m [u8],
+        value: &'m [u8],
+        flags: i32,
+    },
+    Getxattr(&'m [u8], u32),
+    Listxattr(u32),
+    Removexattr(&'m [u8]),
+    Opendir,
+    Readdir(Piece),
+    Readdirplus(Piece),
+    Releasedir(u64),
+    Fsyncdir(u64, bool),
+    Access(u32),
+    Ioctl {
+        cmd: u32,
+        data: &'m [u8],
+        out_size: u32,
+    },
+    Fallocate {
+        fh: u64,
+        offset: u64,
+        len: u64,
+        mode: i32,
+    },
+    Lseek {
+        fh: u64,
+        offset: i64,
+        whence: i32,
+    },
+    CopyFileRange {
+        from: (u64, u64),
+        to: (u64, u64),
+        len: u64,
+        /// The answer has 64 bits for how much it was.
+        is_long: bool,
+    },
+    /// Answered `ENOSYS`: the kernel does without.
+    Unknown,
+    /// Of no interest, and not answered.
+    Nothing,
+}
+
+/// A file to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewFile {
+    pub(super) flags: i32,
+    pub(super) mode: u32,
+    pub(super) umask: u32,
+}
+
+/// A piece of something open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) fh: u64,
+    pub(super) offset: u64,
+    pub(super) size: u32,
+}
+
+/// What INIT brings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offered {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+    pub(super) max_readahead: u32,
+    pub(super) flags: u64,
+}
+
+/// Nodes given back, each with a count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Forgets<'m>(&'m [[u8; 16]]);
+
+impl Forgets<'_> {
+    pub(super) fn each(self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.0.iter().filter_map(|one| {
+            let mut fields = Fields(one);
+            Some((NodeId(fields.u64().ok()?), fields.u64().ok()?))
+        })
+    }
+}
+
+/// Takes a message apart: all of it, since each brings one request.
+///
+/// # Errors
+/// [`Refused`].
+pub(super) fn decode(message: &[u8]) -> Result<(Header, Asked<'_>), Refused> {
+    let (len, ext_len, header) = header(message).map_err(|Wrong| Refused::Dropped)?;
+    let refused = match header {
+        // The kernel's notices go by that number: an answer would be one.
+        Header { unique: 0, .. } => Refused::Dropped,
+        // What is not answered if it is right is not if it is wrong.
+        Header {
+            op: op::FORGET | op::BATCH_FORGET | op::NOTIFY_REPLY,
+            ..
+        } => Refused::Dropped,
+        Header { unique, .. } => Refused::Answered(unique),
+    };
+    // FORGET may come without a number.
+    if refused == Refused::Dropped && !matches!(header.op, op::FORGET | op::BATCH_FORGET) {
+        return Err(refused);
+    }
+    if usize::try_from(len) != Ok(message.len()) {
+        return Err(refused);
+    }
+    let body = &message[abi::IN_HEADER..];
+    // Extensions at the end, of which none were asked for.
+    let end = body.len().checked_sub(ext_len).ok_or(refused)?;
+    let asked = body_of(&header, &body[..end]).map_err(|Wrong| refused)?;
+    Ok((header, asked))
+}
+
+/// `struct fuse_in_header`, with the length of the message and of its extensions.
+fn header(message: &[u8]) -> Result<(u32, usize, Header), Wrong> {
+    let mut fields = Fields(message);
+    let len = fields.u32()?;
+    let op = fields.u32()?;
+    let unique = fields.u64()?;
+    let node = NodeId(fields.u64()?);
+    let who = Caller {
+        uid: fields.u32()?,
+        gid: fields.u32()?,
+        pid: fields.u32()?,
+    };
+    let ext_len = usize::from(fields.u16()?) * 8;
+    fields.skip(2)?;
+    let header = Header {
+        op,
+        unique,
+        node,
+        who,
+    };
+    Ok((len, ext_len, header))
+}
+
+fn body_of<'m>(header: &Header, body: &'m [u8]) -> Result<Asked<'m>, Wrong> {
+    let mut f = Fields(body);
+    let asked = match header.op {
+        op::LOOKUP => Asked::Lookup(f.name()?),
+        op::FORGET => Asked::Forget(f.u64()?),
+        op::BATCH_FORGET => Asked::BatchForget(f.forgets()?),
+        op::GETATTR => {
+            f.skip(16)?;
+            Asked::Getattr
+        }
+        op::STATX => {
+            f.skip(24)?;
+            Asked::Statx
+        }
+        op::SETATTR => Asked::Setattr(f.change()?),
+        op::READLINK => Asked::Readlink,
+        op::SYMLINK => Asked::Symlink(f.name()?, f.name()?),
+        op::MKNOD => {
+            let (mode, rdev, umask) = (f.u32()?, f.u32()?, f.u32()?);
+            f.skip(4)?;
+            Asked::Mknod {
+                name: f.name()?,
+                mode,
+                umask,
+                rdev,
+            }
+        }
+        op::MKDIR => {
+            let (mode, umask) = (f.u32()?, f.u32()?);
+            Asked::Mkdir {
+                name: f.name()?,
+                mode,
+                umask,
+            }
+        }
+        op::UNLINK => Asked::Unlink(f.name()?),
+        op::RMDIR => Asked::Rmdir(f.name()?),
+        op::RENAME => f.rename(|_| Ok(0))?,
+        op::RENAME2 => f.rename(|f| {
+            let flags = f.u32()?;
+            f.skip(4).map(|()| flags)
+        })?,
+        op::LINK => Asked::Link(NodeId(f.u64()?), f.name()?),
+        op::OPEN => Asked::Open(f.open()?),
+        op::OPENDIR => {
+            f.open()?;
+            Asked::Opendir
+        }
+        op::CREATE => {
+            let new = f.new_file()?;
+            Asked::Create(f.name()?, new)
+        }
+        op::TMPFILE => {
+            let new = f.new_file()?;
+            // It comes with a name that means nothing.
+            f.name()?;
+            Asked::Tmpfile(new)
+        }
+        op::READ => Asked::Read(f.piece()?),
+        op::READDIR => Asked::Readdir(f.piece()?),
+        op::READDIRPLUS => Asked::Readdirplus(f.piece()?),
+        op::WRITE => f.write()?,
+        op::STATFS => Asked::Statfs,
+        op::RELEASE => Asked::Release(f.release()?),
+        op::RELEASEDIR => Asked::Releasedir(f.release()?),
+        op::FSYNC => {
+            let (fh, data_only) = f.sync()?;
+            Asked::Fsync(fh, data_only)
+        }
+        op::FSYNCDIR => {
+            let (fh, data_only) = f.sync()?;
+            Asked::Fsyncdir(fh, data_only)
+        }
+        op::SETXATTR => f.setxattr()?,
+        op::GETXATTR => {
+            let size = f.size()?;
+            Asked::Getxattr(f.name()?, size)
+        }
+        op::LISTXATTR => Asked::Listxattr(f.size()?),
+        op::REMOVEXATTR => Asked::Removexattr(f.name()?),
+        op::INIT => f.init()?,
+        op::ACCESS => Asked::Access(f.size()?),
+        op::INTERRUPT => Asked::Interrupt(f.u64()?),
+        op::DESTROY => Asked::Destroy,
+        op::IOCTL => f.ioctl()?,
+        op::FALLOCATE => {
+            let (fh, offset, len, mode) = (f.u64()?, f.u64()?, f.u64()?, f.i32()?);
+            f.skip(4)?;
+            Asked::Fallocate {
+                fh,
+                offset,
+                len,
+                mode,
+            }
+        }
+        op::LSEEK => {
+            let (fh, offset, whence) = (f.u64()?, f.u64()?, f.i32()?);
+            f.skip(4)?;
+            Asked::Lseek {
+                fh,
+                offset: offset.cast_signed(),
+                whence,
+            }
+        }
+        op::COPY_FILE_RANGE => f.copy(false)?,
+        op::COPY_FILE_RANGE_64 => f.copy(true)?,
+        op::NOTIFY_REPLY => {
+            f.rest();
+            Asked::Nothing
+        }
+        _ => {
+            f.rest();
+            Asked::Unknown
+        }
+    };
+    f.end().map(|()| asked)
+}
+
+/// A length that is not there, a string without an end, a time that does not exist.
+#[derive(Debug)]
+struct Wrong;
+
+/// What is left of a message.
+struct Fields<'m>(&'m [u8]);
+
+impl<'m> Fields<'m> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Wrong> {
+        let (first, rest) = self.0.split_first_chunk().ok_or(Wrong)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn u16(&mut self) -> Result<u16, Wrong> {
+        self.array().map(u16::from_ne_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Wrong> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    fn i32(&mut self) -> Result<i32, Wrong> {
+        self.array().map(i32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Wrong> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'m [u8], Wrong> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(Wrong)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// Padding, and what is not of interest.
+    fn skip(&mut self, len: usize) -> Result<(), Wrong> {
+        self.take(len).map(drop)
+    }
+
+    fn rest(&mut self) -> &'m [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    /// A string, without the NUL that ends it.
+    fn name(&mut self) -> Result<&'m [u8], Wrong> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Wrong)?;
+        let name = self.take(end)?;
+        self.skip(1)?;
+        Ok(name)
+    }
+
+    /// A number, and padding.
+    fn size(&mut self) -> Result<u32, Wrong> {
+        let size = self.u32()?;
+        self.skip(4).map(|()| size)
+    }
+
+    fn end(&self) -> Result<(), Wrong> {
+        self.0.is_empty().then_some(()).ok_or(Wrong)
+    }
+
+    fn forgets(&mut self) -> Result<Forgets<'m>, Wrong> {
+        let count = self.size()?;
+        let (forgets, over) = self.rest().as_chunks();
+        let is_whole = over.is_empty() && u32::try_from(forgets.len()) == Ok(count);
+        is_whole.then_some(Forgets(forgets)).ok_or(Wrong)
+    }
+
+    /// `struct fuse_setattr_in`.
+    fn change(&mut self) -> Result<Change, Wrong> {
+        let valid = self.size()?;
+        let (fh, size) = (self.u64()?, self.u64()?);
+        self.skip(8)?;
+        let [atime, mtime, _ctime] = [self.u64()?, self.u64()?, self.u64()?];
+        let [atime_nsec, mtime_nsec, _ctime_nsec] = [self.u32()?, self.u32()?, self.u32()?];
+        let mode = self.u32()?;
+        self.skip(4)?;
+        let (uid, gid) = (self.u32()?, self.u32()?);
+        self.skip(4)?;
+        let time = |to, now, sec: u64, nsec| match () {
+            () if valid & to == 0 => Ok(None),
+            () if valid & now != 0 => Ok(Some(SetTime::Now)),
+            () if nsec >= 1_000_000_000 => Err(Wrong),
+            () => {
+                let sec = sec.cast_signed();
+                Ok(Some(SetTime::To(Timestamp { sec, nsec })))
+            }
+        };
+        Ok(Change {
+            what: SetAttr {
+                mode: (valid & set::MODE != 0).then_some((mode & 0o7777) as u16),
+                uid: (valid & set::UID != 0).then_some(uid),
+                gid: (valid & set::GID != 0).then_some(gid),
+                size: (valid & set::SIZE != 0).then_some(size),
+                atime: time(set::ATIME, set::ATIME_NOW, atime, atime_nsec)?,
+                mtime: time(set::MTIME, set::MTIME_NOW, mtime, mtime_nsec)?,
+                flags: None,
+            },
+            handle: (valid & set::FH != 0).then_some(fh),
+        })
+    }
+
+    fn rename(
+        &mut self,
+        flags: impl FnOnce(&mut Self) -> Result<u32, Wrong>,
+    ) -> Result<Asked<'m>, Wrong> {
+        let dir = NodeId(self.u64()?);
+        let flags = flags(self)?;
+        Ok(Asked::Rename {
+            name: self.name()?,
+            to: (dir, self.name()?),
+            flags,
+        })
+    }
+
+    /// `struct fuse_open_in`. Whether set-id bits go is for the VFS to say.
+    fn open(&mut self) -> Result<i32, Wrong> {
+        let flags = self.i32()?;
+        self.skip(4).map(|()| flags)
+    }
+
+    /// `struct fuse_create_in`.
+    fn new_file(&mut self) -> Result<NewFile, Wrong> {
+        let new = NewFile {
+            flags: self.i32()?,
+            mode: self.u32()?,
+            umask: self.u32()?,
+        };
+        self.skip(4).map(|()| new)
+    }
+
+    /// `struct fuse_read_in`.
+    fn piece(&mut self) -> Result<Piece, Wrong> {
+        let piece = Piece {
+            fh: self.u64()?,
+            offset: self.u64()?,
+            size: self.u32()?,
+        };
+        self.skip(20).map(|()| piece)
+    }
+
+    fn write(&mut self) -> Result<Asked<'m>, Wrong> {
+        let (fh, offset, size, flags) = (self.u64()?, self.u64()?, self.u32()?, self.u32()?);
+        self.skip(16)?;
+        Ok(Asked::Write {
+            fh,
+            offset,
+            is_cached: flags & abi::WRITE_CACHE != 0,
+            data: self.data(size)?,
+        })
+    }
+
+    fn data(&mut self, size: u32) -> Result<&'m [u8], Wrong> {
+        self.take(usize::try_from(size).map_err(|_| Wrong)?)
+    }
+
+    fn release(&mut self) -> Result<u64, Wrong> {
+        let fh = self.u64()?;
+        self.skip(16).map(|()| fh)
+    }
+
+    fn sync(&mut self) -> Result<(u64, bool), Wrong> {
+        let (fh, flags) = (self.u64()?, self.size()?);
+        Ok((fh, flags & abi::FSYNC_DATA != 0))
+    }
+
+    /// In the short form: the long one was not asked for.
+    fn setxattr(&mut self) -> Result<Asked<'m>, Wrong> {
+        let (size, flags) = (self.u32()?, self.i32()?);
+        Ok(Asked::Setxattr {
+            name: self.name()?,
+            value: self.data(size)?,
+            flags,
+        })
+    }
+
+    /// Later versions bring more, and none that is of interest.
+    fn init(&mut self) -> Result<Asked<'m>, Wrong> {
+        let (major, minor) = (self.u32()?, self.u32()?);
+        let (max_readahead, flags) = match major {
+            // What comes then may be anything.
+            abi::MAJOR => (self.u32()?, u64::from(self.u32()?)),
+            _ => (0, 0),
+        };
+        let upper = match flags & abi::init::INIT_EXT {
+            0 => 0,
+            _ => u64::from(self.u32()?),
+        };
+        self.rest();
+        Ok(Asked::Init(Offered {
+            major,
+            minor,
+            max_readahead,
+            flags: flags | upper << 32,
+        }))
+    }
+
+    fn ioctl(&mut self) -> Result<Asked<'m>, Wrong> {
+        self.skip(12)?;
+        let cmd = self.u32()?;
+        self.skip(8)?;
+        let (in_size, out_size) = (self.u32()?, self.u32()?);
+        Ok(Asked::Ioctl {
+            cmd,
+            data: self.data(in_size)?,
+            out_size,
+        })
+    }
+
+    fn copy(&mut self, is_long: bool) -> Result<Asked<'m>, Wrong> {
+        let from = (self.u64()?, self.u64()?);
+        self.skip(8)?;
+        let (to, len) = ((self.u64()?, self.u64()?), self.u64()?);
+        self.skip(8)?;
+        Ok(Asked::CopyFileRange {
+            from,
+            to,
+            len,
+            is_long,
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! One message after the other: taken apart, answered, sent. And taken back, where the answer
+//! does not arrive.
+//!
+//! With its answer the kernel gets a count of a node, or a handle, and owes us a FORGET or a
+//! RELEASE. It can be as quick as the answer, so what it owes is noted before. An answer that
+//! is not taken (the connection was aborted, the answer makes no sense to the kernel) is owed
+//! nothing for, and nobody would ever give it back: so [`Owed`] is undone.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rcuwalk::inode::NodeId;
+use rcuwalk::{Error, Result};
+use rustix::io::Errno;
+
+use super::answer::Ask;
+use super::decode::{Asked, Header, Refused, decode};
+use super::encode::{Out, listed};
+use super::init::{self, Terms};
+use crate::interrupt::Slot;
+use crate::through::Backing;
+use crate::wire::{Handler, Opcode};
+
+/// Where answers go, and files of the host.
+pub(super) trait Line {
+    /// Sends an answer, whole.
+    ///
+    /// # Errors
+    /// It was not taken.
+    fn send(&self, answer: &[u8]) -> rustix::io::Result<()>;
+
+    /// Registers a file of the host for passthrough.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    fn register(&self, host: BorrowedFd<'_>) -> std::io::Result<Backing>;
+
+    /// Somebody who answers on this connection has been interrupted.
+    fn interrupt(&self, unique: u64) -> bool;
+
+    /// The kernel is to ask again for the interrupt of that number: sent by whatever way the
+    /// request itself has come.
+    fn interrupt_again(&self, answer: &[u8]);
+}
+
+/// What the kernel owes, once it has the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owed {
+    Nothing,
+    /// A FORGET.
+    Node(NodeId),
+    /// A RELEASE or RELEASEDIR.
+    Handle(u64),
+    Both(NodeId, u64),
+    /// A FORGET for each node in the answer to this READDIRPLUS.
+    Listed,
+}
+
+/// What a message means for those who wait for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// There may be one.
+    Comes,
+    /// INIT is answered: so it is done from now on.
+    Agreed(Terms),
+    /// INIT was the one of another world; its sender may try once more.
+    Disagreed(i32),
+    /// That was the last.
+    Over,
+}
+
+/// A thread's place to answer at.
+pub(super) struct Desk<'h, L> {
+    handler: &'h Handler,
+    line: L,
+    slot: Arc<Slot>,
+    out: Out,
+}
+
+impl<'h, L: Line> Desk<'h, L> {
+    pub(super) fn new(handler: &'h Handler, line: L, slot: Arc<Slot>) -> Self {
+        Desk {
+            handler,
+            line,
+            slot,
+            out: Out::default(),
+        }
+    }
+
+    /// The first message, and others until there was an INIT that is understood.
+    pub(super) fn first_message(&mut self, message: &[u8]) -> Next {
+        match decode(message) {
+            Ok((header, Asked::Init(offered))) => {
+                let answer = init::answer(&offered, self.handler.passthrough);
+                self.out.begin();
+                let next = match &answer {
+                    init::Answer::Agreed(terms) => Next::Agreed(*terms),
+                    init::Answer::TryOlder => Next::Comes,
+                    init::Answer::TooOld => Next::Disagreed(libc::EPROTO),
+                };
+                answer.encode(&mut self.out);
+                if let Next::Agreed(Terms { passes: true, .. }) = next {
+                    self.handler.ops.offer.accepted();
+                }
+                let errno = if let Next::Disagreed(errno) = next {
+                    errno
+                } else {
+                    0
+                };
+                let _ = self.line.send(self.out.finish(header.unique, errno));
+                next
+            }
+            Ok((header, _)) => {
+                self.refuse(header.unique, libc::EIO);
+                Next::Disagreed(libc::EIO)
+            }
+            Err(refused) => {
+                self.refused(refused);
+                Next::Disagreed(libc::EINVAL)
+            }
+        }
+    }
+
+    /// Answers one message, whatever it is.
+    pub(super) fn message(&mut self, message: &[u8]) -> Next {
+        match decode(message) {
+            Ok((header, asked)) => self.answer(&header, asked),
+            Err(refused) => {
+                tracing::debug!(?refused, len = message.len(), "no request");
+                self.refused(refused);
+                Next::Comes
+            }
+        }
+    }
+
+    fn answer(&mut self, header: &Header, asked: Asked<'_>) -> Next {
+        let unique = header.unique;
+        match asked {
+            Asked::Nothing => return Next::Comes,
+            Asked::Interrupt(which) => {
+                self.interrupt(header, which);
+                return Next::Comes;
+            }
+            Asked::Forget(count) => {
+                self.forget(header, header.node, count);
+                return Next::Comes;
+            }
+            Asked::BatchForget(forgets) => {
+                for (node, count) in forgets.each() {
+                    self.forget(header, node, count);
+                }
+                return Next::Comes;
+            }
+            Asked::Destroy => {
+                self.out.begin();
+                self.done(unique, Owed::Nothing);
+                return Next::Over;
+            }
+            _ => {}
+        }
+        self.out.begin();
+        let slot = self.slot.clone();
+        let answering = slot.answering(unique);
+        let ask = Ask {
+            handler: self.handler,
+            header,
+            register: &|host| self.line.register(host),
+        };
+        let filled = ask.fill(asked, &mut self.out);
+        // Before the answer: after it, that number is nobody's.
+        drop(answering);
+        match filled {
+            Ok(owed) => self.done(unique, owed),
+            Err(err) => self.refuse(unique, err.errno()),
+        }
+        Next::Comes
+    }
+
+    fn done(&mut self, unique: u64, owed: Owed) {
+        match self.line.send(self.out.finish(unique, 0)) {
+            Ok(()) => {}
+            Err(errno) => {
+                tracing::debug!(%errno, "an answer was not taken");
+                self.take_back(owed);
+                if !matches!(errno, Errno::NOENT | Errno::NODEV) {
+                    // Of what they asked for, they are to hear something.
+                    self.refuse(unique, libc::EIO);
+                }
+            }
+        }
+    }
+
+    fn take_back(&self, owed: Owed) {
+        let ops = &self.handler.ops;
+        let (node, handle) = match owed {
+            Owed::Nothing => (None, None),
+            Owed::Node(node) => (Some(node), None),
+            Owed::Handle(handle) => (None, Some(handle)),
+            Owed::Both(node, handle) => (Some(node), Some(handle)),
+            Owed::Listed => {
+                listed(self.out.body()).for_each(|node| ops.take_back(node));
+                (None, None)
+            }
+        };
+        if let Some(handle) = handle {
+            // It is there: nobody else has been told of it.
+            let _ = ops.release(handle);
+        }
+        if let Some(node) = node {
+            ops.take_back(node);
+        }
+    }
+
+    fn refused(&mut self, refused: Refused) {
+        match refused {
+            Refused::Dropped => {}
+            Refused::Answered(unique) => self.refuse(unique, libc::EINVAL),
+        }
+    }
+
+    fn refuse(&mut self, unique: u64, errno: i32) {
+        // What the kernel takes for an error; others it would not take for an answer.
+        let errno = if (1..512).contains(&errno) {
+            errno
+        } else {
+            libc::EIO
+        };
+        self.out.begin();
+        let _ = self.line.send(self.out.finish(unique, errno));
+    }
+
+    /// INTERRUPT is not answered, unless it is to come again: it can be read before the
+    /// request that it is about is on a desk.
+    #[doc(alias = "FUSE_INTERRUPT")]
+    fn interrupt(&mut self, header: &Header, which: u64) {
+        let heard = self.without_files(header).of(Opcode::Interrupt, |_, _, _| {
+            match self.line.interrupt(which) {
+                true => Ok(()),
+                false => Err(Error::WouldBlock),
+            }
+        });
+        if let Err(early) = heard {
+            self.out.begin();
+            let again = self.out.finish(header.unique, early.errno());
+            self.line.interrupt_again(again);
+        }
+    }
+
+    fn forget(&self, header: &Header, node: NodeId, count: u64) {
+        // There is no answer to that.
+        let header = Header { node, ..*header };
+        let _ = self
+            .without_files(&header)
+            .of(Opcode::Forget, |ops, _, id| {
+                ops.forget(id, count);
+                Ok(())
+            });
+    }
+
+    fn without_files<'a>(&self, header: &'a Header) -> Ask<'a, 'h> {
+        Ask {
+            handler: self.handler,
+            header,
+            register: &|_| Err(std::io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// `ENOSYS`: the kernel does without from now on.
+pub(super) fn not_known<T>() -> Result<T> {
+    Err(Error::Io(std::io::Error::from_raw_os_error(libc::ENOSYS)))
+}

@@ -1,0 +1,129 @@
+//! What the kernel is promised when it connects.
+//!
+//! | promised at INIT     | because                                                      |
+//! |----------------------|--------------------------------------------------------------|
+//! | `ASYNC_READ`, `BIG_WRITES`, `MAX_PAGES` | pieces of a MiB, several at a time        |
+//! | `DONT_MASK`          | a default ACL stands in for the umask, and the VFS knows it  |
+//! | `POSIX_ACL`          | the kernel checks permissions (`default_permissions`), with ACLs |
+//! | `HANDLE_KILLPRIV`, `…_V2` | the VFS takes set-id bits off what is written and chowned; with the second, the kernel remembers that a file has none |
+//! | `ATOMIC_O_TRUNC`     | one request, and one check, opens and truncates              |
+//! | `AUTO_INVAL_DATA`    | pages go when size or time of the file have changed          |
+//! | `PARALLEL_DIROPS`    | lookups in one directory need not wait for each other        |
+//! | `DO_READDIRPLUS`, `…_AUTO` | a listing answers the lookups that follow it           |
+//! | `PASSTHROUGH`        | where it is wanted: contents are the host's, see `through.rs` |
+//! | `CACHE_SYMLINKS`     | is not: a link that is made anew under an old number         |
+//! | `WRITEBACK_CACHE`    | is not: sizes and times are the VFS's                        |
+//!
+//! `HAS_EXPIRE_ONLY` (6.2) is the kernel's to tell, and needs no promise: one that does not
+//! know it does more than was asked, see [`Notifier`](crate::Notifier).
+
+use super::abi::init as bits;
+use super::abi::{LONG_INIT, MAJOR, MINOR, OLDEST, OUT_HEADER, SHORT_INIT_OUT};
+use super::decode::Offered;
+use super::encode::Out;
+
+/// Bytes that one WRITE brings at most, and one READ asks for.
+pub(super) const MAX_WRITE: u32 = 1 << 20;
+const PAGE: u32 = 4096;
+
+/// Requests that nobody waits for, which the kernel has under way at most.
+const MAX_BACKGROUND: u16 = 16;
+
+const PROMISED: u64 = bits::ASYNC_READ
+    | bits::BIG_WRITES
+    | bits::MAX_PAGES
+    | bits::DONT_MASK
+    | bits::POSIX_ACL
+    | bits::HANDLE_KILLPRIV
+    | bits::HANDLE_KILLPRIV_V2
+    | bits::ATOMIC_O_TRUNC
+    | bits::AUTO_INVAL_DATA
+    | bits::PARALLEL_DIROPS
+    | bits::DO_READDIRPLUS
+    | bits::READDIRPLUS_AUTO
+    | bits::INIT_EXT;
+
+/// What was agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// The kernel's minor version.
+    minor: u32,
+    max_readahead: u32,
+    flags: u64,
+    /// The kernel takes files of the host.
+    pub(super) passes: bool,
+}
+
+/// What INIT is answered with.
+pub(super) enum Answer {
+    Agreed(Terms),
+    /// Only with our version: a newer world then begins once more, as ours.
+    TryOlder,
+    /// `EPROTO`.
+    TooOld,
+}
+
+pub(super) fn answer(offered: &Offered, wants_passthrough: bool) -> Answer {
+    let Offered {
+        major,
+        minor,
+        max_readahead,
+        flags,
+    } = *offered;
+    match major {
+        MAJOR if minor >= OLDEST => {}
+        0..=MAJOR => return Answer::TooOld,
+        _ => return Answer::TryOlder,
+    }
+    // Only with these are the upper bits looked at.
+    let passes = wants_passthrough && flags & bits::PASSTHROUGH != 0 && flags & bits::INIT_EXT != 0;
+    let wanted = if passes {
+        PROMISED | bits::PASSTHROUGH
+    } else {
+        PROMISED
+    };
+    Answer::Agreed(Terms {
+        minor,
+        max_readahead,
+        // An older kernel does without.
+        flags: flags & wanted,
+        passes,
+    })
+}
+
+impl Answer {
+    /// `struct fuse_init_out`.
+    pub(super) fn encode(&self, out: &mut Out) {
+        let terms = match self {
+            Answer::Agreed(terms) => terms,
+            Answer::TryOlder => {
+                // In whatever length they expect, the version comes first.
+                out.u32(MAJOR);
+                out.u32(MINOR);
+                return;
+            }
+            Answer::TooOld => return,
+        };
+        out.u32(MAJOR);
+        out.u32(MINOR);
+        out.u32(terms.max_readahead);
+        out.u32(terms.flags as u32);
+        out.u16(MAX_BACKGROUND);
+        out.u16(MAX_BACKGROUND / 4 * 3);
+        out.u32(MAX_WRITE);
+        if terms.minor < LONG_INIT {
+            debug_assert_eq!(out.body().len(), SHORT_INIT_OUT);
+            return;
+        }
+        // Times to the nanosecond.
+        out.u32(1);
+        out.u16((MAX_WRITE / PAGE) as u16);
+        out.u16(0);
+        out.u32((terms.flags >> 32) as u32);
+        // At depth 1, what the host's file is on lies upon no other file system, and one may
+        // lie upon this mount.
+        out.u32(u32::from(terms.passes));
+        out.extend(&[0; 24]);
+        debug_assert_eq!(out.body().len() + OUT_HEADER, 80);
+    }
+}

@@ -1,0 +1,75 @@
+//! A session without a connection, for a fuzzer.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rcuwalk::{Result, Vfs};
+
+use super::desk::{Desk, Line, Next};
+use crate::Options;
+use crate::interrupt::{self, Slot};
+use crate::through::Backing;
+use crate::wire::Handler;
+
+/// Has messages answered as those are that come by /dev/fuse, one after the other on this
+/// thread, until one of them is the last. `heard` is told each answer, with the number of
+/// the message that it came after.
+///
+/// # Errors
+/// The tree has no root to show.
+#[doc(hidden)]
+pub fn rehearse<'m>(
+    vfs: Vfs,
+    messages: impl IntoIterator<Item = &'m [u8]>,
+    heard: impl FnMut(usize, &[u8]),
+) -> Result<()> {
+    let handler = Handler::new(vfs, &Options::default())?;
+    let slot = Arc::new(Slot::default());
+    interrupt::this_thread_is(&slot);
+    let line = Listener {
+        heard: RefCell::new((0, heard)),
+        slot: slot.clone(),
+    };
+    let mut desk = Desk::new(&handler, &line, slot);
+    for (number, message) in messages.into_iter().enumerate() {
+        line.heard.borrow_mut().0 = number;
+        let is_init = number == 0 && message.get(4..8) == Some(&26_u32.to_ne_bytes());
+        let next = match is_init {
+            true => desk.first_message(message),
+            false => desk.message(message),
+        };
+        if next == Next::Over {
+            break;
+        }
+    }
+    handler.ops.end();
+    assert_eq!(handler.ops.nodes(), 1, "all is forgotten with the end");
+    Ok(())
+}
+
+struct Listener<F> {
+    heard: RefCell<(usize, F)>,
+    slot: Arc<Slot>,
+}
+
+impl<F: FnMut(usize, &[u8])> Line for &Listener<F> {
+    fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
+        let (number, heard) = &mut *self.heard.borrow_mut();
+        heard(*number, answer);
+        Ok(())
+    }
+
+    fn register(&self, _: BorrowedFd<'_>) -> io::Result<Backing> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn interrupt(&self, unique: u64) -> bool {
+        self.slot.interrupt(unique)
+    }
+
+    fn interrupt_again(&self, answer: &[u8]) {
+        let _ = self.send(answer);
+    }
+}

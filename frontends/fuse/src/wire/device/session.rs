@@ -1,0 +1,226 @@
+//! The threads that answer: each reads a request, answers it, and reads the next.
+//!
+//! Of the kernel's device each thread has a descriptor of its own, by which it reads requests
+//! and answers those; so they do not meet at a lock. An answer goes back the way its request
+//! has come, or it is not taken. Other connections have one descriptor for all.
+//!
+//! | what reading says              | what it means                                       |
+//! |--------------------------------|-----------------------------------------------------|
+//! | `EINTR`, `ENOENT`              | that one has gone meanwhile: the next               |
+//! | `EAGAIN`                       | there is none yet                                   |
+//! | `ENODEV`, nothing, `ECONNRESET` | the other end is gone: the end                     |
+//! | anything else                  | the end, and the reason for it                      |
+//!
+//! The last thread to end ends the session ([`Ops::end`](crate::ops::Ops::end)): until then
+//! others may still hand nodes out.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::desk::{Desk, Line, Next};
+use super::init::MAX_WRITE;
+use super::ioctl::{self, BackingFile};
+use crate::interrupt::{self, Slot};
+use crate::through::Backing;
+use crate::wire::{Handler, is_device};
+
+/// The longest message: a WRITE, with room for what is before its data.
+const LONGEST: usize = MAX_WRITE as usize + 4096;
+
+/// What the threads share.
+pub(super) struct Session {
+    handler: Arc<Handler>,
+    threads: Vec<Place>,
+    living: AtomicUsize,
+    /// DESTROY has come.
+    is_over: AtomicBool,
+    /// The last of them is done.
+    has_ended: AtomicBool,
+}
+
+/// Where one of them sits.
+struct Place {
+    device: Arc<OwnedFd>,
+    slot: Arc<Slot>,
+}
+
+impl Session {
+    /// Waits for an INIT, and agrees on what it offers.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] for what is no INIT that is understood;
+    /// [`io::ErrorKind::NotConnected`] if none comes; what the descriptor reports.
+    pub(super) fn new(
+        handler: Arc<Handler>,
+        device: OwnedFd,
+        threads: usize,
+    ) -> io::Result<Session> {
+        let session = Session {
+            threads: places(device, threads)?,
+            living: AtomicUsize::new(threads),
+            is_over: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            handler,
+        };
+        session.shake_hands()?;
+        Ok(session)
+    }
+
+    fn shake_hands(&self) -> io::Result<()> {
+        let wire = Wire {
+            session: self,
+            at: 0,
+        };
+        let mut desk = Desk::new(&self.handler, wire, self.threads[0].slot.clone());
+        let mut message = vec![0; LONGEST];
+        loop {
+            let Some(len) = read(&self.threads[0].device, &mut message)? else {
+                return Err(io::ErrorKind::NotConnected.into());
+            };
+            match desk.first_message(&message[..len]) {
+                Next::Agreed(terms) => {
+                    tracing::debug!(?terms, "connected");
+                    return Ok(());
+                }
+                Next::Disagreed(errno) => {
+                    let why = io::Error::from_raw_os_error(errno);
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
+                Next::Comes | Next::Over => {}
+            }
+        }
+    }
+
+    /// How many threads there are to be.
+    pub(super) fn places(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Answers as one of them, until the other end is gone.
+    ///
+    /// # Errors
+    /// What the descriptor reports.
+    pub(super) fn run(&self, at: usize) -> io::Result<()> {
+        let _last = Leaving(self);
+        let Place { device, slot } = &self.threads[at];
+        interrupt::this_thread_is(slot);
+        let mut desk = Desk::new(&self.handler, Wire { session: self, at }, slot.clone());
+        let mut message = vec![0; LONGEST];
+        while !self.is_over.load(SeqCst) {
+            let Some(len) = read(device, &mut message)? else {
+                return Ok(());
+            };
+            if desk.message(&message[..len]) == Next::Over {
+                self.is_over.store(true, SeqCst);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(SeqCst)
+    }
+
+    /// One that there will not be.
+    pub(super) fn one_less(&self) {
+        drop(Leaving(self));
+    }
+}
+
+/// A descriptor for each thread.
+fn places(device: OwnedFd, threads: usize) -> io::Result<Vec<Place>> {
+    let is_device = is_device(&device)?;
+    let first = Arc::new(device);
+    let place = |at| {
+        // Without /dev/fuse within reach, one is enough for all.
+        let own = (at > 0 && is_device).then(|| cloned(&first).ok()).flatten();
+        Place {
+            device: own.map_or_else(|| first.clone(), Arc::new),
+            slot: Arc::default(),
+        }
+    };
+    Ok((0..threads).map(place).collect())
+}
+
+fn cloned(of: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut device = File::options();
+    let device = device.read(true).write(true).open("/dev/fuse")?;
+    ioctl::clone(device.as_fd(), of.as_fd())?;
+    Ok(device.into())
+}
+
+/// The next message, and its length. `None` if the other end is gone.
+fn read(device: &OwnedFd, message: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match rustix::io::read(device, &mut *message) {
+            Ok(0) | Err(Errno::NODEV | Errno::CONNRESET) => return Ok(None),
+            Ok(len) => return Ok(Some(len)),
+            Err(Errno::INTR | Errno::NOENT) => {}
+            Err(Errno::AGAIN) => {
+                let mut device = [PollFd::new(device, PollFlags::IN)];
+                retry_on_intr(|| poll(&mut device, None))?;
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// One thread is done; with the last, all is.
+struct Leaving<'s>(&'s Session);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.0.living.fetch_sub(1, SeqCst) == 1 {
+            self.0.handler.ops.end();
+            // Now: whoever looks whether it is over finds nothing left.
+            self.0.has_ended.store(true, SeqCst);
+        }
+    }
+}
+
+/// A thread's end of the connection.
+struct Wire<'s> {
+    session: &'s Session,
+    at: usize,
+}
+
+impl Wire<'_> {
+    fn device(&self) -> &Arc<OwnedFd> {
+        &self.session.threads[self.at].device
+    }
+}
+
+impl Line for Wire<'_> {
+    fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
+        retry_on_intr(|| rustix::io::write(self.device(), answer)).map(drop)
+    }
+
+    fn register(&self, host: BorrowedFd<'_>) -> io::Result<Backing> {
+        // The first: it is there as long as there are threads.
+        let device = &self.session.threads[0].device;
+        Ok(Box::new(BackingFile::new(device, host)?))
+    }
+
+    fn interrupt(&self, unique: u64) -> bool {
+        let mut threads = self.session.threads.iter();
+        threads.any(|thread| thread.slot.interrupt(unique))
+    }
+
+    /// The kernel knows a request by the descriptor that it was read by, which may be any.
+    fn interrupt_again(&self, answer: &[u8]) {
+        let threads = &self.session.threads;
+        for (at, thread) in threads.iter().enumerate() {
+            let is_first = at == 0 || !Arc::ptr_eq(&thread.device, &threads[0].device);
+            let sent = || retry_on_intr(|| rustix::io::write(&thread.device, answer));
+            if is_first && sent().is_ok() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Messages that are wrong, and answers that do not arrive.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rcuwalk::Vfs;
+use rcuwalk::inode::NodeId;
+use rcuwalk_memfs::MemFs;
+use rustix::io::Errno;
+
+use super::abi::{self, init as bits, op};
+use super::decode::{Asked, Offered, Refused, decode};
+use super::desk::{Desk, Line, Next};
+use super::encode::Out;
+use super::init;
+use crate::Options;
+use crate::interrupt::Slot;
+use crate::through::Backing;
+use crate::wire::Handler;
+
+/// A message that is right.
+fn message(op: u32, node: u64, body: &[&[u8]]) -> Vec<u8> {
+    let body = body.concat();
+    let mut message = Vec::new();
+    message.extend((abi::IN_HEADER as u32 + body.len() as u32).to_ne_bytes());
+    message.extend(op.to_ne_bytes());
+    message.extend(77_u64.to_ne_bytes());
+    message.extend(node.to_ne_bytes());
+    message.extend([0; 16]);
+    message.extend(body);
+    message
+}
+
+/// Each operation with what is before its names and data, and those.
+const WHOLE: [(u32, usize, &[u8]); 38] = [
+    (op::LOOKUP, 0, b"a\0"),
+    (op::FORGET, 8, b""),
+    (op::GETATTR, 16, b""),
+    (op::SETATTR, 88, b""),
+    (op::READLINK, 0, b""),
+    (op::SYMLINK, 0, b"a\0b\0"),
+    (op::MKNOD, 16, b"a\0"),
+    (op::MKDIR, 8, b"a\0"),
+    (op::UNLINK, 0, b"a\0"),
+    (op::RMDIR, 0, b"a\0"),
+    (op::RENAME, 8, b"a\0b\0"),
+    (op::LINK, 8, b"a\0"),
+    (op::OPEN, 8, b""),
+    (op::READ, 40, b""),
+    (op::WRITE, 40, b""),
+    (op::STATFS, 0, b""),
+    (op::RELEASE, 24, b""),
+    (op::FSYNC, 16, b""),
+    (op::SETXATTR, 8, b"user.x\0"),
+    (op::GETXATTR, 8, b"user.x\0"),
+    (op::LISTXATTR, 8, b""),
+    (op::REMOVEXATTR, 0, b"user.x\0"),
+    (op::OPENDIR, 8, b""),
+    (op::READDIR, 40, b""),
+    (op::RELEASEDIR, 24, b""),
+    (op::FSYNCDIR, 16, b""),
+    (op::ACCESS, 8, b""),
+    (op::CREATE, 16, b"a\0"),
+    (op::INTERRUPT, 8, b""),
+    (op::DESTROY, 0, b""),
+    (op::IOCTL, 32, b""),
+    (op::BATCH_FORGET, 8, b""),
+    (op::FALLOCATE, 32, b""),
+    (op::READDIRPLUS, 40, b""),
+    (op::RENAME2, 16, b"a\0b\0"),
+    (op::LSEEK, 24, b""),
+    (op::COPY_FILE_RANGE, 56, b""),
+    (op::STATX, 24, b""),
+];
+
+/// EDGE-1: a message is right at one length and at no other, whatever it says of that.
+#[test]
+fn what_is_cut_or_too_long_is_no_request() {
+    let more = [
+        (op::TMPFILE, 16, &b"/\0"[..]),
+        (op::COPY_FILE_RANGE_64, 56, b""),
+    ];
+    for (op, len, names) in WHOLE.into_iter().chain(more) {
+        let whole = message(op, 1, &[&vec![0; len], names]);
+        assert!(decode(&whole).is_ok(), "{op}: {:?}", decode(&whole).err());
+        let is_forget = [op::FORGET, op::BATCH_FORGET].contains(&op);
+        let refused = match is_forget {
+            true => Refused::Dropped,
+            false => Refused::Answered(77),
+        };
+        for cut in 0..whole.len() {
+            let expected = match cut < abi::IN_HEADER {
+                true => Refused::Dropped,
+                false => refused,
+            };
+            let mut part = whole[..cut].to_vec();
+            assert_eq!(decode(&part).unwrap_err(), expected, "{op} cut at {cut}");
+            if let Some(says) = part.first_chunk_mut() {
+                *says = (cut as u32).to_ne_bytes();
+            }
+            assert_eq!(
+                decode(&part).unwrap_err(),
+                expected,
+                "{op} short by itself: {cut}"
+            );
+        }
+        for more in [&b"x"[..], b"\0", b"xxx\0", &[0; 64]] {
+            let longer = message(op, 1, &[&vec![0; len], names, more]);
+            assert_eq!(decode(&longer).unwrap_err(), refused, "{op} and {more:?}");
+        }
+    }
+}
+
+#[test]
+fn announced_lengths_are_those_of_what_comes() {
+    let announce = |op, before: usize, size: u32, after: usize, data: &[u8]| {
+        let body = [
+            &vec![0; before],
+            &size.to_ne_bytes()[..],
+            &vec![0; after],
+            data,
+        ];
+        decode(&message(op, 1, &body)).map(drop).ok()
+    };
+    for (op, before, after, name) in [
+        (op::WRITE, 16, 20, &b""[..]),
+        (op::SETXATTR, 0, 4, b"user.x\0"),
+        (op::IOCTL, 24, 4, b""),
+    ] {
+        let data = |len: usize| [name, &vec![b'd'; len]].concat();
+        assert_eq!(announce(op, before, 5, after, &data(5)), Some(()), "{op}");
+        for size in [0, 4, 6, 1 << 31, u32::MAX] {
+            assert_eq!(
+                announce(op, before, size, after, &data(5)),
+                None,
+                "{op}: {size}"
+            );
+        }
+    }
+    for (count, is_right) in [(2, true), (1, false), (3, false), (u32::MAX, false)] {
+        let told = announce(op::BATCH_FORGET, 0, count, 4, &[0; 32]);
+        assert_eq!(told.is_some(), is_right, "{count}");
+    }
+}
+
+#[test]
+fn who_has_no_number_is_told_nothing() {
+    let mut lookup = message(op::LOOKUP, 1, &[b"a"]);
+    assert_eq!(decode(&lookup).unwrap_err(), Refused::Answered(77));
+    lookup[8..16].fill(0);
+    assert_eq!(decode(&lookup).unwrap_err(), Refused::Dropped);
+    let mut whole = message(op::LOOKUP, 1, &[b"a\0"]);
+    whole[8..16].fill(0);
+    assert_eq!(decode(&whole).unwrap_err(), Refused::Dropped);
+    // What is never answered needs none.
+    let mut forget = message(op::FORGET, 9, &[&[0; 8]]);
+    forget[8..16].fill(0);
+    assert!(matches!(decode(&forget), Ok((_, Asked::Forget(0)))));
+}
+
+/// Extensions, which are said in eights, are cut off; more of them than there is, is wrong.
+#[test]
+fn extensions_are_passed_over() {
+    let mut lookup = message(op::LOOKUP, 1, &[b"a\0", &[1; 8]]);
+    assert!(decode(&lookup).is_err());
+    lookup[36..38].copy_from_slice(&1_u16.to_ne_bytes());
+    assert!(matches!(decode(&lookup), Ok((_, Asked::Lookup(b"a")))));
+    lookup[36..38].copy_from_slice(&2_u16.to_ne_bytes());
+    assert_eq!(decode(&lookup).unwrap_err(), Refused::Answered(77));
+}
+
+#[test]
+fn versions_are_agreed_on_or_not() {
+    let offer = |major, minor, flags| {
+        let offered = Offered {
+            major,
+            minor,
+            max_readahead: 1 << 17,
+            flags,
+        };
+        let answer = init::answer(&offered, true);
+        let mut out = Out::default();
+        out.begin();
+        answer.encode(&mut out);
+        (answer, out.body().to_vec())
+    };
+    let all = !0;
+    for (major, minor) in [(6, 99), (0, 0), (7, 11)] {
+        assert!(matches!(offer(major, minor, all).0, init::Answer::TooOld));
+    }
+    let (newer, body) = offer(8, 0, all);
+    assert!(matches!(newer, init::Answer::TryOlder));
+    assert_eq!(body[..4], 7_u32.to_ne_bytes());
+    assert_eq!(offer(7, 12, all).1.len(), abi::SHORT_INIT_OUT);
+    let (agreed, body) = offer(7, 99, all);
+    assert_eq!(body.len(), 64);
+    let init::Answer::Agreed(terms) = agreed else {
+        panic!("7.99 is not agreed on");
+    };
+    assert!(terms.passes);
+    // What is not offered is not promised, and upper bits need the one that says so.
+    let (agreed, body) = offer(7, 40, all & !bits::INIT_EXT & !bits::POSIX_ACL);
+    let flags = u32::from_ne_bytes(*body[12..].first_chunk().unwrap());
+    assert_eq!(u64::from(flags) & bits::POSIX_ACL, 0);
+    assert_ne!(u64::from(flags) & bits::DONT_MASK, 0);
+    assert!(matches!(agreed, init::Answer::Agreed(terms) if !terms.passes));
+}
+
+/// A kernel that takes no answers while it is told not to.
+#[derive(Default)]
+struct Deaf {
+    is_deaf: Cell<Option<Errno>>,
+    heard: RefCell<Vec<Vec<u8>>>,
+}
+
+impl Line for &Deaf {
+    fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
+        if let Some(errno) = self.is_deaf.take() {
+            return Err(errno);
+        }
+        self.heard.borrow_mut().push(answer.to_vec());
+        Ok(())
+    }
+
+    fn register(&self, _: BorrowedFd<'_>) -> io::Result<Backing> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn interrupt(&self, _: u64) -> bool {
+        false
+    }
+
+    fn interrupt_again(&self, answer: &[u8]) {
+        self.heard.borrow_mut().push(answer.to_vec());
+    }
+}
+
+/// NODE-1: an answer that is not taken leaves no count and no handle behind; one that is
+/// leaves what it tells of.
+#[test]
+fn what_the_kernel_has_not_heard_of_is_taken_back() {
+    let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
+    let line = Deaf::default();
+    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
+    let mut ask = |message: &[u8], is_deaf: Option<Errno>| {
+        line.is_deaf.set(is_deaf);
+        assert_eq!(desk.message(message), Next::Comes);
+        line.heard.borrow_mut().pop()
+    };
+    let number =
+        |answer: &[u8], at: usize| u64::from_ne_bytes(*answer[at..].first_chunk().unwrap());
+    let rw = libc::O_RDWR.to_ne_bytes();
+    let new = [&rw[..], &0o100_644_u32.to_ne_bytes(), &[0; 8]].concat();
+    let create = message(op::CREATE, 1, &[&new, b"a\0"]);
+    assert_eq!(ask(&create, Some(Errno::NOENT)), None, "nobody waits");
+    assert_eq!((handler.ops.nodes(), handler.ops.open()), (1, 0), "NODE-1");
+
+    let heard = ask(&create, None).unwrap();
+    assert_eq!((handler.ops.nodes(), handler.ops.open()), (2, 1));
+    let (node, handle) = (number(&heard, 16), number(&heard, 16 + abi::ENTRY_OUT));
+    let lookup = message(op::LOOKUP, 1, &[b"a\0"]);
+    let open = message(op::OPEN, node, &[&[0; 8]]);
+    let tmpfile = message(op::TMPFILE, 1, &[&new, b"/\0"]);
+    let mkdir = message(op::MKDIR, 1, &[&[0xff, 1, 0, 0, 0, 0, 0, 0], b"dir\0"]);
+    let opendir = message(op::OPENDIR, 1, &[&[0; 8]]);
+    assert_eq!(ask(&mkdir, Some(Errno::NOENT)), None);
+    for message in [&lookup, &open, &create, &tmpfile, &opendir] {
+        for errno in [Errno::NOENT, Errno::NODEV, Errno::INVAL, Errno::MSGSIZE] {
+            let told = ask(message, Some(errno));
+            let expects = matches!(errno, Errno::INVAL | Errno::MSGSIZE);
+            assert_eq!(told.is_some(), expects, "{errno:?}");
+            if let Some(told) = told {
+                assert_eq!(told[4..8], (-libc::EIO).to_ne_bytes());
+            }
+            assert_eq!((handler.ops.nodes(), handler.ops.open()), (2, 1), "NODE-1");
+        }
+    }
+
+    let dir = number(&ask(&opendir, None).unwrap(), 16);
+    let piece = [
+        &dir.to_ne_bytes()[..],
+        &[0; 8],
+        &4096_u32.to_ne_bytes(),
+        &[0; 20],
+    ]
+    .concat();
+    let list = message(op::READDIRPLUS, 1, &[&piece]);
+    ask(&list, Some(Errno::NOENT));
+    assert_eq!(handler.ops.nodes(), 2, "NODE-1: neither of the two in it");
+    ask(&list, None).unwrap();
+    assert_eq!(handler.ops.nodes(), 3);
+    // Twice was it told of the file, and no more often.
+    let forget = |count: u64| message(op::FORGET, node, &[&count.to_ne_bytes()]);
+    ask(&forget(1), None);
+    assert_eq!(handler.ops.nodes(), 3, "NODE-1");
+    let close = [&handle.to_ne_bytes()[..], &[0; 16]].concat();
+    ask(&message(op::RELEASE, node, &[&close]), None);
+    ask(&forget(1), None);
+    assert_eq!(handler.ops.nodes(), 2, "NODE-1");
+    assert!(handler.ops.getattr(NodeId(node)).is_err());
+}
+
+/// Errors that the kernel would not take for an answer are told as `EIO`.
+#[test]
+fn what_is_unknown_is_refused_and_nothing_hangs() {
+    let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
+    let line = Deaf::default();
+    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
+    let flush = 25;
+    for op in [flush, 37, 40, 50, 1000] {
+        desk.message(&message(op, 1, &[&[0; 24]]));
+        let heard = line.heard.borrow_mut().pop().unwrap();
+        assert_eq!(heard[4..8], (-libc::ENOSYS).to_ne_bytes(), "{op}");
+    }
+    desk.message(&message(op::INIT, 1, &[&[0; 64]]));
+    let again = line.heard.borrow_mut().pop().unwrap();
+    assert_eq!(again[4..8], (-libc::EINVAL).to_ne_bytes());
+    desk.message(&message(op::NOTIFY_REPLY, 1, &[&[0; 24]]));
+    assert!(line.heard.borrow().is_empty());
+    assert_eq!(desk.message(&message(op::DESTROY, 0, &[])), Next::Over);
+}
