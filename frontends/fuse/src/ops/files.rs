@@ -79,7 +79,7 @@ impl Ops {
         self.slow_down();
         let dir = self.place(dir)?;
         let flags = (open_flags(flags) | OpenFlags::TMPFILE) - OpenFlags::CREATE;
-        let file = self.ask(who, &dir, umask, |ctx| {
+        let file = self.ask(who, dir, umask, |ctx| {
             let how = flags.mode(bits(mode)).resolve(LookupFlags::EMPTY_PATH);
             self.vfs.open(ctx, "", how)
         })?;

@@ -16,10 +16,12 @@ use crate::through::Backing;
 use crate::wire::values::{ioctl, seek, xattr_flags};
 use crate::wire::{self, Handler, Opcode};
 
-/// What the answer to OPEN and CREATE, and to OPENDIR, tells the kernel to do
-/// (`FOPEN_KEEP_CACHE` and so on), beside passthrough.
+/// What the answer to OPEN and CREATE tells the kernel to do, beside passthrough.
 const FILE_OPEN_FLAGS: u32 = 0;
-const DIR_OPEN_FLAGS: u32 = 0;
+
+/// The answer to OPENDIR where a listing may be kept: `FOPEN_CACHE_DIR`, and
+/// `FOPEN_KEEP_CACHE`, or what is kept would go with the next OPENDIR.
+const KEPT_DIR: u32 = 1 << 3 | 1 << 1;
 
 /// The longest answer to a listing, and to a READ.
 const MOST: usize = 16 << 20;
@@ -174,9 +176,11 @@ impl<'h> Ask<'_, 'h> {
                 ops.removexattr(who, id, name)
             })),
             Asked::Opendir => {
-                let opened = self.of(Opcode::Opendir, |ops, who, id| ops.open_dir(who, id))?;
-                out.open(opened, DIR_OPEN_FLAGS, None);
-                Ok(Owed::Handle(opened))
+                let opened = self.of(Opcode::Opendir, |ops, who, id| ops.open_dir(who, id));
+                let (handle, is_kept) = opened?;
+                let flags = if is_kept { KEPT_DIR } else { 0 };
+                out.open(handle, flags, None);
+                Ok(Owed::Handle(handle))
             }
             Asked::Readdir(piece) => self.list(&piece, out),
             Asked::Readdirplus(piece) => self.list_plus(&piece, out),

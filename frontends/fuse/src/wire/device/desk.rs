@@ -158,6 +158,10 @@ impl<'h, L: Line> Desk<'h, L> {
             }
             _ => {}
         }
+        let lists = match &asked {
+            Asked::Readdir(piece) | Asked::Readdirplus(piece) => Some(piece.fh),
+            _ => None,
+        };
         self.out.begin();
         let slot = self.slot.clone();
         let answering = slot.answering(unique);
@@ -170,7 +174,12 @@ impl<'h, L: Line> Desk<'h, L> {
         // Before the answer: after it, that number is nobody's.
         drop(answering);
         match filled {
-            Ok(owed) => self.done(unique, owed),
+            Ok(owed) => {
+                self.done(unique, owed);
+                if let Some(handle) = lists {
+                    self.handler.listed(handle);
+                }
+            }
             Err(err) => self.refuse(unique, err.errno()),
         }
         Next::Comes
