@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use crate::model::MODEL;
 use crate::rcu;
 
 /// Threads whose values are at hand. The first chunk for others is as large, each
@@ -63,6 +64,12 @@ impl<T: Default> PerThread<T> {
 
     /// Every thread's value, those of finished threads included.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
+        // Nobody has written to the others.
+        let used = if MODEL { usize::MAX } else { rcu::threads() };
+        self.places().take(used)
+    }
+
+    fn places(&self) -> impl Iterator<Item = &T> {
         let others = self.chunks.iter().filter_map(OnceLock::get);
         let others = others.flat_map(|chunk| chunk.iter());
         self.first.iter().chain(others).map(|padded| &padded.0)
@@ -90,8 +97,25 @@ mod tests {
             assert_eq!(values.at(index).load(Relaxed), index as u64 + 1);
         }
         assert_eq!(
-            values.iter().map(|v| v.load(Relaxed)).sum::<u64>(),
+            values.places().map(|v| v.load(Relaxed)).sum::<u64>(),
             500 * 501 / 2
         );
+    }
+
+    #[test]
+    fn what_threads_leave_is_in_the_sum() {
+        let values: PerThread<AtomicU64> = PerThread::new();
+        let count = || _ = values.get().fetch_add(1, Relaxed);
+        // More at a time than are at hand, and than any other test has.
+        let barrier = std::sync::Barrier::new(100);
+        std::thread::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(|| {
+                    count();
+                    barrier.wait();
+                });
+            }
+        });
+        assert_eq!(values.iter().map(|v| v.load(Relaxed)).sum::<u64>(), 100);
     }
 }

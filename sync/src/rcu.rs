@@ -88,6 +88,11 @@ pub fn thread_index() -> usize {
     slot::this_thread().index()
 }
 
+/// Every [`thread_index`] so far is below this.
+pub(crate) fn threads() -> usize {
+    domain::domain().threads()
+}
+
 /// Runs `callback` after a grace period, on some thread, with no lock held.
 ///
 /// `bytes` is how much memory waits for it; see [`Statistics::pending_bytes`].

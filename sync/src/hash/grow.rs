@@ -20,10 +20,13 @@ use crate::model::MODEL;
 pub(super) const SMALLEST: usize = if MODEL { 2 } else { 1024 };
 /// A second object on a chain costs a walk a cache line, a head costs 8 bytes.
 const HEADS_PER_OBJECT: usize = if MODEL { 1 } else { 2 };
+/// Below this many heads (half a MiB) it grows in fewer, larger steps: each moves all that is
+/// there.
+const LARGE: usize = if MODEL { 0 } else { 1 << 16 };
 /// Chains a locker moves while the table is changing its size.
 const STRIDE: usize = 32;
 /// How often a thread compares the number of objects with the size of the array.
-const CHECK_EVERY: u64 = if MODEL { 1 } else { 64 };
+const CHECK_EVERY: u64 = if MODEL { 1 } else { 256 };
 
 /// One array of heads.
 pub(super) struct Buckets<T> {
@@ -316,7 +319,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         // Shrink far below that only: a table that breathes does not resize with every
         // breath.
         let wanted = if len * HEADS_PER_OBJECT > size {
-            size * 2
+            size * if size < LARGE { 4 } else { 2 }
         } else if len < size / 32 && size > SMALLEST {
             size / 4
         } else {

@@ -36,6 +36,8 @@ pub struct Domain {
     /// The current period; starts at 1, because 0 means quiescent.
     pub(super) period: PlainU64,
     slots: Mutex<Slots>,
+    /// How many there are.
+    threads: PlainU64,
     /// Sealed bags, oldest period first.
     sealed: Mutex<VecDeque<(u64, Bag)>>,
     /// Held by the one thread that frees. A waiter for it may hold `slots` or
@@ -94,6 +96,7 @@ impl Domain {
                     all: Vec::new(),
                     unused: Vec::new(),
                 }),
+                threads: PlainU64::new(0),
                 sealed: Mutex::new(VecDeque::new()),
                 freeing: Mutex::new(()),
                 retired: PlainU64::new(0),
@@ -103,6 +106,11 @@ impl Domain {
         }
     }
 
+    /// Every index of a thread is below this.
+    pub(super) fn threads(&self) -> usize {
+        self.threads.load(Relaxed) as usize
+    }
+
     /// A reader for the calling thread.
     pub fn register(&self) -> Reader {
         membarrier::init();
@@ -110,6 +118,8 @@ impl Domain {
         let slot = slots.unused.pop().unwrap_or_else(|| {
             let slot: &'static Slot = Box::leak(Box::new(Slot::new(slots.all.len())));
             slots.all.push(slot);
+            // Whoever hears of what that thread does hears of this: it comes first there.
+            self.threads.store(slots.all.len() as u64, Relaxed);
             slot
         });
         drop(slots);

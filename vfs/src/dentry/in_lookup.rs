@@ -4,8 +4,6 @@
 //! an [`InLookup`] and asks the back end; whoever comes meanwhile sleeps until it is
 //! done, and looks in the cache again.
 
-use std::collections::HashMap;
-
 use rcuwalk_sync::lock::{Mutex, Rank};
 use rcuwalk_sync::{Flag, Ref};
 
@@ -18,26 +16,29 @@ const SHARDS: usize = 64;
 #[doc(alias = "DCACHE_PAR_LOOKUP")]
 const PENDING: Flag = Flag::new(0);
 
-/// The parent's address and the name. The parent cannot go away meanwhile:
-/// everybody who looks up in it holds it.
-type InDir = (usize, Box<[u8]>);
-
-/// Who is being looked up, and what to wait for.
-type Pending = HashMap<InDir, Ref<()>>;
+/// What is being looked up, and what to wait for. There are no more of them than threads that
+/// look up, so few on a shard.
+struct Pending {
+    /// The parent's address. It cannot go away meanwhile: everybody who looks up in it
+    /// holds it.
+    dir: usize,
+    name: Box<[u8]>,
+    over: Ref<()>,
+}
 
 pub(super) struct LookupTable {
-    shards: Box<[Mutex<Pending>]>,
+    shards: Box<[Mutex<Vec<Pending>>]>,
 }
 
 impl LookupTable {
     pub(super) fn new() -> LookupTable {
         let shards = (0..SHARDS)
-            .map(|_| Mutex::new(Rank::InLookup, Pending::new()))
+            .map(|_| Mutex::new(Rank::InLookup, Vec::new()))
             .collect();
         LookupTable { shards }
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<Pending> {
+    fn shard(&self, hash: u64) -> &Mutex<Vec<Pending>> {
         // The lower bits: the upper half is nothing but the parent's address.
         &self.shards[hash as usize % SHARDS]
     }
@@ -73,7 +74,7 @@ impl Dcache {
         name: NameHash<'a>,
     ) -> ParallelLookup<'a> {
         let hash = name.in_dir(parent.address());
-        let key = (parent.address(), Box::from(name.name.as_bytes()));
+        let (dir, bytes) = (parent.address(), name.name.as_bytes());
         loop {
             let mut shard = self.in_lookup.shard(hash).lock();
             // The cache is asked under the shard's lock: a lookup that is over has
@@ -81,9 +82,15 @@ impl Dcache {
             if let Some(dentry) = self.d_lookup(parent, &name) {
                 return ParallelLookup::Cached(dentry);
             }
-            let Some(others) = shard.get(&key).cloned() else {
+            let mut others = shard.iter();
+            let others = others.find(|other| other.dir == dir && *other.name == *bytes);
+            let Some(over) = others.map(|other| other.over.clone()) else {
                 let pending = Ref::with_flags((), &[PENDING]);
-                shard.insert(key, pending.clone());
+                shard.push(Pending {
+                    dir,
+                    name: bytes.into(),
+                    over: pending.clone(),
+                });
                 drop(shard);
                 return ParallelLookup::Mine(InLookup {
                     dcache: self,
@@ -94,7 +101,7 @@ impl Dcache {
                 });
             };
             drop(shard);
-            others.wait_until_clear(PENDING);
+            over.wait_until_clear(PENDING);
         }
     }
 }
@@ -109,8 +116,13 @@ impl InLookup<'_> {
 
 impl Drop for InLookup<'_> {
     fn drop(&mut self) {
-        let key = (self.parent.address(), Box::from(self.name.name.as_bytes()));
-        let entry = self.dcache.in_lookup.shard(self.hash).lock().remove(&key);
+        let entry = {
+            let mut shard = self.dcache.in_lookup.shard(self.hash).lock();
+            let at = shard
+                .iter()
+                .position(|other| Ref::ptr_eq(&other.over, &self.pending));
+            at.map(|at| shard.swap_remove(at))
+        };
         self.pending.clear(PENDING);
         drop(entry);
     }

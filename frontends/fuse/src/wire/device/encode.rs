@@ -74,15 +74,28 @@ impl Out {
     }
 
     pub(super) fn u16(&mut self, number: u16) {
-        self.extend(&number.to_ne_bytes());
+        self.put(number.to_ne_bytes());
     }
 
+    #[inline]
     pub(super) fn u32(&mut self, number: u32) {
-        self.extend(&number.to_ne_bytes());
+        self.put(number.to_ne_bytes());
     }
 
+    #[inline]
     pub(super) fn u64(&mut self, number: u64) {
-        self.extend(&number.to_ne_bytes());
+        self.put(number.to_ne_bytes());
+    }
+
+    /// A few bytes: most of what is sent are numbers.
+    #[inline]
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        if let Some(room) = self.space.get_mut(self.used..self.used + N) {
+            room.copy_from_slice(&bytes);
+            self.used += N;
+        } else {
+            self.extend(&bytes);
+        }
     }
 
     /// How long something is believed: `struct fuse_attr_out` up to the attributes.
