@@ -32,6 +32,10 @@
 //! | …and its attributes | the file is a directory that is watched, or has one name only, and is what its key stands for |
 //! | a place: the start of a walk, `.`, `..`, a root | the directory is watched, and the epoch that of now |
 //!
+//! Under `Ttl`, a place that is a directory is believed for as long once more after it has been
+//! asked for its attributes by itself: who keeps one open and works in it does not ask each
+//! time. The directory's inode has that time, in place of the version.
+//!
 //! A file with two names changes through either, and only one of the two directories
 //! hears of it: so its names are asked for at each use. So are those of an inode that the
 //! back end has taken out of the cache ([`SuperBlock::unhash`]): what is reported of its
@@ -43,7 +47,7 @@ use rcuwalk_sync::atomic::{Acquire, Relaxed, Release};
 use rcuwalk_sync::{RcuGuard, Shared, clock};
 
 use crate::attr::FileType;
-use crate::dentry::{Dentry, Validity};
+use crate::dentry::{Dentry, Flags, Validity};
 use crate::filesystem::Freshness;
 use crate::inode::Inode;
 use crate::super_block::SuperBlock;
@@ -113,7 +117,22 @@ impl SuperBlock {
                 let now = epoch(self.stamp(0));
                 is_watched(dir) && now != DEAF && epoch(dentry.valid_until()) == now
             }
+            (Freshness::Ttl(_), Some(dir)) if dir.kind() == FileType::Directory => {
+                let now = clock::millis();
+                dentry.valid_until() > now || dir.believed_until() > coarse(now)
+            }
             _ => self.is_name_fresh(dentry, guard),
+        }
+    }
+
+    /// The attributes of a directory have been asked for, by itself and not by a name, with
+    /// that [`validity`](Self::validity). A name is believed on the word of its directory, which
+    /// has not been asked: only a root's time is its own.
+    pub(crate) fn place_is_fresh(&self, dentry: &Dentry, dir: &Inode, validity: Validity) {
+        if dentry.flags().contains(Flags::ROOT) {
+            dentry.set_valid_until(validity.until);
+        } else if matches!(self.freshness, Freshness::Ttl(_)) && dir.kind() == FileType::Directory {
+            dir.set_believed_until(coarse(validity.until));
         }
     }
 
@@ -122,7 +141,9 @@ impl SuperBlock {
     /// change in it; to be called after that change. Takes no lock and never blocks.
     #[doc(alias("inode_inc_iversion", "change attribute"))]
     pub fn doubt_names(&self, dir: &Inode) {
-        dir.doubt_names();
+        if self.freshness == Freshness::Watched {
+            dir.doubt_names();
+        }
     }
 
     /// Casts doubt on every name and attribute of this file system: for a back end of
@@ -153,6 +174,12 @@ impl SuperBlock {
         // end after the changes that it was for (FRESH-1).
         u64::from(self.epoch.load(Acquire)) << 32 | u64::from(version)
     }
+}
+
+/// A time in 32 bits, rounded down. What runs for longer than the two years that they have
+/// room for asks at each use.
+fn coarse(millis: u64) -> u32 {
+    u32::try_from(millis / 16).unwrap_or(u32::MAX)
 }
 
 /// The upper half of a stamp.

@@ -346,6 +346,16 @@ impl Inode {
         self.attr.names_version()
     }
 
+    /// Of a directory under [`Freshness::Ttl`](crate::Freshness::Ttl): until when its
+    /// attributes are believed, apart from its name.
+    pub(crate) fn believed_until(&self) -> u32 {
+        self.attr.believed_until()
+    }
+
+    pub(crate) fn set_believed_until(&self, until: u32) {
+        self.attr.set_believed_until(until);
+    }
+
     /// A directory's: all its names are to be asked for again.
     pub(crate) fn doubt_names(&self) {
         self.attr.doubt_names();

@@ -33,11 +33,12 @@
 //! those; a link's target could be the old one's, which is why links are compared more
 //! strictly.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rcuwalk::{
     Acl, Attr, Error, FileType, Inode, InodeFill, InodeFlags, InodeKey, Result, Timestamp,
 };
 use rustix::fs::{Statx, StatxAttributes, StatxFlags, StatxTimestamp};
-use rustix::time::{ClockId, clock_gettime};
 
 /// What statx(2) is asked for.
 pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS
@@ -129,11 +130,12 @@ impl Seen {
     /// The same file after it has lost its only name just now, as far as one can tell
     /// without having held it.
     pub(crate) fn removed(self) -> Seen {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let ctime = Timestamp {
-            sec: now.tv_sec,
-            // Below 10^9.
-            nsec: now.tv_nsec as u32,
+            sec: now.as_secs().cast_signed(),
+            nsec: now.subsec_nanos(),
         };
         let attr = Attr {
             nlink: 0,

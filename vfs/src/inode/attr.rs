@@ -43,8 +43,9 @@ pub struct AttrCell {
     nlink: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// A device's number. A directory has none, and keeps the version of its names here
-    /// (see `fresh.rs`), which is no attribute: it changes apart from the count.
+    /// A device's number. A directory has none, and keeps the version of its names here, or
+    /// until when it is believed as a place (see `fresh.rs`). That is no attribute: it changes
+    /// apart from the count.
     rdev_or_version: AtomicU32,
     size: AtomicU64,
     blocks: AtomicU64,
@@ -245,6 +246,16 @@ impl AttrCell {
     pub(crate) fn set_watched(&self) {
         debug_assert_eq!(self.kind(), FileType::Directory, "no other is watched");
         self.rdev_or_version.store(1, Relaxed);
+    }
+
+    /// For a directory whose names have no versions: what was given to
+    /// [`set_believed_until`](Self::set_believed_until), or 0.
+    pub(crate) fn believed_until(&self) -> u32 {
+        self.rdev_or_version.load(Relaxed)
+    }
+
+    pub(crate) fn set_believed_until(&self, until: u32) {
+        self.rdev_or_version.store(until, Relaxed);
     }
 
     /// The next version, if it is watched.

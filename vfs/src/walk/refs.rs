@@ -427,11 +427,7 @@ impl<'a> RefWalk<'a> {
         if doubtful {
             let validity = sb.validity(None);
             sb.fs().refresh(sb, self.at.inode())?;
-            // Only a root's time is its own: a name is believed on the word of its
-            // directory, which has not been asked.
-            if dentry.flags().contains(Flags::ROOT) {
-                dentry.set_valid_until(validity.until);
-            }
+            sb.place_is_fresh(dentry, self.at.inode(), validity);
         }
         if doubtful || self.reval && dentry.flags().contains(Flags::DOUBTED) {
             self.check_own_name()?;
