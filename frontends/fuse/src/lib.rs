@@ -24,6 +24,7 @@
 //! | `handles.rs`  | what is open                                                      |
 //! | `metrics.rs`  | how many requests there were, and how long they took              |
 //! | `through.rs`  | contents that the kernel reads and writes by itself               |
+//! | `guess.rs`    | whether a new file will be small, and need not be that            |
 //! | `caller.rs`   | whose credentials a request carries                               |
 //! | `interrupt.rs` | that nobody wants an answer any more                             |
 //! | `wire.rs`     | the wire: what a transport must do; `wire/device.rs`: the one that reads /dev/fuse |
@@ -56,6 +57,7 @@
 #![deny(unsafe_code)]
 
 mod caller;
+mod guess;
 mod handles;
 mod interrupt;
 mod listing;

@@ -21,6 +21,7 @@ pub(crate) use attr::Change;
 pub(crate) use files::{NewOpen, Offset};
 
 use crate::caller::Caller;
+use crate::guess::Guess;
 use crate::handles::Handles;
 use crate::nodes::{NodeEntry, Nodes};
 use crate::pressure::{NodeStatistics, Pressure};
@@ -34,6 +35,8 @@ pub(crate) struct Ops {
     vfs: Vfs,
     /// Whether contents may pass by.
     pub(crate) offer: Offer,
+    /// Whether that is worth it for a new file.
+    guess: Guess,
 }
 
 /// What a LOOKUP is answered with. Dropped unsent, its count is taken back.
@@ -50,6 +53,7 @@ impl Ops {
             nodes: Nodes::new(&vfs.root(), pressure)?,
             vfs,
             offer: Offer::default(),
+            guess: Guess::default(),
         })
     }
 

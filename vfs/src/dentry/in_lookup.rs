@@ -23,7 +23,14 @@ struct Pending {
     /// holds it.
     dir: usize,
     name: Box<[u8]>,
-    over: Ref<()>,
+    /// Made by the first who waits: mostly nobody does.
+    over: Option<Ref<()>>,
+}
+
+impl Pending {
+    fn is(&self, dir: usize, name: &[u8]) -> bool {
+        self.dir == dir && *self.name == *name
+    }
 }
 
 pub(super) struct LookupTable {
@@ -62,7 +69,6 @@ pub(crate) struct InLookup<'a> {
     parent: &'a DentryRef,
     name: NameHash<'a>,
     hash: u64,
-    pending: Ref<()>,
 }
 
 impl Dcache {
@@ -82,14 +88,12 @@ impl Dcache {
             if let Some(dentry) = self.d_lookup(parent, &name) {
                 return ParallelLookup::Cached(dentry);
             }
-            let mut others = shard.iter();
-            let others = others.find(|other| other.dir == dir && *other.name == *bytes);
-            let Some(over) = others.map(|other| other.over.clone()) else {
-                let pending = Ref::with_flags((), &[PENDING]);
+            let others = shard.iter_mut().find(|other| other.is(dir, bytes));
+            let Some(others) = others else {
                 shard.push(Pending {
                     dir,
                     name: bytes.into(),
-                    over: pending.clone(),
+                    over: None,
                 });
                 drop(shard);
                 return ParallelLookup::Mine(InLookup {
@@ -97,9 +101,10 @@ impl Dcache {
                     parent,
                     name,
                     hash,
-                    pending,
                 });
             };
+            let new = || Ref::with_flags((), &[PENDING]);
+            let over = others.over.get_or_insert_with(new).clone();
             drop(shard);
             over.wait_until_clear(PENDING);
         }
@@ -116,15 +121,15 @@ impl InLookup<'_> {
 
 impl Drop for InLookup<'_> {
     fn drop(&mut self) {
+        let (dir, name) = (self.parent.address(), self.name.name.as_bytes());
         let entry = {
             let mut shard = self.dcache.in_lookup.shard(self.hash).lock();
-            let at = shard
-                .iter()
-                .position(|other| Ref::ptr_eq(&other.over, &self.pending));
+            let at = shard.iter().position(|pending| pending.is(dir, name));
             at.map(|at| shard.swap_remove(at))
         };
-        self.pending.clear(PENDING);
-        drop(entry);
+        if let Some(over) = entry.and_then(|entry| entry.over) {
+            over.clear(PENDING);
+        }
     }
 }
 

@@ -39,7 +39,7 @@ impl Ops {
             let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
             self.vfs.open(ctx, "", how)
         })?;
-        Ok(self.keep(file, node))
+        Ok(self.keep(file, node, None))
     }
 
     /// CREATE: makes it if it is missing, and opens it.
@@ -63,7 +63,9 @@ impl Ops {
         })?;
         let found = self.found(file.path())?;
         let node = found.entry.inode().clone();
-        Ok((found, self.keep(file, node)))
+        // One that was there already is as large as it is.
+        let made_by = (found.attr.size == 0).then_some(who.pid);
+        Ok((found, self.keep(file, node, made_by)))
     }
 
     /// TMPFILE: makes a file without a name, and opens it. LINK may give it one.
@@ -85,7 +87,7 @@ impl Ops {
         })?;
         let found = self.found(file.path())?;
         let node = found.entry.inode().clone();
-        Ok((found, self.keep(file, node)))
+        Ok((found, self.keep(file, node, Some(who.pid))))
     }
 
     /// Settles how the contents are read and written, before the kernel is told that the
@@ -99,7 +101,9 @@ impl Ops {
         let NewOpen { open, node, .. } = new;
         let way = node.ways.agree(|| {
             let host = open.file.backing().filter(|_| self.offer.stands());
+            let expects_little = |pid| self.guess.is_small(pid);
             match host {
+                Some(_) if open.made_by.is_some_and(expects_little) => Way::ByRequest,
                 // Who may keep these bits is known of requests only.
                 Some(host) if open.file.attr().mode & SET_IDS == 0 => {
                     self.offer.way(host, register)
@@ -361,19 +365,23 @@ impl Ops {
     /// RELEASE and RELEASEDIR.
     pub(crate) fn release(&self, handle: u64) -> Result<()> {
         let closed = self.handles.release(handle)?;
-        if let Opened::File(open) = &closed
-            && open.is_passing()
-            && open.file.flags().contains(OpenFlags::WRITE)
-        {
+        let Opened::File(open) = &closed else {
+            return Ok(());
+        };
+        if open.is_passing() && open.file.flags().contains(OpenFlags::WRITE) {
             // Then it is known what it has come to. Failing that, it is asked for in time.
             let _ = open.file.stat();
+        }
+        if let Some(pid) = open.made_by {
+            self.guess.closed(pid, open.file.attr().size);
         }
         Ok(())
     }
 
-    fn keep(&self, file: File, node: NodeRef) -> NewOpen {
+    fn keep(&self, file: File, node: NodeRef, made_by: Option<u32>) -> NewOpen {
         let open = Arc::new(OpenFile {
             file,
+            made_by,
             way: OnceLock::new(),
         });
         node.opened(&open);

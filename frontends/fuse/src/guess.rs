@@ -1,0 +1,74 @@
+//! Whether a file that is being made will be a small one.
+//!
+//! To have the kernel take a host's file (see `through.rs`) costs about as much as answering
+//! a WRITE or two, and it has to be decided when the file is opened. Of one that is being made
+//! nobody knows what it comes to; but who makes files often makes many of a kind: an unpacked
+//! archive, a build, a spool. So each process is remembered by how large the last files that it
+//! made had become when they were closed. Who has made a few small ones in a row goes on by
+//! request, until a larger one shows that to be wrong; everybody else is expected to make large
+//! ones.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// The sizes that are to be expected, by process. Two processes that share a place disturb
+/// each other's guesses, and nothing else.
+pub(crate) struct Guess([AtomicU8; PLACES]);
+
+const PLACES: usize = 1024;
+
+/// So many small ones in a row.
+const ENOUGH: u8 = 4;
+
+/// What one WRITE may bring with little to copy.
+const SMALL: u64 = 64 << 10;
+
+impl Default for Guess {
+    fn default() -> Guess {
+        Guess([const { AtomicU8::new(0) }; PLACES])
+    }
+}
+
+impl Guess {
+    /// Whether a file that process `pid` is making will be small.
+    pub(crate) fn is_small(&self, pid: u32) -> bool {
+        self.place(pid).load(Relaxed) >= ENOUGH
+    }
+
+    /// A file that process `pid` has made is closed, with that size.
+    pub(crate) fn closed(&self, pid: u32, size: u64) {
+        let place = self.place(pid);
+        let in_a_row = place.load(Relaxed);
+        let now = if size <= SMALL {
+            in_a_row.saturating_add(1).min(ENOUGH)
+        } else {
+            0
+        };
+        // Seldom stored, where many go on as they were.
+        if now != in_a_row {
+            place.store(now, Relaxed);
+        }
+    }
+
+    fn place(&self, pid: u32) -> &AtomicU8 {
+        &self.0[pid as usize % PLACES]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_makes_small_files_goes_on_until_a_large_one() {
+        let guess = Guess::default();
+        for _ in 0..ENOUGH {
+            assert!(!guess.is_small(7));
+            guess.closed(7, 100);
+        }
+        assert!(guess.is_small(7) && !guess.is_small(8));
+        guess.closed(7, SMALL);
+        assert!(guess.is_small(7));
+        guess.closed(7, SMALL + 1);
+        assert!(!guess.is_small(7));
+    }
+}

@@ -1,0 +1,82 @@
+//! A place that somebody keeps, under a freshness that is a time: how often it is asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rcuwalk::{
+    At, Attr, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget,
+    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, Result, SuperBlock, Vfs,
+};
+
+const TTL: Duration = Duration::from_millis(300);
+
+/// A root with a directory `d`, in which every name is a file.
+struct Counting(Arc<AtomicUsize>);
+
+impl Counting {
+    fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<InodeRef> {
+        let attr = match ino {
+            1 | 2 => Attr::new(ino, FileType::Directory, 0o755),
+            _ => Attr::new(ino, FileType::Regular, 0o644),
+        };
+        Ok(match sb.iget(InodeKey::new(ino))? {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => new.init(InodeFill::new(attr)),
+        })
+    }
+}
+
+impl FileSystem for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+    fn freshness(&self) -> Freshness {
+        Freshness::Ttl(TTL)
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        self.iget(sb, 1)
+    }
+    fn lookup(&self, sb: &SuperBlock, dir: &Inode, _: Name<'_>) -> Result<Option<InodeRef>> {
+        let ino = dir.attr().ino + 1;
+        self.iget(sb, ino).map(Some)
+    }
+    fn refresh(&self, _: &SuperBlock, _: &Inode) -> Result<()> {
+        self.0.fetch_add(1, Relaxed);
+        Ok(())
+    }
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
+        Ok(())
+    }
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        Err(Error::NotSupported)
+    }
+}
+
+/// FRESH-1: whoever stands in a directory has it asked for once in its time, and not at each
+/// use; and once more when that is over.
+#[test]
+fn a_place_that_is_kept_is_asked_for_once_in_its_time() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let vfs = Vfs::new(Counting(asked.clone())).unwrap();
+    let root = vfs.context(Credentials::root());
+    let dir = vfs.lookup(&root, "d", LookupFlags::default()).unwrap();
+    let ctx = vfs.context(Credentials::root()).with_cwd(dir);
+    // One is spent on a time that ends while it looks; more, on a machine that stands still.
+    for round in 0..3 {
+        sleep(TTL);
+        let before = asked.load(Relaxed);
+        let start = std::time::Instant::now();
+        for _ in 0..1000 {
+            vfs.stat(&ctx, "f", LookupFlags::default()).unwrap();
+        }
+        let asked = asked.load(Relaxed) - before;
+        let most = 1 + start.elapsed().as_millis() / (TTL.as_millis() - 16) + 1;
+        assert!(asked > 0, "FRESH-1: round {round}: its time was over");
+        assert!(asked as u128 <= most, "FRESH-1: asked {asked} times");
+    }
+}
