@@ -16,7 +16,8 @@ use super::desk::{Desk, Line, Next};
 use super::encode::Out;
 use super::init;
 use crate::Options;
-use crate::interrupt::Slot;
+use crate::caller::Caller;
+use crate::interrupt::{self, Slot};
 use crate::through::Backing;
 use crate::wire::Handler;
 
@@ -320,4 +321,41 @@ fn what_is_unknown_is_refused_and_nothing_hangs() {
     desk.message(&message(op::NOTIFY_REPLY, 1, &[&[0; 24]]));
     assert!(line.heard.borrow().is_empty());
     assert_eq!(desk.message(&message(op::DESTROY, 0, &[])), Next::Over);
+}
+
+/// Where nothing has been done yet, an interrupt is all there is to tell.
+#[test]
+fn who_is_interrupted_before_anything_is_done_is_told_so() {
+    let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
+    let ops = &handler.ops;
+    let who = Caller {
+        uid: 0,
+        gid: 0,
+        pid: 0,
+    };
+    let file = |name: &[u8]| {
+        let made = ops.create(who, (NodeId::ROOT, name), 0o644, 0, libc::O_RDWR);
+        let (found, new) = made.unwrap();
+        (found.entry.sent(), new.handle)
+    };
+    let ((one, handle), (_, other)) = (file(b"one"), file(b"other"));
+    assert_eq!(
+        ops.write(who, (one, handle), 0, b"12345", false).unwrap(),
+        5
+    );
+    let slot = Arc::<Slot>::default();
+    interrupt::this_thread_is(&slot);
+    let mut data = [0; 5];
+    let mut all = || {
+        let read = ops.read_into(handle, 0, &mut data);
+        let written = ops.write(who, (one, handle), 0, b"x", false);
+        let copied = ops.copy_file_range(who, (handle, 0), (other, 0), 5);
+        [read.map(|n| n as u32), written, copied].map(|done| done.map_err(|err| err.errno()))
+    };
+    let _answering = slot.answering(4);
+    assert_eq!(all(), [Ok(5), Ok(1), Ok(5)]);
+    assert!(slot.interrupt(4));
+    assert_eq!(all(), [Err(libc::EINTR); 3]);
+    let _next = slot.answering(6);
+    assert_eq!(all(), [Ok(5), Ok(1), Ok(5)]);
 }
