@@ -234,6 +234,41 @@ fn whatever_is_cut_is_answered() {
     session.hang_up("cut");
 }
 
+/// Writes what would be sent into the directory `RCUWALK_HOSTILE_SEEDS`, as the fuzz target
+/// `fuse` reads it.
+#[test]
+#[ignore = "makes seeds for a fuzzer"]
+fn seeds_for_the_fuzzer() {
+    let dir = std::env::var("RCUWALK_HOSTILE_SEEDS").expect("a directory");
+    // Node numbers and handles as a new tree in memory gives them out.
+    let known = Known {
+        nodes: (2..8).collect(),
+        handles: (1..8).collect(),
+    };
+    for seed in 0..500 {
+        let mut random = Random::new(seed);
+        let mut bytes = Vec::new();
+        if random.one_in(4) {
+            let init = Message::init().bytes(1);
+            bytes.extend((init.len() as u16).to_le_bytes());
+            bytes.extend(init);
+        }
+        for _ in 0..20 {
+            let mut message = Message::random(&mut random, &known);
+            let is_broken = random.one_in(8);
+            if is_broken {
+                message.break_it(&mut random);
+            }
+            message.body.truncate(600);
+            let message = message.bytes(7);
+            let mark = u16::from(is_broken) << 15;
+            bytes.extend((message.len() as u16 | mark).to_le_bytes());
+            bytes.extend(message);
+        }
+        fs::write(format!("{dir}/hostile-{seed}"), bytes).unwrap();
+    }
+}
+
 /// The last message is answered, and then nothing; so it is with none at all.
 #[test]
 fn the_end_is_the_end() {
