@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,6 +13,7 @@ use common::slow::{SIZE, Slow};
 use common::{Mount, Watchdog, can_mount, is_own_transport};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::{Options, serve};
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// A mount with a slow file, and how many bytes of that were read or written.
@@ -95,7 +97,37 @@ fn what_is_done_so_far_is_the_answer() {
     assert_eq!(done, bytes.load(Relaxed), "EDGE-1");
 }
 
-/// The same as messages: the request is answered with what there is, the INTERRUPT is not,
+/// NODE-1: a file that is open when nobody waits for it any more is closed: the connection is
+/// aborted between the request and its answer, and no RELEASE comes.
+#[test]
+fn what_is_opened_for_nobody_is_closed() {
+    if !can_mount() || !is_own_transport() {
+        return;
+    }
+    let slow = Slow {
+        opening: Duration::from_millis(500),
+        ..Slow::default()
+    };
+    let options = Options::default();
+    let mount = Mount::with(Vfs::new(slow).unwrap(), None, "slow", &options);
+    let _watchdog = Watchdog::over(&mount, Duration::from_secs(60));
+    let file = mount.path().join("slow");
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| File::open(file));
+        thread::sleep(Duration::from_millis(200));
+        // Whether it is unmounted as well is no matter.
+        let _ = unmount(mount.path(), UnmountFlags::FORCE);
+        let refused = opening.join().unwrap().unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ECONNABORTED));
+    });
+    wait_until("it is over", || mount.mounted.is_over());
+    // It was being opened meanwhile, and then for nobody.
+    thread::sleep(Duration::from_millis(600));
+    wait_until("it is closed", || mount.mounted.open() == 0);
+    wait_until("it is forgotten", || mount.mounted.nodes() == 1);
+}
+
+/// An interrupt as messages: the request is answered with what there is, the INTERRUPT is not,
 /// and what comes next is not interrupted.
 #[test]
 fn an_interrupt_is_heard_by_the_request_that_it_names() {

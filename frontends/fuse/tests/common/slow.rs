@@ -21,6 +21,8 @@ const BYTE: Duration = Duration::from_millis(5);
 pub(crate) struct Slow {
     /// How many bytes have been read or written.
     pub(crate) bytes: Arc<AtomicU64>,
+    /// How long it takes to open the file.
+    pub(crate) opening: Duration,
 }
 
 const ROOT: u64 = 2;
@@ -67,6 +69,7 @@ impl FileSystem for Slow {
     }
 
     fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        thread::sleep(self.opening);
         Ok(Box::new(Bytes(self.bytes.clone())))
     }
 }

@@ -290,3 +290,14 @@ fn the_end_is_the_end() {
         session.ended(&format!("{last:?}"));
     }
 }
+
+/// With DESTROY all threads end, though nobody hangs up.
+#[test]
+fn the_end_is_heard_by_all() {
+    let mut session = Session::with_threads(Vfs::new(MemFs::new()).unwrap(), 4);
+    session
+        .send(&Message::new(op::DESTROY, 0))
+        .expect_err("the end");
+    let (served, _connection) = session.into_parts();
+    served.join().unwrap();
+}

@@ -25,13 +25,17 @@ pub(crate) struct Ended;
 
 impl Session {
     pub(crate) fn new(vfs: Vfs) -> Session {
+        Session::with_threads(vfs, 1)
+    }
+
+    pub(crate) fn with_threads(vfs: Vfs, threads: usize) -> Session {
         let kind = SocketType::SEQPACKET;
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let (socket, theirs) = pair.unwrap();
         rustix::io::write(&socket, &Message::init().bytes(1)).unwrap();
         let options = Options {
             allow_other: true,
-            threads: 1,
+            threads,
             ..Options::default()
         };
         let served = serve(vfs, theirs, &options).unwrap();
@@ -127,7 +131,12 @@ impl Session {
         self.ended(what);
     }
 
-    pub(crate) fn into_served(self) -> Served {
+    /// What is left of it, with its connection.
+    pub(crate) fn into_parts(self) -> (Served, OwnedFd) {
+        (self.served, self.socket)
+    }
+
+    fn into_served(self) -> Served {
         // With the socket, which hangs up.
         self.served
     }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::net::Shutdown;
 
 use super::desk::{Desk, Line, Next};
 use super::init::MAX_WRITE;
@@ -118,6 +119,8 @@ impl Session {
             };
             if desk.message(&message[..len]) == Next::Over {
                 self.is_over.store(true, SeqCst);
+                // Others who read from the same socket hear of it so; the kernel tells them.
+                let _ = rustix::net::shutdown(device, Shutdown::Read);
             }
         }
         Ok(())

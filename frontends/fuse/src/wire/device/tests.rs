@@ -4,20 +4,22 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rcuwalk::Vfs;
 use rcuwalk::inode::NodeId;
+use rcuwalk::{Attr, FileType, Vfs};
 use rcuwalk_memfs::MemFs;
 use rustix::io::Errno;
 
 use super::abi::{self, init as bits, op};
 use super::decode::{Asked, Offered, Refused, decode};
 use super::desk::{Desk, Line, Next};
-use super::encode::Out;
+use super::encode::{Out, Ttl};
 use super::init;
 use crate::Options;
 use crate::caller::Caller;
 use crate::interrupt::{self, Slot};
+use crate::listing::Listed;
 use crate::through::Backing;
 use crate::wire::Handler;
 
@@ -358,4 +360,54 @@ fn who_is_interrupted_before_anything_is_done_is_told_so() {
     assert_eq!(all(), [Err(libc::EINTR); 3]);
     let _next = slot.answering(6);
     assert_eq!(all(), [Ok(5), Ok(1), Ok(5)]);
+}
+
+/// A kind that the directory does not tell is left open, and what does not fit is left out.
+#[test]
+fn entries_of_a_listing_are_whole_and_fit() {
+    let entry = |name| Listed {
+        name,
+        ino: 5,
+        kind: None,
+        is_dot: false,
+        next: 9,
+    };
+    let mut out = Out::default();
+    out.begin();
+    assert!(out.dirent(64, (&entry(b"abc"), 5, None), |_| ()));
+    assert!(out.dirent(
+        64,
+        (&entry(b"12345678"), 6, Some(FileType::Symlink)),
+        |_| ()
+    ));
+    assert!(!out.dirent(64, (&entry(b"x"), 7, None), |_| ()), "72 bytes");
+    let numbers = |ino: u64, len: u32, kind: u32| {
+        let (ino, next) = (ino.to_ne_bytes(), 9_u64.to_ne_bytes());
+        [&ino[..], &next, &len.to_ne_bytes(), &kind.to_ne_bytes()].concat()
+    };
+    let unknown = u32::from(libc::DT_UNKNOWN);
+    let expected = [
+        &numbers(5, 3, unknown)[..],
+        b"abc\0\0\0\0\0",
+        &numbers(6, 8, u32::from(libc::DT_LNK)),
+        b"12345678",
+    ];
+    assert_eq!(out.body(), expected.concat());
+}
+
+/// Names and attributes are believed for times of their own.
+#[test]
+fn names_and_attributes_have_their_own_times() {
+    let mut out = Out::default();
+    out.begin();
+    let ttl = Ttl {
+        entry: Duration::new(7, 8),
+        attr: Duration::new(9, 10),
+    };
+    let attr = Attr::new(3, FileType::Regular, 0o644);
+    out.entry((NodeId(3), 4), &attr, ttl);
+    assert_eq!(out.body().len(), abi::ENTRY_OUT);
+    let seconds = [3_u64, 4, 7, 9].map(u64::to_ne_bytes).concat();
+    let nanos = [8_u32, 10].map(u32::to_ne_bytes).concat();
+    assert_eq!(out.body()[..40], [seconds, nanos].concat());
 }
