@@ -325,6 +325,37 @@ fn what_is_unknown_is_refused_and_nothing_hangs() {
     assert_eq!(desk.message(&message(op::DESTROY, 0, &[])), Next::Over);
 }
 
+/// What comes before INIT is refused, if there is somebody to be told; and is the end of it.
+#[test]
+fn the_first_message_is_init() {
+    let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
+    let line = Deaf::default();
+    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
+    let mut forget = message(op::FORGET, 9, &[&[0; 8]]);
+    forget[8..16].fill(0);
+    for (first, errno) in [
+        (message(op::LOOKUP, 1, &[b"a\0"]), Some(libc::EIO)),
+        (message(op::LOOKUP, 1, &[b"a"]), Some(libc::EINVAL)),
+        (message(op::INIT, 0, &[&[0; 7]]), Some(libc::EINVAL)),
+        (message(op::INIT, 0, &[&[0; 16]]), Some(libc::EPROTO)),
+        (forget, None),
+        (vec![0; 39], None),
+    ] {
+        assert!(matches!(desk.first_message(&first), Next::Disagreed(_)));
+        let told = line.heard.borrow_mut().pop();
+        let told = told.map(|told| -i32::from_ne_bytes(*told[4..].first_chunk().unwrap()));
+        assert_eq!(told, errno);
+    }
+    let version = |major: u32| [major, 40, 1 << 17, 0].map(u32::to_ne_bytes).concat();
+    let newer = desk.first_message(&message(op::INIT, 0, &[&version(8)]));
+    assert_eq!(newer, Next::Comes, "it may begin once more");
+    let ours = desk.first_message(&message(op::INIT, 0, &[&version(7)]));
+    assert!(matches!(ours, Next::Agreed(_)));
+    let heard = line.heard.borrow();
+    let lens: Vec<_> = heard.iter().map(Vec::len).collect();
+    assert_eq!(lens, [16 + 8, 16 + 64]);
+}
+
 /// Where nothing has been done yet, an interrupt is all there is to tell.
 #[test]
 fn who_is_interrupted_before_anything_is_done_is_told_so() {
