@@ -5,7 +5,7 @@ mod common;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,40 @@ fn ranges_are_copied_without_the_kernel_reading_them() {
         let same =
             rustix::fs::copy_file_range(&to, Some(&mut offset), &to, Some(&mut to_offset), 100);
         assert_eq!(same, Err(Errno::INVAL), "it overlaps");
+    });
+}
+
+/// What is copied in pieces, so that it can be interrupted, is whole: also where pieces meet.
+#[test]
+fn a_long_range_is_copied_whole() {
+    const LEN: u64 = 40 << 20;
+    on_each(|mount| {
+        let open = |name: &str| {
+            let mut file = File::options();
+            let file = file.read(true).write(true).create(true).truncate(true);
+            file.open(mount.path().join(name)).unwrap()
+        };
+        let (from, to) = (open("from"), open("to"));
+        from.set_len(LEN).unwrap();
+        let marks = [0, 5, (16 << 20) - 2, (16 << 20) + 1, 32 << 20, LEN - 4];
+        for (n, at) in marks.into_iter().enumerate() {
+            from.write_all_at(&[n as u8 + 1; 3], at).unwrap();
+        }
+        let (mut at, mut to_at) = (3, 7);
+        while at < LEN {
+            let (from, to) = ((&from, Some(&mut at)), (&to, Some(&mut to_at)));
+            let copied = rustix::fs::copy_file_range(from.0, from.1, to.0, to.1, LEN as usize);
+            assert_ne!(copied, Ok(0), "before the end");
+            copied.unwrap();
+        }
+        assert_eq!(to_at, LEN + 4);
+        let read = |file: &File, at: u64| {
+            let mut data = vec![0; (LEN - 3) as usize];
+            file.read_exact_at(&mut data, at).unwrap();
+            data
+        };
+        assert!(read(&from, 3) == read(&to, 7));
+        assert_eq!(to.metadata().unwrap().len(), LEN + 4);
     });
 }
 
