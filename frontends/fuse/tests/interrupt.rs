@@ -164,25 +164,40 @@ fn an_interrupt_is_heard_by_the_request_that_it_names() {
     let first = |body: Vec<u8>| u64::from_ne_bytes(*body.first_chunk().unwrap());
     send(1, 2, 1, b"slow\0");
     let node = first(receive().1);
-    send(14, 4, node, &[0; 8]);
+    send(14, 4, node, &(libc::O_RDWR as u64).to_ne_bytes());
     let handle = first(receive().1);
-    let read = |unique: u64, size: u32| {
+    let write = |unique: u64, size: u32| {
         let piece = [
             &handle.to_ne_bytes()[..],
             &[0; 8],
             &size.to_ne_bytes(),
             &[0; 20],
+            &vec![b'x'; size as usize],
         ];
-        send(15, unique, node, &piece.concat());
+        send(16, unique, node, &piece.concat());
     };
-    read(6, 60_000);
+    let written = |body: Vec<u8>| u32::from_ne_bytes(*body.first_chunk().unwrap());
+    write(6, 60_000);
     wait_until("it begins", || bytes.load(Relaxed) > 3);
     send(36, 7, 0, &6_u64.to_ne_bytes());
-    let (unique, data) = receive();
+    let (unique, body) = receive();
     assert_eq!(unique, 6, "INTERRUPT is not answered");
-    assert!((3..1000).contains(&data.len()), "{} bytes", data.len());
-    read(8, 20);
-    assert_eq!(receive(), (8, vec![b'x'; 20]), "nobody interrupts that");
+    assert!((3..1000).contains(&written(body)));
+    write(8, 20);
+    let (unique, body) = receive();
+    assert_eq!((unique, written(body)), (8, 20), "nobody interrupts that");
+    // Less than was asked for would be the end of the file.
+    let piece = [
+        &handle.to_ne_bytes()[..],
+        &[0; 8],
+        &100_u32.to_ne_bytes(),
+        &[0; 20],
+    ];
+    send(15, 10, node, &piece.concat());
+    let before = bytes.load(Relaxed);
+    wait_until("it begins", || bytes.load(Relaxed) > before + 3);
+    send(36, 11, 0, &10_u64.to_ne_bytes());
+    assert_eq!(receive(), (10, vec![b'x'; 100]), "all of it");
     drop(ours);
     served.join().unwrap();
 }

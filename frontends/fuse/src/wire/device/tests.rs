@@ -380,7 +380,7 @@ fn who_is_interrupted_before_anything_is_done_is_told_so() {
     interrupt::this_thread_is(&slot);
     let mut data = [0; 5];
     let mut all = || {
-        let read = ops.read_into(handle, 0, &mut data);
+        let read = ops.read_into(who, handle, 0, &mut data);
         let written = ops.write(who, (one, handle), 0, b"x", false);
         let copied = ops.copy_file_range(who, (handle, 0), (other, 0), 5);
         [read.map(|n| n as u32), written, copied].map(|done| done.map_err(|err| err.errno()))
@@ -388,7 +388,8 @@ fn who_is_interrupted_before_anything_is_done_is_told_so() {
     let _answering = slot.answering(4);
     assert_eq!(all(), [Ok(5), Ok(1), Ok(5)]);
     assert!(slot.interrupt(4));
-    assert_eq!(all(), [Err(libc::EINTR); 3]);
+    // Less would be the end of the file, and who reads by way of a cache is not alone.
+    assert_eq!(all(), [Ok(5), Err(libc::EINTR), Err(libc::EINTR)]);
     let _next = slot.answering(6);
     assert_eq!(all(), [Ok(5), Ok(1), Ok(5)]);
 }
