@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{is_own_transport, on_each};
@@ -78,6 +79,26 @@ fn a_long_range_is_copied_whole() {
         };
         assert!(read(&from, 3) == read(&to, 7));
         assert_eq!(to.metadata().unwrap().len(), LEN + 4);
+    });
+}
+
+/// EDGE-1: what is being executed is not cut by who opens it, who is refused.
+#[test]
+fn what_is_executed_is_not_truncated() {
+    on_each(|mount| {
+        if !is_own_transport() {
+            return;
+        }
+        let path = mount.path().join("sleep");
+        fs::copy("/bin/sleep", &path).unwrap();
+        let len = path.metadata().unwrap().len();
+        let mut running = Command::new(&path).arg("100").spawn().unwrap();
+        let cut = rustix::fs::open(&path, OFlags::RDONLY | OFlags::TRUNC, Mode::empty());
+        let left = path.metadata().unwrap().len();
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert_eq!(cut.unwrap_err(), Errno::TXTBSY, "EDGE-1");
+        assert_eq!(left, len, "EDGE-1");
     });
 }
 
