@@ -125,6 +125,8 @@ fn what_is_opened_for_nobody_is_closed() {
     thread::sleep(Duration::from_millis(600));
     wait_until("it is closed", || mount.mounted.open() == 0);
     wait_until("it is forgotten", || mount.mounted.nodes() == 1);
+    // Aborted, it is still in the tree, unless that was the end of it.
+    let _ = unmount(mount.path(), UnmountFlags::DETACH);
 }
 
 /// An interrupt as messages: the request is answered with what there is, the INTERRUPT is not,

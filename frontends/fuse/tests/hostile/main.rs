@@ -22,6 +22,7 @@ use random::Random;
 use rcuwalk::Vfs;
 use rcuwalk_hostfs::HostFs;
 use rcuwalk_memfs::MemFs;
+use rustix::fs::IFlags;
 use session::{Ended, Session};
 
 /// What must never be read.
@@ -58,6 +59,26 @@ impl Canary {
         assert_eq!(names(self.outer.path()), ["canary", "root"], "seed {seed}");
         let canary = fs::read(self.outer.path().join("canary")).unwrap();
         assert_eq!(canary, SECRET, "seed {seed}");
+    }
+}
+
+impl Drop for Canary {
+    /// What chattr(1) has made of it could not be removed.
+    fn drop(&mut self) {
+        clear_flags(&self.outer.path().join("root"));
+    }
+}
+
+fn clear_flags(at: &Path) {
+    let is_plain = fs::symlink_metadata(at).is_ok_and(|meta| meta.is_file() || meta.is_dir());
+    if !is_plain {
+        return;
+    }
+    if let Ok(file) = fs::File::open(at) {
+        let _ = rustix::fs::ioctl_setflags(&file, IFlags::empty());
+    }
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        clear_flags(&entry.path());
     }
 }
 
