@@ -13,7 +13,7 @@ use crate::steps::{Step, Steps};
 use crate::workspace::Workspace;
 use crate::{ids, layers, suites};
 
-const STEPS: [(&str, Step); 13] = [
+const STEPS: [(&str, Step); 14] = [
     ("fmt", |root, _| cargo(root, "fmt --all --check")),
     ("clippy", |root, _| {
         cargo(root, "clippy --workspace --all-targets -- -D warnings")
@@ -29,6 +29,7 @@ const STEPS: [(&str, Step); 13] = [
         let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
         test.args(["test", "--workspace"]).run()
     }),
+    ("fuser", fuser),
     ("probes", probes),
     ("examples", |root, _| examples(root)),
     ("suites", |root, _| suites::run(root)),
@@ -61,6 +62,23 @@ fn deny(root: &Path) -> Result<Done> {
         return Ok(Done::Passed);
     }
     cargo(root, "deny check")
+}
+
+/// The other transport of the FUSE front end: that it builds, and that a mount by it works.
+fn fuser(root: &Path, skips: &Skips) -> Result<Done> {
+    cargo(
+        root,
+        "clippy --package rcuwalk-fuse --all-targets --features fuser -- -D warnings",
+    )?;
+    let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
+    let test = test.env("RCUWALK_TRANSPORT", "fuser");
+    ["mounted", "requests", "notice", "passthrough"]
+        .iter()
+        .fold(
+            test.args(["test", "--package", "rcuwalk-fuse", "--features", "fuser"]),
+            |test, name| test.args(["--test", name]),
+        )
+        .run()
 }
 
 /// What the feature `usdt` adds: one module of code, and a test that traces itself.

@@ -182,8 +182,16 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
         .run()
 }
 
-/// Damaged ext4 images: chosen by libFuzzer where there is cargo-fuzz, which finds its way
-/// by what it has reached, and by chance where there is not.
+/// What libFuzzer works on, with how it is told to.
+const FUZZED: [(&str, &[&str]); 2] = [
+    // Long inputs from the start: a change of an image takes ten bytes or so.
+    ("ext4", &["-max_len=512", "-len_control=0", "-timeout=120"]),
+    ("fuse", &["-max_len=8192", "-timeout=60"]),
+];
+
+/// Damaged ext4 images and raw FUSE messages: chosen by libFuzzer where there is cargo-fuzz,
+/// which finds its way by what it has reached. Where there is not, images by chance; messages
+/// are sent by chance in any case (`RCUWALK_HOSTILE`).
 fn fuzz(root: &Path) -> Result<Done> {
     let seconds = set_or("RCUWALK_FUZZ_SECONDS", "1800");
     let has_fuzzer = nightly_host(root).is_some()
@@ -198,21 +206,18 @@ fn fuzz(root: &Path) -> Result<Done> {
             .args(["--example", "ext4_fuzz", "--", "--seconds", &seconds])
             .run();
     }
-    Cmd::nightly_cargo(root)
-        .args(["fuzz", "run", "--fuzz-dir", "fuzz"])
-        // What is fuzzed is safe code; ASan would only make it slow.
-        .args(["--sanitizer", "none"])
-        .arg("--target-dir", target_dir(root, "fuzz"))
-        // Long inputs from the start: a change of an image takes ten bytes or so.
-        .args([
-            "ext4",
-            "--",
-            "-max_len=512",
-            "-len_control=0",
-            "-timeout=120",
-        ])
-        .args([format!("-max_total_time={seconds}")])
-        .run()
+    for (target, how) in FUZZED {
+        Cmd::nightly_cargo(root)
+            .args(["fuzz", "run", "--fuzz-dir", "fuzz"])
+            // What is fuzzed is safe code; ASan would only make it slow.
+            .args(["--sanitizer", "none"])
+            .arg("--target-dir", target_dir(root, "fuzz"))
+            .args([target, "--"])
+            .args(how.iter().copied())
+            .args([format!("-max_total_time={seconds}")])
+            .run()?;
+    }
+    Ok(Done::Passed)
 }
 
 /// The triple nightly runs on, if rustup has a nightly here.

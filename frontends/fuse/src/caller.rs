@@ -56,6 +56,25 @@ impl Caller {
 }
 
 impl Caller {
+    /// Whether it is on its way out, and sees no answer any more: a signal that ends it is
+    /// pending as SIGKILL, whichever it was.
+    #[doc(alias = "fatal_signal_pending")]
+    pub(crate) fn is_being_killed(self) -> bool {
+        const KILL: u64 = 1 << (libc::SIGKILL - 1);
+        let status = match self.pid {
+            0 => return false,
+            pid => fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
+        };
+        let lines = status.lines();
+        let mut pending = lines.filter_map(|line| {
+            let mask = line
+                .strip_prefix("SigPnd:")
+                .or(line.strip_prefix("ShdPnd:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+        pending.any(|mask| mask & KILL != 0)
+    }
+
     /// Whether its capabilities are over the same users as ours. If that cannot be told, no.
     #[doc(alias("user_namespaces(7)", "capable_wrt_inode_uidgid"))]
     fn is_of_our_users(self) -> bool {

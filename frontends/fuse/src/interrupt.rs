@@ -4,11 +4,14 @@
 //! names a request, and whoever reads it puts that number into the slot where it stands. What
 //! takes long asks [`is_wanted`] between its pieces, and ends with what it has done so far.
 //! A number is that of one request only, so one that comes late is nobody else's.
+//!
+//! The numbers stand for themselves, and nothing is read because of them: relaxed accesses are
+//! enough. Who does not see a request yet says so, and is asked again.
 
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::Error;
 
@@ -23,22 +26,22 @@ pub(crate) struct Slot {
 impl Slot {
     /// The request of this number, until the result is dropped.
     pub(crate) fn answering(&self, unique: u64) -> Answering<'_> {
-        self.answering.store(unique, SeqCst);
+        self.answering.store(unique, Relaxed);
         Answering(self)
     }
 
     /// True if that request is being answered here, and has heard of it.
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
-        let is_here = unique != 0 && self.answering.load(SeqCst) == unique;
+        let is_here = unique != 0 && self.answering.load(Relaxed) == unique;
         if is_here {
-            self.interrupted.store(unique, SeqCst);
+            self.interrupted.store(unique, Relaxed);
         }
         is_here
     }
 
     fn is_interrupted(&self) -> bool {
-        let answering = self.answering.load(SeqCst);
-        answering != 0 && self.interrupted.load(SeqCst) == answering
+        let answering = self.answering.load(Relaxed);
+        answering != 0 && self.interrupted.load(Relaxed) == answering
     }
 }
 
@@ -47,7 +50,7 @@ pub(crate) struct Answering<'s>(&'s Slot);
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
-        self.0.answering.store(0, SeqCst);
+        self.0.answering.store(0, Relaxed);
     }
 }
 

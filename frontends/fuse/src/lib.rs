@@ -47,9 +47,8 @@
 //!
 //! # What there is not
 //!
-//! Files without a name (`O_TMPFILE`: fuser does not know the request), interrupts (it
-//! answers them itself), locks across mounts, ioctl but for what lsattr and chattr ask,
-//! birth times, device numbers of 2^32 and more, and export by NFS. An opened file that has
+//! Locks across mounts, ioctl but for what lsattr and chattr ask, device numbers of 2^32 and
+//! more, and export by NFS. An opened file that has
 //! lost its last name, and has a back end that goes by names
 //! (hostfs), cannot be opened once more by way of /proc.
 

@@ -15,8 +15,7 @@ use crate::{MountError, Options};
 /// the first, which is INIT. Of the [`Options`], those about mounting mean nothing here, nor
 /// does `max_nodes`: the other side is asked for nothing back.
 ///
-/// The other side is trusted to keep to the lengths that it announces, as the kernel does;
-/// see "Who is trusted" in `docs/fuse.md`.
+/// The other side is not trusted, see "Who is trusted" in `docs/fuse.md`; by fuser it is.
 ///
 /// # Errors
 /// [`MountError::Source`]; [`MountError::Device`] for a descriptor that brings no INIT.
@@ -69,8 +68,7 @@ impl Served {
     /// Waits until the other side has hung up.
     ///
     /// # Errors
-    /// `InvalidData` for a message that is none, after which nothing more is read; anything
-    /// else if a thread that answers has panicked.
+    /// What the descriptor reports; anything else if a thread that answers has panicked.
     pub fn join(self) -> io::Result<()> {
         self.transport.join()
     }

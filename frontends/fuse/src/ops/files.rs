@@ -117,17 +117,20 @@ impl Ops {
 
     /// READ: all that there is and `data` has room for, for less means the end of the file.
     /// Returns how much it was.
-    pub(crate) fn read_into(&self, handle: u64, offset: u64, data: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read_into(
+        &self,
+        who: Caller,
+        handle: u64,
+        offset: u64,
+        data: &mut [u8],
+    ) -> Result<usize> {
         let open = self.handles.file(handle)?;
         let mut read = 0;
         while read < data.len() {
-            if !interrupt::is_wanted() {
-                // Nobody sees what is missing.
-                return if read > 0 {
-                    Ok(read)
-                } else {
-                    Err(interrupt::interrupted())
-                };
+            // What is missing would be the end of the file, for all who read it by the
+            // kernel's cache: so all of it, or none because nobody is left to see that.
+            if !interrupt::is_wanted() && who.is_being_killed() {
+                return Err(interrupt::interrupted());
             }
             match open.file.read_at(&mut data[read..], offset + read as u64) {
                 Ok(0) => break,
@@ -142,10 +145,10 @@ impl Ops {
 
     /// The same, for who has no room of its own.
     #[cfg(feature = "fuser")]
-    pub(crate) fn read(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, who: Caller, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
         let size = usize::try_from(size).map_err(|_| Error::Invalid)?;
         let mut data = vec![0; size.min(MOST)];
-        let read = self.read_into(handle, offset, &mut data)?;
+        let read = self.read_into(who, handle, offset, &mut data)?;
         data.truncate(read);
         Ok(data)
     }

@@ -6,7 +6,7 @@
 //! | this file             | beginning and end                                          |
 //! | `device/session.rs`   | the threads that answer, and what they read from           |
 //! | `device/desk.rs`      | one message after the other; answers that do not arrive    |
-//! | `device/decode.rs`    | from bytes to a request                                    |
+//! | `device/decode.rs`    | from bytes to a request; `decode/fields.rs`: of what parts |
 //! | `device/answer.rs`    | what each request asks of the tree, and what is said       |
 //! | `device/encode.rs`    | from values to bytes                                       |
 //! | `device/init.rs`      | what the kernel is promised                                |
@@ -94,11 +94,13 @@ impl Transport for Device {
     }
 
     fn join(self: Box<Self>) -> io::Result<()> {
-        let panicked = |_| Err(io::Error::other("a thread that answers panicked"));
-        let threads = self.threads.into_iter();
-        let ended = threads.map(|thread| thread.join().unwrap_or_else(panicked));
+        let mut ended = Ok(());
         // All of them, whatever the first has ended with.
-        ended.fold(Ok(()), |first, next| first.and(next))
+        for thread in self.threads {
+            let panicked = |_| Err(io::Error::other("a thread that answers panicked"));
+            ended = ended.and(thread.join().unwrap_or_else(panicked));
+        }
+        ended
     }
 
     fn unmount(&self) -> io::Result<()> {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod numbers;
+pub(crate) mod slow;
 
 use std::fs::File;
 use std::io::Write;

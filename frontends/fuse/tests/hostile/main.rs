@@ -22,6 +22,7 @@ use random::Random;
 use rcuwalk::Vfs;
 use rcuwalk_hostfs::HostFs;
 use rcuwalk_memfs::MemFs;
+use rustix::fs::IFlags;
 use session::{Ended, Session};
 
 /// What must never be read.
@@ -58,6 +59,26 @@ impl Canary {
         assert_eq!(names(self.outer.path()), ["canary", "root"], "seed {seed}");
         let canary = fs::read(self.outer.path().join("canary")).unwrap();
         assert_eq!(canary, SECRET, "seed {seed}");
+    }
+}
+
+impl Drop for Canary {
+    /// What chattr(1) has made of it could not be removed.
+    fn drop(&mut self) {
+        clear_flags(&self.outer.path().join("root"));
+    }
+}
+
+fn clear_flags(at: &Path) {
+    let is_plain = fs::symlink_metadata(at).is_ok_and(|meta| meta.is_file() || meta.is_dir());
+    if !is_plain {
+        return;
+    }
+    if let Ok(file) = fs::File::open(at) {
+        let _ = rustix::fs::ioctl_setflags(&file, IFlags::empty());
+    }
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        clear_flags(&entry.path());
     }
 }
 
@@ -234,6 +255,41 @@ fn whatever_is_cut_is_answered() {
     session.hang_up("cut");
 }
 
+/// Writes what would be sent into the directory `RCUWALK_HOSTILE_SEEDS`, as the fuzz target
+/// `fuse` reads it.
+#[test]
+#[ignore = "makes seeds for a fuzzer"]
+fn seeds_for_the_fuzzer() {
+    let dir = std::env::var("RCUWALK_HOSTILE_SEEDS").expect("a directory");
+    // Node numbers and handles as a new tree in memory gives them out.
+    let known = Known {
+        nodes: (2..8).collect(),
+        handles: (1..8).collect(),
+    };
+    for seed in 0..500 {
+        let mut random = Random::new(seed);
+        let mut bytes = Vec::new();
+        if random.one_in(4) {
+            let init = Message::init().bytes(1);
+            bytes.extend((init.len() as u16).to_le_bytes());
+            bytes.extend(init);
+        }
+        for _ in 0..20 {
+            let mut message = Message::random(&mut random, &known);
+            let is_broken = random.one_in(8);
+            if is_broken {
+                message.break_it(&mut random);
+            }
+            message.body.truncate(600);
+            let message = message.bytes(7);
+            let mark = u16::from(is_broken) << 15;
+            bytes.extend((message.len() as u16 | mark).to_le_bytes());
+            bytes.extend(message);
+        }
+        fs::write(format!("{dir}/hostile-{seed}"), bytes).unwrap();
+    }
+}
+
 /// The last message is answered, and then nothing; so it is with none at all.
 #[test]
 fn the_end_is_the_end() {
@@ -254,4 +310,15 @@ fn the_end_is_the_end() {
         assert!(session.served.is_over());
         session.ended(&format!("{last:?}"));
     }
+}
+
+/// With DESTROY all threads end, though nobody hangs up.
+#[test]
+fn the_end_is_heard_by_all() {
+    let mut session = Session::with_threads(Vfs::new(MemFs::new()).unwrap(), 4);
+    session
+        .send(&Message::new(op::DESTROY, 0))
+        .expect_err("the end");
+    let (served, _connection) = session.into_parts();
+    served.join().unwrap();
 }

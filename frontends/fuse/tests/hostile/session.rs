@@ -19,19 +19,26 @@ pub(crate) struct Session {
     pub(crate) done: u64,
 }
 
+/// How long there may be nothing, before it is asked whether there will be.
+const A_WHILE: Duration = Duration::from_millis(2);
+
 /// Nothing is answered any more.
 #[derive(Debug)]
 pub(crate) struct Ended;
 
 impl Session {
     pub(crate) fn new(vfs: Vfs) -> Session {
+        Session::with_threads(vfs, 1)
+    }
+
+    pub(crate) fn with_threads(vfs: Vfs, threads: usize) -> Session {
         let kind = SocketType::SEQPACKET;
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let (socket, theirs) = pair.unwrap();
         rustix::io::write(&socket, &Message::init().bytes(1)).unwrap();
         let options = Options {
             allow_other: true,
-            threads: 1,
+            threads,
             ..Options::default()
         };
         let served = serve(vfs, theirs, &options).unwrap();
@@ -87,32 +94,28 @@ impl Session {
         let mut reply = vec![0; 1 << 18];
         let end = Instant::now() + Duration::from_secs(20);
         while Instant::now() < end {
-            if self.has_something() {
+            if self.has_something(A_WHILE) {
                 let len = rustix::io::read(&self.socket, &mut reply).map_err(|_| Ended)?;
                 reply.truncate(len);
                 return if len == 0 { Err(Ended) } else { Ok(reply) };
             }
-            if self.served.is_over() && !self.has_something() {
+            // What it said last came before.
+            if self.served.is_over() && !self.has_something(Duration::ZERO) {
                 return Err(Ended);
             }
         }
         panic!("no answer for 20 s");
     }
 
-    fn has_something(&self) -> bool {
+    fn has_something(&self, within: Duration) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
-        let a_while = Timespec {
-            tv_sec: 0,
-            tv_nsec: 50_000_000,
-        };
-        poll(&mut socket, Some(&a_while)).unwrap() > 0
+        let within = Timespec::try_from(within).unwrap();
+        poll(&mut socket, Some(&within)).unwrap() > 0
     }
 
     /// Nothing comes that was not asked for.
     pub(crate) fn assert_quiet(&self, what: &str) {
-        let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
-        let now = Timespec::default();
-        assert_eq!(poll(&mut socket, Some(&now)), Ok(0), "{what}");
+        assert!(!self.has_something(Duration::ZERO), "{what}");
     }
 
     /// It has ended by itself, and nothing has gone wrong.
@@ -127,7 +130,12 @@ impl Session {
         self.ended(what);
     }
 
-    pub(crate) fn into_served(self) -> Served {
+    /// What is left of it, with its connection.
+    pub(crate) fn into_parts(self) -> (Served, OwnedFd) {
+        (self.served, self.socket)
+    }
+
+    fn into_served(self) -> Served {
         // With the socket, which hangs up.
         self.served
     }

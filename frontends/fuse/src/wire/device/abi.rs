@@ -71,7 +71,6 @@ pub(super) mod op {
 /// What INIT offers and is promised.
 pub(super) mod init {
     pub(in super::super) const ASYNC_READ: u64 = 1;
-    pub(in super::super) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(in super::super) const BIG_WRITES: u64 = 1 << 5;
     pub(in super::super) const DONT_MASK: u64 = 1 << 6;
     pub(in super::super) const AUTO_INVAL_DATA: u64 = 1 << 12;

@@ -127,8 +127,8 @@ impl<'h> Ask<'_, 'h> {
                 })
             }
             Asked::Read(Piece { fh, offset, size }) => {
-                nothing(self.of(Opcode::Read, |ops, _, _| {
-                    out.fill(most(size), |room| ops.read_into(fh, offset, room))
+                nothing(self.of(Opcode::Read, |ops, who, _| {
+                    out.fill(most(size), |room| ops.read_into(who, fh, offset, room))
                 }))
             }
             Asked::Write {

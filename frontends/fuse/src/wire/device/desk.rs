@@ -163,8 +163,7 @@ impl<'h, L: Line> Desk<'h, L> {
             _ => None,
         };
         self.out.begin();
-        let slot = self.slot.clone();
-        let answering = slot.answering(unique);
+        let answering = self.slot.answering(unique);
         let ask = Ask {
             handler: self.handler,
             header,
@@ -228,6 +227,10 @@ impl<'h, L: Line> Desk<'h, L> {
     }
 
     fn refuse(&mut self, unique: u64, errno: i32) {
+        if unique == 0 {
+            // It would be a notice.
+            return;
+        }
         // What the kernel takes for an error; others it would not take for an answer.
         let errno = if (1..512).contains(&errno) {
             errno

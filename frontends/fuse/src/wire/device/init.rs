@@ -6,11 +6,11 @@
 //! | `DONT_MASK`          | a default ACL stands in for the umask, and the VFS knows it  |
 //! | `POSIX_ACL`          | the kernel checks permissions (`default_permissions`), with ACLs |
 //! | `HANDLE_KILLPRIV`, `…_V2` | the VFS takes set-id bits off what is written and chowned; with the second, the kernel remembers that a file has none |
-//! | `ATOMIC_O_TRUNC`     | one request, and one check, opens and truncates              |
 //! | `AUTO_INVAL_DATA`    | pages go when size or time of the file have changed          |
 //! | `PARALLEL_DIROPS`    | lookups in one directory need not wait for each other        |
 //! | `DO_READDIRPLUS`, `…_AUTO` | a listing answers the lookups that follow it           |
 //! | `PASSTHROUGH`        | where it is wanted: contents are the host's, see `through.rs` |
+//! | `ATOMIC_O_TRUNC`     | is not: an OPEN that truncates would come before the kernel looks whether the file is being executed (`ETXTBSY`); so it truncates by a SETATTR of its own |
 //! | `CACHE_SYMLINKS`     | is not: a link that is made anew under an old number         |
 //! | `WRITEBACK_CACHE`    | is not: sizes and times are the VFS's                        |
 //!
@@ -36,7 +36,6 @@ const PROMISED: u64 = bits::ASYNC_READ
     | bits::POSIX_ACL
     | bits::HANDLE_KILLPRIV
     | bits::HANDLE_KILLPRIV_V2
-    | bits::ATOMIC_O_TRUNC
     | bits::AUTO_INVAL_DATA
     | bits::PARALLEL_DIROPS
     | bits::DO_READDIRPLUS

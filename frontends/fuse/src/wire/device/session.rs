@@ -18,10 +18,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::net::Shutdown;
 
 use super::desk::{Desk, Line, Next};
 use super::init::MAX_WRITE;
@@ -112,19 +116,22 @@ impl Session {
         interrupt::this_thread_is(slot);
         let mut desk = Desk::new(&self.handler, Wire { session: self, at }, slot.clone());
         let mut message = vec![0; LONGEST];
-        while !self.is_over.load(SeqCst) {
+        while !self.is_over.load(Relaxed) {
             let Some(len) = read(device, &mut message)? else {
                 return Ok(());
             };
             if desk.message(&message[..len]) == Next::Over {
-                self.is_over.store(true, SeqCst);
+                self.is_over.store(true, Relaxed);
+                // Others who read from the same socket hear of it so; the kernel tells them.
+                let _ = rustix::net::shutdown(device, Shutdown::Read);
             }
         }
         Ok(())
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.has_ended.load(SeqCst)
+        // Acquire: pairs with the Release of the last thread to leave.
+        self.has_ended.load(Acquire)
     }
 
     /// One that there will not be.
@@ -176,10 +183,12 @@ struct Leaving<'s>(&'s Session);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        if self.0.living.fetch_sub(1, SeqCst) == 1 {
+        // AcqRel: pairs with itself; the last sees what all others have handed out.
+        if self.0.living.fetch_sub(1, AcqRel) == 1 {
             self.0.handler.ops.end();
-            // Now: whoever looks whether it is over finds nothing left.
-            self.0.has_ended.store(true, SeqCst);
+            // Release: pairs with the Acquire in `has_ended`; who looks whether it is over
+            // finds nothing left.
+            self.0.has_ended.store(true, Release);
         }
     }
 }

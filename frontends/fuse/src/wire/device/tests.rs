@@ -4,19 +4,22 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rcuwalk::Vfs;
 use rcuwalk::inode::NodeId;
+use rcuwalk::{Attr, FileType, Vfs};
 use rcuwalk_memfs::MemFs;
 use rustix::io::Errno;
 
 use super::abi::{self, init as bits, op};
 use super::decode::{Asked, Offered, Refused, decode};
 use super::desk::{Desk, Line, Next};
-use super::encode::Out;
+use super::encode::{Out, Ttl};
 use super::init;
 use crate::Options;
-use crate::interrupt::Slot;
+use crate::caller::Caller;
+use crate::interrupt::{self, Slot};
+use crate::listing::Listed;
 use crate::through::Backing;
 use crate::wire::Handler;
 
@@ -320,4 +323,123 @@ fn what_is_unknown_is_refused_and_nothing_hangs() {
     desk.message(&message(op::NOTIFY_REPLY, 1, &[&[0; 24]]));
     assert!(line.heard.borrow().is_empty());
     assert_eq!(desk.message(&message(op::DESTROY, 0, &[])), Next::Over);
+}
+
+/// What comes before INIT is refused, if there is somebody to be told; and is the end of it.
+#[test]
+fn the_first_message_is_init() {
+    let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
+    let line = Deaf::default();
+    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
+    let mut forget = message(op::FORGET, 9, &[&[0; 8]]);
+    forget[8..16].fill(0);
+    for (first, errno) in [
+        (message(op::LOOKUP, 1, &[b"a\0"]), Some(libc::EIO)),
+        (message(op::LOOKUP, 1, &[b"a"]), Some(libc::EINVAL)),
+        (message(op::INIT, 0, &[&[0; 7]]), Some(libc::EINVAL)),
+        (message(op::INIT, 0, &[&[0; 16]]), Some(libc::EPROTO)),
+        (forget, None),
+        (vec![0; 39], None),
+    ] {
+        assert!(matches!(desk.first_message(&first), Next::Disagreed(_)));
+        let told = line.heard.borrow_mut().pop();
+        let told = told.map(|told| -i32::from_ne_bytes(*told[4..].first_chunk().unwrap()));
+        assert_eq!(told, errno);
+    }
+    let version = |major: u32| [major, 40, 1 << 17, 0].map(u32::to_ne_bytes).concat();
+    let newer = desk.first_message(&message(op::INIT, 0, &[&version(8)]));
+    assert_eq!(newer, Next::Comes, "it may begin once more");
+    let ours = desk.first_message(&message(op::INIT, 0, &[&version(7)]));
+    assert!(matches!(ours, Next::Agreed(_)));
+    let heard = line.heard.borrow();
+    let lens: Vec<_> = heard.iter().map(Vec::len).collect();
+    assert_eq!(lens, [16 + 8, 16 + 64]);
+}
+
+/// Where nothing has been done yet, an interrupt is all there is to tell.
+#[test]
+fn who_is_interrupted_before_anything_is_done_is_told_so() {
+    let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
+    let ops = &handler.ops;
+    let who = Caller {
+        uid: 0,
+        gid: 0,
+        pid: 0,
+    };
+    let file = |name: &[u8]| {
+        let made = ops.create(who, (NodeId::ROOT, name), 0o644, 0, libc::O_RDWR);
+        let (found, new) = made.unwrap();
+        (found.entry.sent(), new.handle)
+    };
+    let ((one, handle), (_, other)) = (file(b"one"), file(b"other"));
+    assert_eq!(
+        ops.write(who, (one, handle), 0, b"12345", false).unwrap(),
+        5
+    );
+    let slot = Arc::<Slot>::default();
+    interrupt::this_thread_is(&slot);
+    let mut data = [0; 5];
+    let mut all = || {
+        let read = ops.read_into(who, handle, 0, &mut data);
+        let written = ops.write(who, (one, handle), 0, b"x", false);
+        let copied = ops.copy_file_range(who, (handle, 0), (other, 0), 5);
+        [read.map(|n| n as u32), written, copied].map(|done| done.map_err(|err| err.errno()))
+    };
+    let _answering = slot.answering(4);
+    assert_eq!(all(), [Ok(5), Ok(1), Ok(5)]);
+    assert!(slot.interrupt(4));
+    // Less would be the end of the file, and who reads by way of a cache is not alone.
+    assert_eq!(all(), [Ok(5), Err(libc::EINTR), Err(libc::EINTR)]);
+    let _next = slot.answering(6);
+    assert_eq!(all(), [Ok(5), Ok(1), Ok(5)]);
+}
+
+/// A kind that the directory does not tell is left open, and what does not fit is left out.
+#[test]
+fn entries_of_a_listing_are_whole_and_fit() {
+    let entry = |name| Listed {
+        name,
+        ino: 5,
+        kind: None,
+        is_dot: false,
+        next: 9,
+    };
+    let mut out = Out::default();
+    out.begin();
+    assert!(out.dirent(64, (&entry(b"abc"), 5, None), |_| ()));
+    assert!(out.dirent(
+        64,
+        (&entry(b"12345678"), 6, Some(FileType::Symlink)),
+        |_| ()
+    ));
+    assert!(!out.dirent(64, (&entry(b"x"), 7, None), |_| ()), "72 bytes");
+    let numbers = |ino: u64, len: u32, kind: u32| {
+        let (ino, next) = (ino.to_ne_bytes(), 9_u64.to_ne_bytes());
+        [&ino[..], &next, &len.to_ne_bytes(), &kind.to_ne_bytes()].concat()
+    };
+    let unknown = u32::from(libc::DT_UNKNOWN);
+    let expected = [
+        &numbers(5, 3, unknown)[..],
+        b"abc\0\0\0\0\0",
+        &numbers(6, 8, u32::from(libc::DT_LNK)),
+        b"12345678",
+    ];
+    assert_eq!(out.body(), expected.concat());
+}
+
+/// Names and attributes are believed for times of their own.
+#[test]
+fn names_and_attributes_have_their_own_times() {
+    let mut out = Out::default();
+    out.begin();
+    let ttl = Ttl {
+        entry: Duration::new(7, 8),
+        attr: Duration::new(9, 10),
+    };
+    let attr = Attr::new(3, FileType::Regular, 0o644);
+    out.entry((NodeId(3), 4), &attr, ttl);
+    assert_eq!(out.body().len(), abi::ENTRY_OUT);
+    let seconds = [3_u64, 4, 7, 9].map(u64::to_ne_bytes).concat();
+    let nanos = [8_u32, 10].map(u32::to_ne_bytes).concat();
+    assert_eq!(out.body()[..40], [seconds, nanos].concat());
 }

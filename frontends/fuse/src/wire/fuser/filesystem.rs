@@ -195,8 +195,8 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.data(Read, req, ino, reply, |ops, _, _| {
-            ops.read(fh.into(), offset, size)
+        self.data(Read, req, ino, reply, |ops, who, _| {
+            ops.read(who, fh.into(), offset, size)
         });
     }
 

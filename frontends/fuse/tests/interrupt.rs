@@ -1,0 +1,205 @@
+//! Who gets a signal while a request is being answered need not wait for its end.
+
+mod common;
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::slow::{SIZE, Slow};
+use common::{Mount, Watchdog, can_mount, is_own_transport};
+use rcuwalk::Vfs;
+use rcuwalk_fuse::{Options, serve};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+/// A mount with a slow file, and how many bytes of that were read or written.
+fn slow() -> Option<(Mount, Arc<AtomicU64>)> {
+    if !can_mount() || !is_own_transport() {
+        return None;
+    }
+    let slow = Slow::default();
+    let bytes = slow.bytes.clone();
+    let vfs = Vfs::new(slow).unwrap();
+    Some((Mount::with(vfs, None, "slow", &Options::default()), bytes))
+}
+
+fn dd(args: &[&str]) -> Child {
+    let mut dd = Command::new("dd");
+    let dd = dd.args(args).arg("bs=1M").arg("count=1");
+    dd.stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < end, "{what}: not after 20 s");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Of a request that would take over an hour, who is killed waits for a byte or two.
+#[test]
+fn who_is_killed_does_not_wait_for_the_answer() {
+    let Some((mount, bytes)) = slow() else { return };
+    let _watchdog = Watchdog::over(&mount, Duration::from_secs(60));
+    let file = mount.path().join("slow");
+    let named = |what: &str| format!("{what}={}", file.display());
+    for args in [
+        [&*named("of"), "if=/dev/zero", "conv=notrunc"],
+        [&*named("if"), "of=/dev/null", "iflag=direct"],
+    ] {
+        for _ in 0..3 {
+            let before = bytes.load(Relaxed);
+            let mut child = dd(&args);
+            wait_until("it begins", || bytes.load(Relaxed) > before + 3);
+            child.kill().unwrap();
+            let killed = Instant::now();
+            child.wait().unwrap();
+            assert!(killed.elapsed() < Duration::from_secs(10), "{args:?}");
+            let at_most = bytes.load(Relaxed) + 10;
+            thread::sleep(Duration::from_millis(200));
+            let now = bytes.load(Relaxed);
+            assert!(now <= at_most, "{args:?}: it goes on for nobody");
+            assert!(now < before + SIZE / 100, "{args:?}");
+        }
+    }
+    wait_until("all is closed", || mount.mounted.open() == 0);
+}
+
+/// Writes `slow` with a timer that goes off in between, and prints how much it was.
+const INTERRUPTED: &str = "
+import os, signal, sys
+signal.signal(signal.SIGALRM, lambda *_: None)
+fd = os.open(sys.argv[1], os.O_WRONLY)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+print(os.pwrite(fd, bytes(1 << 16), 0))
+";
+
+/// EDGE-1: who is interrupted has what was done so far, as with a slow device. Reading by way
+/// of its cache, the kernel waits for all in any case.
+#[test]
+fn what_is_done_so_far_is_the_answer() {
+    let Some((mount, bytes)) = slow() else { return };
+    let _watchdog = Watchdog::over(&mount, Duration::from_secs(60));
+    let mut python = Command::new("python3");
+    let python = python
+        .args(["-c", INTERRUPTED])
+        .arg(mount.path().join("slow"));
+    let said = python.stderr(Stdio::inherit()).output().unwrap();
+    assert!(said.status.success());
+    let said = String::from_utf8(said.stdout).unwrap();
+    let done: u64 = said.trim().parse().unwrap();
+    assert!((1..1000).contains(&done), "EDGE-1: {done}");
+    assert_eq!(done, bytes.load(Relaxed), "EDGE-1");
+}
+
+/// NODE-1: a file that is open when nobody waits for it any more is closed: the connection is
+/// aborted between the request and its answer, and no RELEASE comes.
+#[test]
+fn what_is_opened_for_nobody_is_closed() {
+    if !can_mount() || !is_own_transport() {
+        return;
+    }
+    let slow = Slow {
+        opening: Duration::from_millis(500),
+        ..Slow::default()
+    };
+    let options = Options::default();
+    let mount = Mount::with(Vfs::new(slow).unwrap(), None, "slow", &options);
+    let _watchdog = Watchdog::over(&mount, Duration::from_secs(60));
+    let file = mount.path().join("slow");
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| File::open(file));
+        thread::sleep(Duration::from_millis(200));
+        // Whether it is unmounted as well is no matter.
+        let _ = unmount(mount.path(), UnmountFlags::FORCE);
+        let refused = opening.join().unwrap().unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ECONNABORTED));
+    });
+    wait_until("it is over", || mount.mounted.is_over());
+    // It was being opened meanwhile, and then for nobody.
+    thread::sleep(Duration::from_millis(600));
+    wait_until("it is closed", || mount.mounted.open() == 0);
+    wait_until("it is forgotten", || mount.mounted.nodes() == 1);
+    // Aborted, it is still in the tree, unless that was the end of it.
+    let _ = unmount(mount.path(), UnmountFlags::DETACH);
+}
+
+/// An interrupt as messages: the request is answered with what there is, the INTERRUPT is not,
+/// and what comes next is not interrupted.
+#[test]
+fn an_interrupt_is_heard_by_the_request_that_it_names() {
+    let slow = Slow::default();
+    let bytes = slow.bytes.clone();
+    let kind = SocketType::SEQPACKET;
+    let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+    let (ours, theirs) = pair.unwrap();
+    let send = |op: u32, unique: u64, node: u64, body: &[u8]| {
+        let mut message = (40 + body.len() as u32).to_ne_bytes().to_vec();
+        message.extend(op.to_ne_bytes());
+        message.extend(unique.to_ne_bytes());
+        message.extend(node.to_ne_bytes());
+        message.extend([0; 16]);
+        message.extend(body);
+        rustix::io::write(&ours, &message).unwrap();
+    };
+    let receive = || {
+        let mut answer = vec![0; 1 << 17];
+        let len = rustix::io::read(&ours, &mut answer).unwrap();
+        answer.truncate(len);
+        let number = |at: usize| u64::from_ne_bytes(*answer[at..].first_chunk().unwrap());
+        assert_eq!(answer[4..8], [0; 4], "no error");
+        (number(8), answer[16..].to_vec())
+    };
+    let version = [7_u32, 40, 1 << 17, 0].map(u32::to_ne_bytes).concat();
+    send(26, 1, 0, &version);
+    let options = Options {
+        threads: 2,
+        ..Options::default()
+    };
+    let served = serve(Vfs::new(slow).unwrap(), theirs, &options).unwrap();
+    receive();
+    let first = |body: Vec<u8>| u64::from_ne_bytes(*body.first_chunk().unwrap());
+    send(1, 2, 1, b"slow\0");
+    let node = first(receive().1);
+    send(14, 4, node, &(libc::O_RDWR as u64).to_ne_bytes());
+    let handle = first(receive().1);
+    let write = |unique: u64, size: u32| {
+        let piece = [
+            &handle.to_ne_bytes()[..],
+            &[0; 8],
+            &size.to_ne_bytes(),
+            &[0; 20],
+            &vec![b'x'; size as usize],
+        ];
+        send(16, unique, node, &piece.concat());
+    };
+    let written = |body: Vec<u8>| u32::from_ne_bytes(*body.first_chunk().unwrap());
+    write(6, 60_000);
+    wait_until("it begins", || bytes.load(Relaxed) > 3);
+    send(36, 7, 0, &6_u64.to_ne_bytes());
+    let (unique, body) = receive();
+    assert_eq!(unique, 6, "INTERRUPT is not answered");
+    assert!((3..1000).contains(&written(body)));
+    write(8, 20);
+    let (unique, body) = receive();
+    assert_eq!((unique, written(body)), (8, 20), "nobody interrupts that");
+    // Less than was asked for would be the end of the file.
+    let piece = [
+        &handle.to_ne_bytes()[..],
+        &[0; 8],
+        &100_u32.to_ne_bytes(),
+        &[0; 20],
+    ];
+    send(15, 10, node, &piece.concat());
+    let before = bytes.load(Relaxed);
+    wait_until("it begins", || bytes.load(Relaxed) > before + 3);
+    send(36, 11, 0, &10_u64.to_ne_bytes());
+    assert_eq!(receive(), (10, vec![b'x'; 100]), "all of it");
+    drop(ours);
+    served.join().unwrap();
+}
