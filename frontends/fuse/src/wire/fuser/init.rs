@@ -5,11 +5,11 @@
 //! | `DONT_MASK`          | a default ACL stands in for the umask, and the VFS knows it  |
 //! | `POSIX_ACL`          | the kernel checks permissions (`default_permissions`), with ACLs |
 //! | `HANDLE_KILLPRIV`, `…_V2` | the VFS takes set-id bits off what is written and chowned; with the second, the kernel remembers that a file has none |
-//! | `ATOMIC_O_TRUNC`     | one request, and one check, opens and truncates              |
 //! | `AUTO_INVAL_DATA`    | pages go when size or time of the file have changed          |
 //! | `PARALLEL_DIROPS`    | lookups in one directory need not wait for each other        |
 //! | `DO_READDIRPLUS`, `…_AUTO` | a listing answers the lookups that follow it           |
 //! | `PASSTHROUGH`        | where it is wanted: contents are the host's, see `through.rs` |
+//! | `ATOMIC_O_TRUNC`     | is not: the kernel looks whether a file is being executed after the OPEN |
 //! | `CACHE_SYMLINKS`     | is not: a link that is made anew under an old number         |
 //! | `WRITEBACK_CACHE`    | is not: sizes and times are the VFS's                        |
 
@@ -18,12 +18,11 @@ use fuser::{InitFlags, KernelConfig};
 /// Bytes that one WRITE brings at most.
 const MAX_WRITE: u32 = 1 << 20;
 
-const PROMISED: [InitFlags; 9] = [
+const PROMISED: [InitFlags; 8] = [
     InitFlags::FUSE_DONT_MASK,
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_HANDLE_KILLPRIV,
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_AUTO_INVAL_DATA,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
