@@ -83,21 +83,31 @@ impl Drop for Mount {
     }
 }
 
-/// What find(1) sees, in order: path, type, number, and the size of what is no directory.
+/// Of what find(1) sees: path, type, number, and the size of what is no directory.
+const PRINT: [&str; 11] = [
+    "-mindepth",
+    "1",
+    "(",
+    "-type",
+    "d",
+    "-printf",
+    "%P d %i\\n",
+    ")",
+    "-o",
+    "-printf",
+    "%P %y %i %s\\n",
+];
+
+/// What find(1) sees, in order.
 fn find(root: &Path) -> Vec<String> {
     let mut find = Command::new("timeout");
-    find.args(["1800", "find"])
-        .arg(root)
-        .args(["-mindepth", "1"])
-        .args(["(", "-type", "d", "-printf", "%P d %i\\n", ")"])
-        .args(["-o", "-printf", "%P %y %i %s\\n"]);
-    let found = run(&mut find);
-    assert_eq!(
-        (found.code, &*found.err),
-        (Some(0), ""),
-        "of {}",
-        root.display()
-    );
+    find.args(["1800", "find"]).arg(root).args(PRINT);
+    lines_of(&mut find)
+}
+
+fn lines_of(find: &mut Command) -> Vec<String> {
+    let found = run(find);
+    assert_eq!((found.code, &*found.err), (Some(0), ""), "of {find:?}");
     let mut lines: Vec<_> = found.out.lines().map(str::to_owned).collect();
     lines.sort_unstable();
     lines
@@ -119,6 +129,76 @@ fn fill(root: &Path, entries: usize) -> usize {
         top += 1;
     }
     top
+}
+
+/// What a user sees who has mounted `source`, with fusermount3, in a namespace where
+/// /dev/fuse is for everybody: find(1) on what is mounted, with so many descriptors.
+const AS_USER: &str = r#"
+    set -e
+    dir=$1 source=$2 rcuwalk=$3 descriptors=$4; shift 4
+    mount -t tmpfs -o mode=755 none "$dir"
+    mknod -m 666 "$dir/fuse" c 10 229
+    mount --bind "$dir/fuse" /dev/fuse
+    mkdir "$dir/at"
+    chown 1000:1000 "$dir/at"
+    # Where the user may get at it.
+    cp "$rcuwalk" "$dir/rcuwalk"
+    ulimit -S -n "$descriptors"
+    ulimit -H -n "$descriptors"
+    exec setpriv --reuid=1000 --regid=1000 --clear-groups sh -c '
+        dir=$1 source=$2; shift 2
+        "$dir/rcuwalk" mount "$source" "$dir/at" 2> /dev/null &
+        tries=0
+        until mountpoint -q "$dir/at"; do
+            tries=$((tries + 1))
+            test $tries -lt 1000 && kill -0 $! || exit 3
+            sleep 0.01
+        done
+        timeout 1800 find "$dir/at" "$@"
+        found=$?
+        "$dir/rcuwalk" umount "$dir/at" && wait $! && exit $found
+    ' sh "$dir" "$source" "$@"
+"#;
+
+/// MEM-1: a user sees the same through what he has mounted himself.
+#[test]
+fn a_user_sees_more_directories_than_may_be_open() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let has = |program| Command::new(program).arg("--version").output().is_ok();
+    for program in ["fusermount3", "setpriv", "unshare"] {
+        if !has(program) {
+            return skip(&format!("needs {program}"));
+        }
+    }
+    let limit = if entries() > 100_000 { "1024" } else { "256" };
+    let backing = tempfile::tempdir().unwrap();
+    fill(backing.path(), entries());
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(backing.path(), everybody).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut user = Command::new("unshare");
+    user.args([
+        "--mount",
+        "--propagation=private",
+        "sh",
+        "-c",
+        AS_USER,
+        "sh",
+    ]);
+    user.arg(dir.path()).arg(backing.path());
+    user.args([env!("CARGO_BIN_EXE_rcuwalk"), limit])
+        .args(PRINT);
+    let through = lines_of(&mut user);
+    let host = find(backing.path());
+    assert!(host.len() >= entries());
+    assert!(
+        through == host,
+        "MEM-1: {} of {}",
+        through.len(),
+        host.len()
+    );
 }
 
 /// MEM-1: find(1) sees a tree of many thousands of directories through a mount whose process

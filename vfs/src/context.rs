@@ -1,9 +1,9 @@
 //! Who walks from where: [`Context`], and the places that walks lead to.
 
-use rcuwalk_sync::Shared;
+use rcuwalk_sync::{Shared, rcu};
 
 use crate::attr::Attr;
-use crate::dentry::{Dentry, DentryRef};
+use crate::dentry::{Dentry, DentryRef, Flags};
 use crate::inode::{Inode, InodeRef};
 use crate::mount::{Mount, MountRef};
 use crate::permission::Credentials;
@@ -52,6 +52,17 @@ impl VfsPath {
     /// The inode's attributes, as cached. Takes no lock.
     pub fn attr(&self) -> Attr {
         self.inode.attr()
+    }
+
+    /// True if [`attr`](Self::attr) is what the back end would say, as far as its
+    /// [`Freshness`](crate::Freshness) goes; otherwise [`Vfs::stat`](crate::Vfs::stat) asks.
+    /// Takes no lock.
+    pub fn is_believed(&self) -> bool {
+        let guard = rcu::read_lock();
+        let (dentry, sb) = (self.dentry(), &self.mnt.sb);
+        let flags = dentry.flags();
+        !flags.intersects(Flags::DOUBTED | Flags::UNHASHED)
+            && (!flags.contains(Flags::REVALIDATE) || sb.is_place_fresh(dentry, &guard))
     }
 
     /// True if both are the same name in the same mount.

@@ -80,3 +80,19 @@ fn a_place_that_is_kept_is_asked_for_once_in_its_time() {
         assert!(asked as u128 <= most, "FRESH-1: asked {asked} times");
     }
 }
+
+/// FRESH-1: what is held says itself whether it is believed.
+#[test]
+fn a_place_is_believed_for_its_time() {
+    let vfs = Vfs::new(Counting(Arc::default())).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    let file = vfs.lookup(&ctx, "d/f", LookupFlags::default()).unwrap();
+    let start = std::time::Instant::now();
+    // On a machine that stands still, its time may be over.
+    assert!(file.is_believed() || start.elapsed() > TTL / 2, "FRESH-1");
+    sleep(TTL);
+    assert!(!file.is_believed(), "FRESH-1: its time is over");
+    vfs.stat(&ctx, "d/f", LookupFlags::default()).unwrap();
+    vfs.invalidate(&ctx, "d/f").unwrap();
+    assert!(!file.is_believed(), "FRESH-1: it is doubted");
+}

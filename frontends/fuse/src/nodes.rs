@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use rcuwalk::inode::{
     Entry, Hand, IgetOf, InodeCache, InodeId, InodeRefOf, NodeId, NodeTable, Numbered,
 };
-use rcuwalk::{Error, InodeRef, Result, VfsPath};
+use rcuwalk::{Attr, Error, InodeRef, Result, VfsPath};
 
 use crate::handles::OpenFile;
 use crate::pressure::Pressure;
@@ -57,6 +57,12 @@ impl Node {
     pub(crate) fn place(&self) -> VfsPath {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         place.clone()
+    }
+
+    /// Its attributes, if they need not be asked for.
+    pub(crate) fn believed_attr(&self) -> Option<Attr> {
+        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        place.is_believed().then(|| place.attr())
     }
 
     /// It is open as `file` now.

@@ -43,6 +43,9 @@ impl Ops {
         if let Some(open) = passing(node) {
             return open.file.stat();
         }
+        if let Some(attr) = node.believed_attr() {
+            return Ok(attr);
+        }
         match self.vfs.stat(&as_daemon(node.place()), "", ITSELF) {
             // It has lost that name, and lives on as long as it is open.
             Err(err @ (Error::Stale | Error::NotFound)) => match node.open_file() {
