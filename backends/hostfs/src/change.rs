@@ -12,8 +12,7 @@
 //! ```
 //!
 //! Of a file that loses its only name while nobody has it open there is nothing to be told
-//! afterwards, so it is not held; and that the name is still its own, the VFS has asked just
-//! before, unless it goes by a watch.
+//! afterwards, so it is not held.
 //!
 //! At (a) there is an unavoidable window: the host has no call that removes a name if it
 //! still stands for a given file. Who replaces the file just then has the new one removed
@@ -26,7 +25,7 @@
 //! held where the last name may have gone; and a rename whose new name is not the inode
 //! that was to be moved is [`Error::Stale`]: who gets it looks the names up again.
 
-use rcuwalk::{At, Caller, Error, FileType, Freshness, Inode, Name, Rename, RenameFlags, Result};
+use rcuwalk::{At, Caller, Error, FileType, Inode, Name, Rename, RenameFlags, Result};
 use rustix::fs::RenameFlags as HostRenameFlags;
 
 use crate::HostFs;
@@ -63,14 +62,7 @@ pub(crate) fn remove(
 ) -> Result<()> {
     let dir_pin = pinned(by.sb, dir)?;
     if is_last_of_it(fs, inode) {
-        let seen = match fs.freshness {
-            // As the VFS has done just now, with the directory locked.
-            Freshness::EachUse | Freshness::Ttl(_) => Seen {
-                key: inode.inode_key(),
-                attr: inode.attr(),
-            },
-            _ => confirm(&dir_pin, name, inode)?,
-        };
+        let seen = confirm(&dir_pin, name, inode)?;
         if seen.attr.nlink == 1 {
             return remove_last(fs, by, (dir, &dir_pin), name, inode, seen);
         }
