@@ -3,15 +3,15 @@
 //! To have the kernel take a host's file (see `through.rs`) costs about as much as answering
 //! a WRITE or two, and it has to be decided when the file is opened. Of one that is being made
 //! nobody knows what it comes to; but who makes files often makes many of a kind: an unpacked
-//! archive, a build, a spool. So each process is remembered by how large the last files that it
-//! made had become when they were closed. Who has made a few small ones in a row goes on by
-//! request, until a larger one shows that to be wrong; everybody else is expected to make large
-//! ones.
+//! archive, a build, a spool. So each thread (requests name no process) is remembered by how
+//! large the last files that it made had become when they were closed. Who has made a few small
+//! ones in a row goes on by request, until a larger one shows that to be wrong; everybody else
+//! is expected to make large ones.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The sizes that are to be expected, by process. Two processes that share a place disturb
-/// each other's guesses, and nothing else.
+/// The sizes that are to be expected, by thread. Two threads that share a place disturb each
+/// other's guesses, and nothing else.
 pub(crate) struct Guess([AtomicU8; PLACES]);
 
 const PLACES: usize = 1024;
@@ -29,12 +29,12 @@ impl Default for Guess {
 }
 
 impl Guess {
-    /// Whether a file that process `pid` is making will be small.
+    /// Whether a file that thread `pid` is making will be small.
     pub(crate) fn is_small(&self, pid: u32) -> bool {
         self.place(pid).load(Relaxed) >= ENOUGH
     }
 
-    /// A file that process `pid` has made is closed, with that size.
+    /// A file that thread `pid` has made is closed, with that size.
     pub(crate) fn closed(&self, pid: u32, size: u64) {
         let place = self.place(pid);
         let in_a_row = place.load(Relaxed);

@@ -14,7 +14,7 @@ pub(crate) struct OpenFile {
     pub(crate) file: File,
     /// How it is read and written, once that is settled.
     pub(crate) way: OnceLock<Arc<Way>>,
-    /// The process that has just made it, if one has.
+    /// The thread that has just made it, if one has.
     pub(crate) made_by: Option<u32>,
 }
 

@@ -1,8 +1,8 @@
 //! That nobody wants an answer any more: who asked has got a signal.
 //!
 //! Each thread that answers has a [`Slot`], in which stands what it is answering. INTERRUPT
-//! names a request, and whoever reads it puts that number into the slot where it stands. What
-//! takes long asks [`is_wanted`] between its pieces, and ends with what it has done so far.
+//! names a request, and whoever reads it marks the slot where that stands. What takes long asks
+//! [`is_wanted`] between its pieces, and ends with what it has done so far.
 //! A number is that of one request only, so one that comes late is nobody else's.
 //!
 //! The numbers stand for themselves, and nothing is read because of them: relaxed accesses are
@@ -15,33 +15,36 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::Error;
 
-/// What one thread is answering.
+/// What one thread is answering, in one word, so that a mark is of the request that it is for.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
-    /// 0 between requests.
-    answering: AtomicU64,
-    interrupted: AtomicU64,
-}
+pub(crate) struct Slot(AtomicU64);
+
+/// The kernel's numbers of requests are even: this bit is free to say that one is interrupted.
+const INTERRUPTED: u64 = 1;
 
 impl Slot {
     /// The request of this number, until the result is dropped.
     pub(crate) fn answering(&self, unique: u64) -> Answering<'_> {
-        self.answering.store(unique, Relaxed);
+        // An odd number is somebody else's idea, and is not interrupted.
+        let unique = if unique & INTERRUPTED == 0 { unique } else { 0 };
+        self.0.store(unique, Relaxed);
         Answering(self)
     }
 
     /// True if that request is being answered here, and has heard of it.
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
-        let is_here = unique != 0 && self.answering.load(Relaxed) == unique;
-        if is_here {
-            self.interrupted.store(unique, Relaxed);
+        if unique == 0 || unique & INTERRUPTED != 0 {
+            return false;
         }
-        is_here
+        let marked = unique | INTERRUPTED;
+        match self.0.compare_exchange(unique, marked, Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(now) => now == marked,
+        }
     }
 
     fn is_interrupted(&self) -> bool {
-        let answering = self.answering.load(Relaxed);
-        answering != 0 && self.interrupted.load(Relaxed) == answering
+        self.0.load(Relaxed) & INTERRUPTED != 0
     }
 }
 
@@ -50,7 +53,7 @@ pub(crate) struct Answering<'s>(&'s Slot);
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
-        self.0.answering.store(0, Relaxed);
+        self.0.0.store(0, Relaxed);
     }
 }
 

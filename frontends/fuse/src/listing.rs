@@ -10,13 +10,22 @@
 //! # What the kernel keeps
 //!
 //! With `FOPEN_CACHE_DIR` the kernel keeps a listing that it has seen to the end, and shows it
-//! to whoever opens the directory, as long as its mtime is the one that it had when that listing
+//! to whoever opens the directory so, as long as its mtime is the one that it had when a listing
 //! began (and nothing was changed through the mount). That is worth two requests for each
-//! directory that is listed again. But two changes within a tick of the host's clock have one
-//! mtime: if the listing came in between, the kernel would keep it although it is old. So a
-//! directory is listed for keeping only if it has been left alone for a while when it is
-//! opened; and if it is changed between that and the listing, the listing waits for a tick. What
-//! changes after it then has a time of its own.
+//! directory that is listed again. An mtime says less than that, so there are rules ([`Kept`]):
+//!
+//! - Two changes within a tick of the host's clock have one mtime. So a directory is opened for
+//!   keeping only if it has been left alone for a while; and if it is changed between that and
+//!   the listing, the listing waits for a tick. What changes after it then has a time of its own.
+//!   (That goes by one clock: a server of a network file system, whose clock is behind ours,
+//!   may hide a change within its own tick.)
+//! - An mtime can be put back, as rsync(1) and tar(1) do, a ctime cannot. So what was kept under
+//!   another ctime is dropped when somebody opens the directory: without `FOPEN_KEEP_CACHE`.
+//! - The kernel notes the mtime anew for each who begins a listing while none is whole, also when
+//!   an older answer is still on its way to another. So one at a time has it open for keeping.
+//!
+//! Who keeps a directory open all along and rewinds it goes by the mtime alone, until somebody
+//! opens it.
 //!
 //! | position     | what comes next             |
 //! |--------------|-----------------------------|
@@ -27,11 +36,13 @@
 //! | [`FAR`]      | as well: for the ones that are no position of a file, 2^63 and more  |
 
 use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use rcuwalk::{Attr, DirEntry, Error, File, FileType, ReadDir, Result};
+use rcuwalk::{Attr, DirEntry, Error, File, FileType, ReadDir, Result, Timestamp};
+
+use crate::nodes::NodeRef;
 
 /// High enough for no back end to count there, and below what hashes are made of but for
 /// one in 2^62.
@@ -43,9 +54,64 @@ const FAR: u64 = i64::MAX as u64;
 /// An open directory.
 pub(crate) struct OpenDir {
     pub(crate) file: File,
-    /// The kernel may keep what it is listed.
-    pub(crate) is_kept: bool,
+    node: NodeRef,
+    /// The kernel may keep what it is listed, and does not do that for anybody else.
+    is_kept: bool,
     listing: Mutex<Option<Listing>>,
+}
+
+/// What the kernel keeps of a directory's listing.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Somebody has it open for keeping.
+    is_taken: bool,
+    /// When it was opened so last, it had this ctime.
+    ctime: Option<Timestamp>,
+}
+
+/// What the kernel is told about a directory that it has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keeping {
+    /// It may keep what it is listed by this, and show what it has kept (`FOPEN_CACHE_DIR`).
+    pub(crate) lists: bool,
+    /// What it has kept still holds (`FOPEN_KEEP_CACHE`).
+    pub(crate) holds: bool,
+}
+
+impl Kept {
+    /// For a directory with these attributes, which is opened now.
+    fn open(&self, attr: &Attr, now: SystemTime) -> Keeping {
+        let mut state = self.state();
+        let holds = state.ctime == Some(attr.ctime);
+        let lists = !state.is_taken && is_at_rest(attr, now);
+        if lists {
+            *state = State {
+                is_taken: true,
+                ctime: Some(attr.ctime),
+            };
+        }
+        Keeping { lists, holds }
+    }
+
+    /// Who had it open for keeping has closed it.
+    fn closed(&self) {
+        self.state().is_taken = false;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OpenDir {
+    fn drop(&mut self) {
+        if self.is_kept {
+            self.node.kept.closed();
+        }
+    }
 }
 
 /// Whether the kernel may keep a listing until the directory's time of change is another: it
@@ -89,12 +155,16 @@ pub(crate) struct Listed<'e> {
 }
 
 impl OpenDir {
-    pub(crate) fn new(file: File) -> OpenDir {
-        OpenDir {
-            is_kept: is_at_rest(&file.attr(), SystemTime::now()),
+    /// A directory that has been opened, and what the kernel is told about it.
+    pub(crate) fn new(file: File, node: NodeRef) -> (OpenDir, Keeping) {
+        let keeping = node.kept.open(&file.attr(), SystemTime::now());
+        let dir = OpenDir {
             file,
+            node,
+            is_kept: keeping.lists,
             listing: Mutex::new(None),
-        }
+        };
+        (dir, keeping)
     }
 
     /// Hands entries from `position` on to `take`, until that breaks: then the entry was not
@@ -185,11 +255,9 @@ impl OpenDir {
     fn wait_for_a_tick(&self) {
         // The last one may have come since it was opened. Who cannot be asked is listed as
         // he is.
-        if let Ok(attr) = self.file.stat()
-            && let Some(age) = age(&attr, SystemTime::now())
-            && age < TICK
-        {
-            thread::sleep(TICK - age);
+        if let Ok(attr) = self.file.stat() {
+            let age = age(&attr, SystemTime::now()).unwrap_or_default();
+            thread::sleep(TICK.saturating_sub(age));
         }
     }
 
@@ -203,5 +271,51 @@ impl OpenDir {
             entries: self.file.read_dir_from(start)?,
             pending: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_keeps_at_a_time_and_another_ctime_drops_what_is_kept() {
+        let time = |sec| Timestamp { sec, nsec: 1 };
+        let attr = |mtime, ctime| Attr {
+            mtime: time(mtime),
+            ctime: time(ctime),
+            ..Attr::new(2, FileType::Directory, 0o755)
+        };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let keeping = |lists, holds| Keeping { lists, holds };
+        let kept = Kept::default();
+        assert_eq!(kept.open(&attr(5, 5), now), keeping(true, false));
+        assert_eq!(kept.open(&attr(5, 5), now), keeping(false, true), "taken");
+        kept.closed();
+        assert_eq!(kept.open(&attr(5, 5), now), keeping(true, true));
+        assert_eq!(
+            kept.open(&attr(5, 7), now),
+            keeping(false, false),
+            "put back"
+        );
+        kept.closed();
+        assert_eq!(kept.open(&attr(5, 7), now), keeping(true, false));
+        kept.closed();
+        for mtime in [1000, 1001] {
+            assert_eq!(
+                kept.open(&attr(mtime, 7), now),
+                keeping(false, true),
+                "not at rest"
+            );
+        }
+        let whole = Attr {
+            mtime: Timestamp { sec: 5, nsec: 0 },
+            ..attr(5, 7)
+        };
+        assert_eq!(
+            kept.open(&whole, now),
+            keeping(false, true),
+            "whole seconds"
+        );
     }
 }

@@ -20,6 +20,7 @@ use rcuwalk::inode::{
 use rcuwalk::{Attr, Error, InodeRef, Result, VfsPath};
 
 use crate::handles::OpenFile;
+use crate::listing::Kept;
 use crate::pressure::Pressure;
 use crate::through::Ways;
 
@@ -41,6 +42,8 @@ pub(crate) struct Node {
     open: Mutex<Vec<Weak<OpenFile>>>,
     /// How it is read and written while it is.
     pub(crate) ways: Ways,
+    /// Of a directory: what the kernel keeps.
+    pub(crate) kept: Kept,
 }
 
 pub(crate) type NodeRef = InodeRefOf<InodeId, Node>;
@@ -255,6 +258,7 @@ impl Nodes {
                         is_used: AtomicBool::new(true),
                         open: Mutex::default(),
                         ways: Ways::default(),
+                        kept: Kept::default(),
                     });
                     node.dont_cache();
                     node

@@ -5,11 +5,15 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
-use std::thread::sleep;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, sleep};
+use std::time::{Duration, SystemTime};
 
 use common::{Mount, can_mount, on_each};
-use rcuwalk::{Freshness, Vfs};
+use rcuwalk::{
+    At, Attr, Caller, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, Name, OpenFlags, RawEntry, Result, SuperBlock, Timestamp, Vfs,
+};
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::HostFs;
 use rustix::fs::Dir;
@@ -47,6 +51,8 @@ fn a_listing_of_what_is_left_alone_is_asked_for_once() {
         let before = asked(mount);
         assert!(before > 0, "the operations are counted by these names");
         for _ in 0..10 {
+            // The one before is closed by then: one at a time has it for keeping.
+            sleep(Duration::from_millis(20));
             assert_eq!(names(&dir), first);
         }
         assert_eq!(asked(mount), before, "the kernel has it");
@@ -95,4 +101,166 @@ fn two_changes_within_a_tick_are_both_seen() {
             assert!(!names(&dir).contains("here and gone"), "FRESH-1: {n}");
         }
     }
+}
+
+/// FRESH-1: rsync -t, tar -x, cp -a: the mtime of a directory is put back after a change in it.
+#[test]
+fn a_change_that_is_hidden_from_the_mtime_is_seen() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::hostfs();
+    let behind = mount.backing.as_ref().unwrap().path().join("d");
+    fs::create_dir(&behind).unwrap();
+    File::create(behind.join("a")).unwrap();
+    let then = SystemTime::now() - Duration::from_millis(10_123);
+    let put_back = || File::open(&behind).unwrap().set_modified(then).unwrap();
+    put_back();
+    let dir = mount.path().join("d");
+    for _ in 0..3 {
+        assert_eq!(names(&dir).len(), 1);
+    }
+    File::create(behind.join("b")).unwrap();
+    put_back();
+    // What the kernel and the back end believe.
+    sleep(Duration::from_millis(2500));
+    assert_eq!(names(&dir), names(&behind), "FRESH-1");
+}
+
+/// A root with `slow`, which takes its time to be looked up; and `new` before it, later.
+struct Late(Arc<Mutex<State>>);
+
+struct State {
+    has_new: bool,
+    mtime: Timestamp,
+    delay: Duration,
+}
+
+fn now() -> Timestamp {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    Timestamp {
+        sec: now.as_secs().cast_signed(),
+        nsec: now.subsec_nanos().max(1),
+    }
+}
+
+impl Late {
+    fn attr(&self, ino: u64) -> Attr {
+        match ino {
+            2 => Attr {
+                mtime: self.0.lock().unwrap().mtime,
+                ..Attr::new(ino, FileType::Directory, 0o755)
+            },
+            _ => Attr::new(ino, FileType::Regular, 0o666),
+        }
+    }
+
+    fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<InodeRef> {
+        Ok(match sb.iget(InodeKey::new(ino))? {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => new.init(InodeFill::new(self.attr(ino))),
+        })
+    }
+}
+
+impl FileSystem for Late {
+    fn name(&self) -> &str {
+        "late"
+    }
+    fn freshness(&self) -> Freshness {
+        Freshness::EachUse
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        self.iget(sb, 2)
+    }
+    fn refresh(&self, _: &SuperBlock, inode: &Inode) -> Result<()> {
+        inode.set_attr(&self.attr(inode.attr().ino));
+        Ok(())
+    }
+    fn lookup(&self, sb: &SuperBlock, _: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        let ino = match name.as_bytes() {
+            b"new" if self.0.lock().unwrap().has_new => {
+                let delay = self.0.lock().unwrap().delay;
+                thread::sleep(delay);
+                3
+            }
+            b"slow" => {
+                let delay = self.0.lock().unwrap().delay;
+                thread::sleep(delay);
+                4
+            }
+            _ => return Ok(None),
+        };
+        self.iget(sb, ino).map(Some)
+    }
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
+        let has_new = self.0.lock().unwrap().has_new;
+        for (name, ino, next) in [(&b"new"[..], 3, 10), (b"slow", 4, 20)] {
+            if next > from && (has_new || next != 10) {
+                let entry = RawEntry {
+                    name,
+                    ino,
+                    kind: Some(FileType::Regular),
+                    next,
+                };
+                if emit.entry(entry).is_break() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        Err(Error::NotSupported)
+    }
+}
+
+/// FRESH-1: two list at once, and something comes behind the mount: the kernel would note the new
+/// mtime for the second, and keep the first one's answer, which is older.
+#[test]
+fn two_who_list_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let old = now();
+    let state = Arc::new(Mutex::new(State {
+        has_new: false,
+        mtime: Timestamp {
+            sec: old.sec - 100,
+            nsec: 5,
+        },
+        delay: Duration::from_millis(900),
+    }));
+    let options = Options {
+        entry_timeout: Duration::ZERO,
+        attr_timeout: Duration::ZERO,
+        threads: 4,
+        ..Options::default()
+    };
+    let vfs = Vfs::new(Late(state.clone())).unwrap();
+    let mount = Mount::with(vfs, None, "late", &options);
+    let at = mount.path().to_owned();
+    let first = thread::spawn({
+        let at = at.clone();
+        move || names(&at)
+    });
+    thread::sleep(Duration::from_millis(100));
+    {
+        let mut state = state.lock().unwrap();
+        state.has_new = true;
+        state.mtime = now();
+    }
+    thread::sleep(Duration::from_millis(400));
+    // Long after the change: whoever opens it now is told that it is at rest.
+    let both = BTreeSet::from(["new".to_owned(), "slow".to_owned()]);
+    assert_eq!(names(&at), both, "FRESH-1: the second");
+    assert_eq!(first.join().unwrap().len(), 1, "it began before");
+    state.lock().unwrap().delay = Duration::ZERO;
+    thread::sleep(Duration::from_millis(1500));
+    assert_eq!(names(&at), both, "FRESH-1: whoever lists it later");
 }

@@ -42,8 +42,10 @@ impl Made {
             return Ok(None);
         };
         match Made::new(dir, &last, how) {
-            Err(Error::Exists) => Ok(None),
-            made => made.map(Some),
+            Err(Error::Stale) => Err(Error::Stale),
+            // It is there; or something else is wrong, and which of all that is wrong is to be
+            // said depends on whether it is there.
+            made => Ok(made.ok()),
         }
     }
 

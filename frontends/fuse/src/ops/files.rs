@@ -13,7 +13,7 @@ use super::{Found, Ops, as_daemon, name};
 use crate::caller::Caller;
 use crate::handles::{OpenFile, Opened};
 use crate::interrupt;
-use crate::listing::{Listed, OpenDir};
+use crate::listing::{Keeping, Listed, OpenDir};
 use crate::nodes::NodeRef;
 use crate::through::{Backing, Way};
 
@@ -166,10 +166,10 @@ impl Ops {
         let open = self.handles.file(handle)?;
         if !is_cached {
             return match self.user(who, &open.file) {
-                Some(ctx) => write_all(data, |at, rest| {
+                Some(ctx) => write_all(who, data, |at, rest| {
                     open.file.write_at_as(&ctx, rest, offset + at)
                 }),
-                None => write_all(data, |at, rest| open.file.write_at(rest, offset + at)),
+                None => write_all(who, data, |at, rest| open.file.write_at(rest, offset + at)),
             };
         }
         let ctx = as_daemon(self.place(id)?);
@@ -181,7 +181,9 @@ impl Ops {
             false => None,
         };
         let file = anew.as_ref().unwrap_or(&open.file);
-        write_all(data, |at, rest| file.write_at_as(&ctx, rest, offset + at))
+        write_all(who, data, |at, rest| {
+            file.write_at_as(&ctx, rest, offset + at)
+        })
     }
 
     /// Who uses a file that somebody else may have opened, if that makes a difference: for
@@ -216,11 +218,9 @@ impl Ops {
         let piece = if is_one { len } else { COPIED_AT_ONCE };
         let mut copied = 0;
         while copied == 0 || copied < len {
-            if !interrupt::is_wanted() {
-                match copied {
-                    0 => return Err(interrupt::interrupted()),
-                    _ => break,
-                }
+            // With nothing done, a signal would make an error of it.
+            if copied > 0 && !interrupt::is_wanted() {
+                break;
             }
             let (at, to_at) = (
                 offset.saturating_add(copied),
@@ -276,9 +276,10 @@ impl Ops {
         }
     }
 
-    /// OPENDIR: the handle, and whether the kernel may keep what it is listed.
-    pub(crate) fn open_dir(&self, who: Caller, id: NodeId) -> Result<(u64, bool)> {
-        let place = self.place(id)?;
+    /// OPENDIR: the handle, and what the kernel may keep.
+    pub(crate) fn open_dir(&self, who: Caller, id: NodeId) -> Result<(u64, Keeping)> {
+        let node = self.nodes.get(id)?;
+        let place = node.place();
         if place.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
@@ -287,9 +288,8 @@ impl Ops {
             let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
             self.vfs.open(ctx, "", how)
         })?;
-        let dir = Arc::new(OpenDir::new(file));
-        let is_kept = dir.is_kept;
-        Ok((self.handles.add(Opened::Dir(dir)), is_kept))
+        let (dir, keeping) = OpenDir::new(file, node);
+        Ok((self.handles.add(Opened::Dir(Arc::new(dir))), keeping))
     }
 
     /// READDIR.
@@ -413,11 +413,13 @@ const MOST: usize = 16 << 20;
 const MOST_COPIED: u64 = 128 << 20;
 const COPIED_AT_ONCE: u64 = 16 << 20;
 
-/// Writes until all is written; `write` is told how far it is, and what is left.
-fn write_all(data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<u32> {
+/// Writes until all is written; `write` is told how far it is, and what is left. Only who is
+/// being killed is left with less: any other signal waits for a write to a file.
+#[doc(alias("generic_perform_write", "fatal_signal_pending"))]
+fn write_all(who: Caller, data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<u32> {
     let mut written = 0;
     while written < data.len() {
-        if !interrupt::is_wanted() {
+        if !interrupt::is_wanted() && who.is_being_killed() {
             match written {
                 0 => return Err(interrupt::interrupted()),
                 _ => break,

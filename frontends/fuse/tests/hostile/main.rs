@@ -322,3 +322,46 @@ fn the_end_is_heard_by_all() {
     let (served, _connection) = session.into_parts();
     served.join().unwrap();
 }
+
+/// An empty message is the end, of all threads: a socket says so by that.
+#[test]
+fn nothing_at_all_is_the_end_of_the_session() {
+    let session = Session::with_threads(Vfs::new(MemFs::new()).unwrap(), 3);
+    session.send_nothing();
+    let (served, _connection) = session.into_parts();
+    served.join().unwrap();
+}
+
+/// An answer waits for room, also where reading and writing do not block.
+#[test]
+fn an_answer_waits_for_room() {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let kind = SocketType::SEQPACKET;
+    let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+    let (socket, theirs) = pair.unwrap();
+    rustix::io::write(&socket, &Message::init().bytes(2)).unwrap();
+    rustix::io::ioctl_fionbio(&theirs, true).unwrap();
+    let options = rcuwalk_fuse::Options {
+        threads: 1,
+        ..Default::default()
+    };
+    let served = rcuwalk_fuse::serve(Vfs::new(MemFs::new()).unwrap(), theirs, &options).unwrap();
+    let mut reply = vec![0; 1 << 18];
+    rustix::io::read(&socket, &mut reply).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..2000_u64 {
+                let message = Message::new(op::GETATTR, 1).u32s(&[0, 0]).u64s(&[0]);
+                rustix::io::write(&socket, &message.bytes(4 + 2 * n)).unwrap();
+            }
+        });
+        // By now, there is no room.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        for n in 0..2000 {
+            let len = rustix::io::read(&socket, &mut reply).unwrap();
+            assert!(len > 16, "answer {n}");
+        }
+    });
+    drop(socket);
+    served.join().unwrap();
+}

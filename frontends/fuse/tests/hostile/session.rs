@@ -53,6 +53,11 @@ impl Session {
         session
     }
 
+    /// An empty message.
+    pub(crate) fn send_nothing(&self) {
+        send(&self.socket, b"", SendFlags::NOSIGNAL).unwrap();
+    }
+
     /// Sends a message, and returns its answer, if there is to be one.
     pub(crate) fn send(&mut self, message: &Message) -> Result<Vec<u8>, Ended> {
         self.last += 1;

@@ -11,6 +11,7 @@ use super::desk::{Owed, not_known};
 use super::encode::{Out, Ttl, listed as listed_in};
 use super::ioctl::BackingFile;
 use crate::caller::Caller;
+use crate::listing::Keeping;
 use crate::ops::{Found, NewOpen, Ops};
 use crate::through::Backing;
 use crate::wire::values::{ioctl, seek, xattr_flags};
@@ -19,9 +20,9 @@ use crate::wire::{self, Handler, Opcode};
 /// What the answer to OPEN and CREATE tells the kernel to do, beside passthrough.
 const FILE_OPEN_FLAGS: u32 = 0;
 
-/// The answer to OPENDIR where a listing may be kept: `FOPEN_CACHE_DIR`, and
-/// `FOPEN_KEEP_CACHE`, or what is kept would go with the next OPENDIR.
-const KEPT_DIR: u32 = 1 << 3 | 1 << 1;
+/// `FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR`.
+const KEEP_CACHE: u32 = 1 << 1;
+const CACHE_DIR: u32 = 1 << 3;
 
 /// The longest answer to a listing, and to a READ.
 const MOST: usize = 16 << 20;
@@ -177,8 +178,8 @@ impl<'h> Ask<'_, 'h> {
             })),
             Asked::Opendir => {
                 let opened = self.of(Opcode::Opendir, |ops, who, id| ops.open_dir(who, id));
-                let (handle, is_kept) = opened?;
-                let flags = if is_kept { KEPT_DIR } else { 0 };
+                let (handle, Keeping { lists, holds }) = opened?;
+                let flags = u32::from(lists) * CACHE_DIR | u32::from(holds) * KEEP_CACHE;
                 out.open(handle, flags, None);
                 Ok(Owed::Handle(handle))
             }

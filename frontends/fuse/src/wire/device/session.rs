@@ -117,10 +117,11 @@ impl Session {
         let mut desk = Desk::new(&self.handler, Wire { session: self, at }, slot.clone());
         let mut message = vec![0; LONGEST];
         while !self.is_over.load(Relaxed) {
-            let Some(len) = read(device, &mut message)? else {
-                return Ok(());
+            let over = match read(device, &mut message)? {
+                Some(len) => desk.message(&message[..len]) == Next::Over,
+                None => true,
             };
-            if desk.message(&message[..len]) == Next::Over {
+            if over {
                 self.is_over.store(true, Relaxed);
                 // Others who read from the same socket hear of it so; the kernel tells them.
                 let _ = rustix::net::shutdown(device, Shutdown::Read);
@@ -207,7 +208,16 @@ impl Wire<'_> {
 
 impl Line for Wire<'_> {
     fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
-        retry_on_intr(|| rustix::io::write(self.device(), answer)).map(drop)
+        loop {
+            match retry_on_intr(|| rustix::io::write(self.device(), answer)) {
+                // A socket that does not block, and whose other end is slow to read.
+                Err(Errno::AGAIN) => {
+                    let mut device = [PollFd::new(self.device(), PollFlags::OUT)];
+                    retry_on_intr(|| poll(&mut device, None))?;
+                }
+                sent => return sent.map(drop),
+            }
+        }
     }
 
     fn register(&self, host: BorrowedFd<'_>) -> io::Result<Backing> {

@@ -154,11 +154,10 @@ impl Server {
             ops.open_dir(who, id)
         });
         match opened {
-            Ok((handle, is_kept)) => {
+            Ok((handle, keeping)) => {
                 let mut flags = FopenFlags::empty();
-                if is_kept {
-                    flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
-                }
+                flags.set(FopenFlags::FOPEN_CACHE_DIR, keeping.lists);
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, keeping.holds);
                 reply.opened(FileHandle(handle), flags);
             }
             Err(err) => reply.error(errno(&err)),
