@@ -219,7 +219,8 @@ fn meddle(top: &Path, random: &mut Random) {
         to if to.components().count() > dir.components().count() => (to, dir),
         to => (dir, to),
     };
-    let done = match random.below(12) {
+    let what = random.below(12);
+    let done = match what {
         0 => fs::create_dir(top.join(format!("d{}", random.below(6)))),
         1 => fs::create_dir(dir),
         2 => fs::remove_dir(dir),
@@ -253,7 +254,11 @@ fn meddle(top: &Path, random: &mut Random) {
     ];
     if let Err(err) = done {
         let errno = err.raw_os_error().unwrap_or(0);
-        assert!(IN_THE_WAY.contains(&errno), "{}: {err}", at.display());
+        assert!(
+            IN_THE_WAY.contains(&errno),
+            "{what}: {}: {err}",
+            at.display()
+        );
     }
 }
 

@@ -162,7 +162,19 @@ impl<'a> Held<'a> {
         // An ioctl needs an open file, but no more permission than any can have.
         let opened;
         let fd = if self.path_only {
-            opened = self.reopen(OFlags::RDONLY)?;
+            opened = match self.reopen(OFlags::RDONLY) {
+                // As an owner who may not read it, and so may not change these either: that they
+                // are what they are to be is no change.
+                Err(Error::PermissionDenied) => {
+                    let now = super::stat_fd(self.fd())?.attr.flags;
+                    return if now == flags {
+                        Ok(())
+                    } else {
+                        Err(Error::NotPermitted)
+                    };
+                }
+                opened => opened?,
+            };
             as_fd(&opened)
         } else {
             self.fd()
