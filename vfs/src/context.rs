@@ -65,6 +65,13 @@ impl VfsPath {
             && (!flags.contains(Flags::REVALIDATE) || sb.is_place_fresh(dentry, &guard))
     }
 
+    /// False once the name is known to stand for something else, or for nothing: what is held
+    /// lives on, by its other names or as long as it is open.
+    #[doc(alias = "d_unhashed")]
+    pub fn is_named(&self) -> bool {
+        !self.dentry().flags().contains(Flags::UNHASHED)
+    }
+
     /// True if both are the same name in the same mount.
     pub fn is_same_place(&self, other: &VfsPath) -> bool {
         DentryRef::ptr_eq(self.dentry(), other.dentry()) && self.mnt.is(&other.mnt)

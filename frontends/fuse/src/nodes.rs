@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use rcuwalk::inode::{
     Entry, Hand, IgetOf, InodeCache, InodeId, InodeRefOf, NodeId, NodeTable, Numbered,
 };
-use rcuwalk::{Attr, Error, InodeRef, Result, VfsPath};
+use rcuwalk::{Attr, Error, FileType, InodeRef, Result, VfsPath};
 
 use crate::handles::OpenFile;
 use crate::listing::Kept;
@@ -29,8 +29,8 @@ const DRAWN: u64 = 1 << 63;
 
 /// The front end's part of an inode.
 pub(crate) struct Node {
-    /// Where it was found last: one of its names, which may be gone by now.
-    place: RwLock<VfsPath>,
+    /// Where it was found last, and before.
+    place: RwLock<Places>,
     id: AtomicU64,
     /// Held by who asks for an entry, which may take another id.
     numbering: Mutex<()>,
@@ -46,6 +46,25 @@ pub(crate) struct Node {
     pub(crate) kept: Kept,
 }
 
+/// Names of an inode.
+struct Places {
+    /// Which may be gone by now.
+    last: VfsPath,
+    /// Of a file with several names, the one before, for when that is gone.
+    before: Option<VfsPath>,
+}
+
+impl Places {
+    /// One that is still there, if that is known of any.
+    fn best(&self) -> &VfsPath {
+        let before = self.before.as_ref().filter(|before| before.is_named());
+        match before {
+            Some(before) if !self.last.is_named() => before,
+            _ => &self.last,
+        }
+    }
+}
+
 pub(crate) type NodeRef = InodeRefOf<InodeId, Node>;
 pub(crate) type NodeEntry<'n> = Entry<'n, InodeId, Node>;
 
@@ -59,12 +78,13 @@ impl Node {
     /// Where to find it.
     pub(crate) fn place(&self) -> VfsPath {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        place.clone()
+        place.best().clone()
     }
 
     /// Its attributes, if they need not be asked for.
     pub(crate) fn believed_attr(&self) -> Option<Attr> {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        let place = place.best();
         place.is_believed().then(|| place.attr())
     }
 
@@ -91,18 +111,24 @@ impl Node {
 
     fn stands_for(&self, inode: &InodeRef) -> bool {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        InodeRef::ptr_eq(&place.inode_ref(), inode)
+        InodeRef::ptr_eq(&place.last.inode_ref(), inode)
     }
 
     /// The name it was found by now is the one that is most likely still there.
     fn found_at(&self, path: &VfsPath) {
         let is_known = {
             let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-            place.is_same_place(path)
+            place.last.is_same_place(path)
         };
         if !is_known {
             let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
-            let before = std::mem::replace(&mut *place, path.clone());
+            let attr = path.attr();
+            let before = std::mem::replace(&mut place.last, path.clone());
+            let is_worth_it = attr.nlink > 1 && attr.kind != FileType::Directory;
+            let before = match is_worth_it && before.is_named() {
+                true => place.before.replace(before),
+                false => Some(before),
+            };
             // Its drop may take its turn with the caches' locks.
             drop(place);
             drop(before);
@@ -251,7 +277,10 @@ impl Nodes {
                 IgetOf::Cached(node) => node,
                 IgetOf::New(new) => {
                     let node = new.init(Node {
-                        place: RwLock::new(path.clone()),
+                        place: RwLock::new(Places {
+                            last: path.clone(),
+                            before: None,
+                        }),
                         id: AtomicU64::new(id),
                         numbering: Mutex::new(()),
                         generation: self.generations.fetch_add(1, Relaxed),

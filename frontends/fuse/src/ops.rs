@@ -23,7 +23,7 @@ pub(crate) use files::{NewOpen, Offset};
 use crate::caller::Caller;
 use crate::guess::Guess;
 use crate::handles::Handles;
-use crate::nodes::{NodeEntry, Nodes};
+use crate::nodes::{NodeEntry, NodeRef, Nodes};
 use crate::pressure::{NodeStatistics, Pressure};
 use crate::through::Offer;
 
@@ -147,6 +147,19 @@ impl Ops {
             attr: shown(self.attr_at(entry.inode(), path), entry.id()),
             entry,
         })
+    }
+}
+
+/// Asks of the place where a node is. If others take that name away just then, it may have
+/// another one: the kernel asks again only once.
+fn at_place<T>(node: &NodeRef, ask: impl Fn(&VfsPath) -> Result<T>) -> Result<T> {
+    let mut tries = 8;
+    loop {
+        let place = node.place();
+        match ask(&place) {
+            Err(Error::Stale) if tries > 0 && !node.place().is_same_place(&place) => tries -= 1,
+            done => return done,
+        }
     }
 }
 

@@ -5,12 +5,13 @@ mod common;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{is_own_transport, on_each};
+use common::{Mount, can_mount, is_own_transport, on_each};
+use rcuwalk_fuse::Options;
 use rustix::fs::{
     AtFlags, CWD, IFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
 };
@@ -258,4 +259,29 @@ fn birth_times_are_the_back_ends() {
             }
         }
     });
+}
+
+/// NODE-1: a file that has lost the name it was found by last is reached by the other, at once.
+#[test]
+fn one_of_two_names_is_enough() {
+    if !can_mount() {
+        return;
+    }
+    let mount = Mount::hostfs_with(&Options {
+        entry_timeout: Duration::from_secs(3600),
+        ..Options::default()
+    });
+    let (one, other) = (mount.path().join("one"), mount.path().join("other"));
+    fs::write(&one, "x").unwrap();
+    fs::hard_link(&one, &other).unwrap();
+    fs::remove_file(&other).unwrap();
+    fs::set_permissions(&one, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::hard_link(&one, &other).unwrap();
+    fs::remove_file(&one).unwrap();
+    assert_eq!(fs::read(&other).unwrap(), b"x");
+    let statistics = mount.mounted.observer().statistics().unwrap();
+    for op in statistics.operations {
+        let may_fail = ["lookup", "getxattr", "flush"].contains(&&*op.name);
+        assert!(may_fail || op.errors == 0, "NODE-1: {}", op.name);
+    }
 }

@@ -8,7 +8,7 @@ use rcuwalk::{
     XattrFlags,
 };
 
-use super::{Ops, as_daemon, shown};
+use super::{Ops, as_daemon, at_place, shown};
 use crate::caller::Caller;
 use crate::handles::OpenFile;
 use crate::nodes::NodeRef;
@@ -86,7 +86,6 @@ impl Ops {
     }
 
     fn change(&self, who: Caller, node: &NodeRef, what: &SetAttr) -> Result<()> {
-        let place = node.place();
         // Being in a group or not decides more than whether: it takes set-id bits away.
         let by_group = what.mode.is_some() || what.gid.is_some();
         let full = by_group.then(|| who.in_full()).flatten();
@@ -97,10 +96,10 @@ impl Ops {
             },
             done => done,
         };
-        match full {
-            Some(full) => ask(&Context::within(place, full)),
-            None => self.ask(who, place, 0, ask),
-        }
+        at_place(node, |place| match &full {
+            Some(full) => ask(&Context::within(place.clone(), full.clone())),
+            None => self.ask(who, place.clone(), 0, ask),
+        })
     }
 
     /// IOCTL with FS_IOC_GETFLAGS.
@@ -169,7 +168,8 @@ impl Ops {
     }
 
     fn ask_of<T>(&self, who: Caller, id: NodeId, ask: impl Fn(&Context) -> Result<T>) -> Result<T> {
-        self.ask(who, self.place(id)?, 0, ask)
+        let node = self.nodes.get(id)?;
+        at_place(&node, |place| self.ask(who, place.clone(), 0, &ask))
     }
 }
 

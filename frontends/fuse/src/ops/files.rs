@@ -9,7 +9,7 @@ use rcuwalk::inode::NodeId;
 use rcuwalk::{Allocate, Context, Error, File, FileType, LookupFlags, OpenFlags, Result};
 
 use super::names::bits;
-use super::{Found, Ops, as_daemon, name};
+use super::{Found, Ops, as_daemon, at_place, name};
 use crate::caller::Caller;
 use crate::handles::{OpenFile, Opened};
 use crate::interrupt;
@@ -35,10 +35,11 @@ impl Ops {
     pub(crate) fn open_file(&self, who: Caller, id: NodeId, flags: i32) -> Result<NewOpen> {
         let node = self.nodes.get(id)?;
         let flags = open_flags(flags) - OpenFlags::CREATE - OpenFlags::EXCL;
-        let file = self.ask(who, node.place(), 0, |ctx| {
+        let open = |ctx: &Context| {
             let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
             self.vfs.open(ctx, "", how)
-        })?;
+        };
+        let file = at_place(&node, |place| self.ask(who, place.clone(), 0, open))?;
         Ok(self.keep(file, node, None))
     }
 

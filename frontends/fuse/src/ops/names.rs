@@ -3,7 +3,7 @@
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Caps, Context, Error, FileType, LookupFlags, RenameFlags, Result, VfsPath};
 
-use super::{Found, Ops, as_daemon, name};
+use super::{Found, Ops, as_daemon, at_place, name};
 use crate::caller::Caller;
 
 impl Ops {
@@ -74,15 +74,17 @@ impl Ops {
         id: NodeId,
         (parent, of): (NodeId, &[u8]),
     ) -> Result<Found<'_>> {
-        let file = self.place(id)?;
+        let file = self.nodes.get(id)?;
         self.make(who, (parent, of), 0, |ctx| {
             // The kernel has come to the file by a name, and has looked who protects it;
             // that it is given as itself is our affair.
             let mut credentials = ctx.credentials().clone();
             credentials.caps |= Caps::DAC_READ_SEARCH;
             let ctx = ctx.clone().with_credentials(credentials);
-            let (old, new) = ((&file, ""), (ctx.cwd(), of));
-            self.vfs.linkat(&ctx, old, new, LookupFlags::EMPTY_PATH)
+            at_place(&file, |file| {
+                let (old, new) = ((file, ""), (ctx.cwd(), of));
+                self.vfs.linkat(&ctx, old, new, LookupFlags::EMPTY_PATH)
+            })
         })
     }
 
