@@ -179,7 +179,8 @@ impl<'h> Ask<'_, 'h> {
             Asked::Opendir => {
                 let opened = self.of(Opcode::Opendir, |ops, who, id| ops.open_dir(who, id));
                 let (handle, Keeping { lists, holds }) = opened?;
-                let flags = u32::from(lists) * CACHE_DIR | u32::from(holds) * KEEP_CACHE;
+                let flag = |set, flag| if set { flag } else { 0 };
+                let flags = flag(lists, CACHE_DIR) | flag(holds, KEEP_CACHE);
                 out.open(handle, flags, None);
                 Ok(Owed::Handle(handle))
             }
