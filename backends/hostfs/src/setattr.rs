@@ -51,7 +51,10 @@ fn apply(
     }
     if let Some(flags) = change.flags {
         match at.inode.kind() {
-            FileType::Regular | FileType::Directory => fs.act(by, || held.set_flags(flags))?,
+            FileType::Regular | FileType::Directory => {
+                let open = held.opened()?;
+                fs.act(by, || open.set_flags(flags))?;
+            }
             // To set them, the host would have to open a device.
             _ => return Err(Error::NotSupported),
         }

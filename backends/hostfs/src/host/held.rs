@@ -156,29 +156,24 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Sets and clears "immutable" and "append only", and leaves the host's other flags.
-    /// It must be a regular file or a directory.
-    pub(crate) fn set_flags(&self, flags: InodeFlags) -> Result<()> {
-        // An ioctl needs an open file, but no more permission than any can have.
-        let opened;
-        let fd = if self.path_only {
-            opened = match self.reopen(OFlags::RDONLY) {
-                // As an owner who may not read it, and so may not change these either: that they
-                // are what they are to be is no change.
-                Err(Error::PermissionDenied) => {
-                    let now = super::stat_fd(self.fd())?.attr.flags;
-                    return if now == flags {
-                        Ok(())
-                    } else {
-                        Err(Error::NotPermitted)
-                    };
-                }
-                opened => opened?,
-            };
-            as_fd(&opened)
-        } else {
-            self.fd()
+    /// The file, open, for what asks for no more permission than any can have:
+    /// [`set_flags`](Self::set_flags). It must be a regular file or a directory. To be called as
+    /// the daemon: an owner need not be allowed to read it.
+    pub(crate) fn opened(&self) -> Result<Held<'_>> {
+        let fd = match self.path_only {
+            true => Fd::Own(self.reopen(OFlags::RDONLY)?),
+            false => Fd::Kept(self.fd()),
         };
+        Ok(Held {
+            fd,
+            path_only: false,
+        })
+    }
+
+    /// Sets and clears "immutable" and "append only", and leaves the host's other flags. It must
+    /// be [open](Self::opened).
+    pub(crate) fn set_flags(&self, flags: InodeFlags) -> Result<()> {
+        let fd = self.fd();
         let change = || {
             let mut now = rustix::fs::ioctl_getflags(fd)?;
             now.set(IFlags::IMMUTABLE, flags.contains(InodeFlags::IMMUTABLE));
