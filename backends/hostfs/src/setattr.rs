@@ -104,9 +104,9 @@ fn set_size(
         _ => return Err(Error::Invalid),
     }
     // Only ftruncate(2) takes a descriptor, and it sets the mtime whatever the size was,
-    // as truncate(2) does not.
+    // as truncate(2) need not.
     if change.mtime.is_none() && host::stat_fd(held.fd())?.attr.size == size {
-        return Ok(());
+        return fs.act(by, || held.truncate_to_its_size(size));
     }
     let opened;
     let fd = match open_file(at) {

@@ -1,4 +1,5 @@
-//! The system calls that rustix has not: fanotify(7), file handles, getxattrat(2).
+//! The system calls that rustix has not: fanotify(7), file handles, getxattrat(2),
+//! truncate(2).
 //!
 //! All unsafe code of this crate. Each function takes borrowed descriptors and slices,
 //! and gives back what it owns.
@@ -114,6 +115,14 @@ pub(crate) fn open_by_handle(in_mount: BorrowedFd<'_>, handle: &[u8]) -> Result<
     })?;
     // SAFETY: the kernel has just opened it for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// truncate(2), by path.
+pub(crate) fn truncate(path: &CStr, size: u64) -> Result<(), Errno> {
+    let size = libc::off64_t::try_from(size).map_err(|_| Errno::FBIG)?;
+    // SAFETY: the path is a string with its NUL, and outlives the call.
+    let done = unsafe { libc::truncate64(path.as_ptr(), size) };
+    returned(c_long::from(done)).map(drop)
 }
 
 /// A `struct xattr_args`.
