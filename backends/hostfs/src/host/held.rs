@@ -187,7 +187,7 @@ impl<'a> Held<'a> {
     }
 
     /// Gives a file the size that it has, as truncate(2) does. What becomes of its times is the
-    /// file system's to decide (ext4 sets them, tmpfs does not); ftruncate(2) sets them on any.
+    /// file system's to decide; ftruncate(2) sets them on any.
     pub(crate) fn truncate_to_its_size(&self, size: u64) -> Result<()> {
         through(self.fd(), |path| {
             let path = CString::new(path).map_err(|_| Errno::INVAL)?;
