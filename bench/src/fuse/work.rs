@@ -247,24 +247,27 @@ fn open_dir(path: &Path) -> rustix::io::Result<OwnedFd> {
 
 /// So many threads do `one` at once, each given its number.
 fn together(threads: usize, one: impl Fn(usize) -> io::Result<Done> + Sync) -> io::Result<Done> {
-    let start = Barrier::new(threads + 1);
+    let start = Barrier::new(threads);
     thread::scope(|scope| {
         let run = |thread| {
             let (start, one) = (&start, &one);
             move || {
                 start.wait();
-                one(thread)
+                let began = Instant::now();
+                (began, one(thread))
             }
         };
         let handles: Vec<_> = (0..threads).map(|n| scope.spawn(run(n))).collect();
-        start.wait();
-        let began = Instant::now();
         let mut all = Done::default();
+        // Theirs: whoever waits for them may be the last to run.
+        let mut first: Option<Instant> = None;
         for handle in handles {
-            let done = handle.join();
-            all.add(done.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?);
+            let panicked = |_| io::Error::other("a thread panicked");
+            let (began, done) = handle.join().map_err(panicked)?;
+            all.add(done?);
+            first = Some(first.map_or(began, |first| first.min(began)));
         }
-        all.time = began.elapsed();
+        all.time = first.map_or(Duration::ZERO, |first| first.elapsed());
         Ok(all)
     })
 }
