@@ -171,10 +171,9 @@ impl File {
             let _exclusive = inode.rwsem.write();
             handle.refresh(&inode)?;
         } else if self.attr().kind == FileType::Directory {
-            let inode = self.path.inode_ref();
-            let _exclusive = inode.rwsem.write();
+            // As a walk does that starts here: lookups in it go on meanwhile.
             let sb = &self.path.mnt().sb;
-            sb.fs().refresh(sb, &inode)?;
+            sb.fs().refresh(sb, self.path.inode())?;
         }
         Ok(self.attr())
     }
