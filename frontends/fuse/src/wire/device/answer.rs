@@ -17,9 +17,6 @@ use crate::through::Backing;
 use crate::wire::values::{ioctl, seek, xattr_flags};
 use crate::wire::{self, Handler, Opcode};
 
-/// What the answer to OPEN and CREATE tells the kernel to do, beside passthrough.
-const FILE_OPEN_FLAGS: u32 = 0;
-
 /// `FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR`.
 const KEEP_CACHE: u32 = 1 << 1;
 const CACHE_DIR: u32 = 1 << 3;
@@ -296,7 +293,7 @@ impl<'h> Ask<'_, 'h> {
             Ok((new.handle, way))
         })?;
         let backing = way.backing().map(BackingFile::id);
-        out.open(handle, FILE_OPEN_FLAGS, backing);
+        out.open(handle, 0, backing);
         Ok(Owed::Handle(handle))
     }
 
@@ -313,7 +310,7 @@ impl<'h> Ask<'_, 'h> {
         })?;
         let node = self.send_entry(out, found);
         let backing = way.backing().map(BackingFile::id);
-        out.open(handle, FILE_OPEN_FLAGS, backing);
+        out.open(handle, 0, backing);
         Ok(Owed::Both(node, handle))
     }
 
