@@ -11,6 +11,7 @@
 //! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` does not hold it                | both models of what comes unasked        |
+//! | `put` asks whether it is hashed, and then drops | `the_last_to_let_go_of_it_is_its_end`    |
 //!
 //! Four survive. That `try_to_unlazy` rechecks: what it would get to otherwise, a REF-walk
 //! gets to that stands still in the same place. That `d_drop` marks what it unhashed: a
@@ -24,14 +25,15 @@ mod shuttle_support;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use rcuwalk::{
-    At, Attr, Budget, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
-    Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, OpenFlags, RawEntry,
-    Rename, RenameFlags, Result, SuperBlock, Vfs,
+    At, Attr, Budget, Caller, Context, Credentials, Emit, Error, Evict, FileHandle, FileSystem,
+    FileType, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, OpenFlags,
+    RawEntry, Rename, RenameFlags, Result, SuperBlock, Vfs,
 };
+use rcuwalk_sync::rcu;
 use shuttle_support::{outcomes_are, spawn};
 
 const ROOT: u64 = 1;
@@ -47,13 +49,26 @@ struct Flat {
     last: AtomicU64,
     /// Whether a name comes with all others of its directory.
     around: bool,
+    ended: Arc<AtomicU64>,
+}
+
+/// Counts an inode whose last reference is gone.
+struct Ending(Arc<AtomicU64>);
+
+impl Evict for Ending {
+    fn evict(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 impl Flat {
     fn iget(&self, sb: &SuperBlock, ino: u64, kind: FileType) -> InodeRef {
         match sb.iget(InodeKey::new(ino)).expect("none is being created") {
             Iget::Cached(inode) => inode,
-            Iget::New(new) => new.init(InodeFill::new(Attr::new(ino, kind, 0o755))),
+            Iget::New(new) => {
+                let fill = InodeFill::new(Attr::new(ino, kind, 0o755));
+                new.init(fill.private_evict(Ending(self.ended.clone())))
+            }
         }
     }
 
@@ -163,6 +178,8 @@ fn lost_its_name(inode: &Inode) {
 struct Tree {
     vfs: Vfs,
     ctx: Context,
+    /// How many inodes have come to their end.
+    ended: Arc<AtomicU64>,
 }
 
 impl Tree {
@@ -183,10 +200,12 @@ impl Tree {
     }
 
     fn of(entries: &str, around: bool) -> Tree {
+        let ended = Arc::default();
         let fs = Flat {
             names: Mutex::default(),
             last: AtomicU64::new(ROOT),
             around,
+            ended: Arc::clone(&ended),
         };
         let budget = Budget {
             dentries: 100,
@@ -195,7 +214,7 @@ impl Tree {
         };
         let vfs = Vfs::with_budget(fs, budget).unwrap();
         let ctx = vfs.context(Credentials::root());
-        let tree = Tree { vfs, ctx };
+        let tree = Tree { vfs, ctx, ended };
         for entry in entries.split_whitespace() {
             match entry.strip_suffix('/') {
                 Some(dir) => tree.vfs.mkdir(&tree.ctx, dir, 0o755).unwrap(),
@@ -392,6 +411,27 @@ fn a_file_renamed_over_another_is_found_old_or_new() {
             })
         });
     }
+}
+
+/// INODE-4: a file without a name goes with the last of those who hold it, at once: whether
+/// that is who removes the name, or one who lets go of it meanwhile.
+#[test]
+fn the_last_to_let_go_of_it_is_its_end() {
+    outcomes_are("INODE-4", [1], || {
+        let tree = Tree::new("/a/ /a/b");
+        let held = [(); 2].map(|()| tree.vfs.lookup(&tree.ctx, "/a/b", LookupFlags::FOLLOW));
+        // Nothing is freed meanwhile: it does not go because of that.
+        let guard = rcu::read_lock();
+        let holders = held.map(|held| spawn(move || drop(held.unwrap())));
+        let remover = tree.clone();
+        spawn(move || remover.unlink("/a/b")).join().unwrap();
+        for holder in holders {
+            holder.join().unwrap();
+        }
+        let ended = tree.ended.load(Relaxed);
+        drop(guard);
+        ended
+    });
 }
 
 /// DENTRY-3: of two names that are exchanged, each is found: old or new.

@@ -122,29 +122,30 @@ impl Dcache {
     #[doc(alias("retain_dentry", "dput"))]
     #[inline]
     pub(crate) fn put(&self, dentry: DentryRef) {
-        if dentry.flags().contains(Flags::UNHASHED) {
-            self.put_unhashed(dentry);
+        // Told by the count alone, in the step that drops it: whoever asked first whether the
+        // name is still hashed would not see it leave before the drop. What is hashed has the
+        // cache's references beside this one.
+        if let Some(last) = Ref::put_unless_last(dentry, 0, UNUSED) {
+            self.put_last(last);
         }
     }
 
     #[cold]
-    fn put_unhashed(&self, dentry: DentryRef) {
+    fn put_last(&self, dentry: DentryRef) {
         if rcu::in_read_section() {
-            // A walk that thinks better of it. No lock may be taken here, so if it had the
-            // last one, what that held goes when it is freed.
+            // A walk that thinks better of it. No lock may be taken here, so what that held
+            // goes when it is freed.
             return;
         }
         let mut left = Some(dentry);
-        while let Some(dentry) = left {
-            // Of several who drop theirs at once, one has the last.
-            left = match Ref::put_unless_last(dentry, 0, UNUSED) {
-                Some(last) if last.kill_if_count_is(1) => {
-                    let parent = self.detach(&last);
-                    parent.filter(|parent| parent.flags().contains(Flags::UNHASHED))
-                }
+        while let Some(last) = left {
+            let above = if last.kill_if_count_is(1) {
+                self.detach(&last)
+            } else {
                 // A walk that came by has got one: once more.
-                not_yet => not_yet,
+                Some(last)
             };
+            left = above.and_then(|dentry| Ref::put_unless_last(dentry, 0, UNUSED));
         }
     }
 
