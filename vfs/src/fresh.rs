@@ -95,7 +95,7 @@ impl SuperBlock {
         match self.freshness {
             Freshness::Always => true,
             Freshness::EachUse => false,
-            Freshness::Ttl(_) => dentry.valid_until() > clock::millis(),
+            Freshness::Ttl(_) => clock::is_to_come(dentry.valid_until()),
             Freshness::Watched => {
                 let dir = dentry.parent(guard).and_then(|dir| dir.inode(guard));
                 let version = dir.map_or(0, |dir| dir.names_version());
@@ -118,8 +118,8 @@ impl SuperBlock {
                 is_watched(dir) && now != DEAF && epoch(dentry.valid_until()) == now
             }
             (Freshness::Ttl(_), Some(dir)) if dir.kind() == FileType::Directory => {
-                let now = clock::millis();
-                dentry.valid_until() > now || dir.believed_until() > coarse(now)
+                clock::is_to_come(dentry.valid_until())
+                    || clock::is_to_come(in_full(dir.believed_until()))
             }
             _ => self.is_name_fresh(dentry, guard),
         }
@@ -180,6 +180,10 @@ impl SuperBlock {
 /// room for asks at each use.
 fn coarse(millis: u64) -> u32 {
     u32::try_from(millis / 16).unwrap_or(u32::MAX)
+}
+
+fn in_full(coarse: u32) -> u64 {
+    u64::from(coarse) * 16
 }
 
 /// The upper half of a stamp.

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use rcuwalk::inode::{
     Entry, Hand, IgetOf, InodeCache, InodeId, InodeRefOf, NodeId, NodeTable, Numbered,
 };
-use rcuwalk::{Attr, Error, FileType, InodeRef, Result, VfsPath};
+use rcuwalk::{Attr, Error, FileType, Inode, Result, VfsPath};
 
 use crate::handles::OpenFile;
 use crate::listing::Kept;
@@ -109,9 +109,9 @@ impl Node {
         }
     }
 
-    fn stands_for(&self, inode: &InodeRef) -> bool {
+    fn stands_for(&self, inode: &Inode) -> bool {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        InodeRef::ptr_eq(&place.last.inode_ref(), inode)
+        std::ptr::eq(place.last.inode(), inode)
     }
 
     /// The name it was found by now is the one that is most likely still there.
@@ -209,7 +209,7 @@ impl Nodes {
 
     /// What the kernel calls the inode of `path`, if it knows that.
     pub(crate) fn id_of(&self, path: &VfsPath) -> Option<NodeId> {
-        let node = self.cache.ilookup(path.inode_ref().key()).ok().flatten()?;
+        let node = self.cache.ilookup(path.inode().key()).ok().flatten()?;
         Some(node.node_id())
     }
 
@@ -271,7 +271,7 @@ impl Nodes {
     }
 
     fn node(&self, path: &VfsPath, id: u64) -> Result<NodeRef> {
-        let inode = path.inode_ref();
+        let inode = path.inode();
         loop {
             let node = match self.cache.iget(*inode.key())? {
                 IgetOf::Cached(node) => node,
@@ -293,11 +293,11 @@ impl Nodes {
                     node
                 }
             };
-            if node.stands_for(&inode) {
+            if node.stands_for(inode) {
                 return Ok(node);
             }
             // Two inodes of one identity: one of them is no longer what its number says.
-            if !inode.is_hashed() {
+            if !path.inode_ref().is_hashed() {
                 return Err(Error::Stale);
             }
             self.cache.unhash(&node);
