@@ -75,7 +75,7 @@ bitflags::bitflags! {
         #[doc(alias("LOOKUP_CACHED", "RESOLVE_CACHED"))]
         const CACHED = 8;
         /// Take references from the start: what a walk does when the RCU-walk cannot
-        /// go on. For tests and for comparing the two.
+        /// go on. For comparing the two, and for short paths to what is seldom cached.
         const REF_WALK = 16;
         /// Ask the back end about every cached name on the way.
         #[doc(alias = "LOOKUP_REVAL")]

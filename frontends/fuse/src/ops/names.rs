@@ -6,13 +6,17 @@ use rcuwalk::{Caps, Context, Error, FileType, LookupFlags, RenameFlags, Result, 
 use super::{Found, Ops, as_daemon, at_place, name};
 use crate::caller::Caller;
 
+/// How names are looked up that the kernel asks for: it does not know them, and so they are
+/// seldom cached here, where a walk without references would go on with them anyway.
+const UNKNOWN: LookupFlags = LookupFlags::REF_WALK;
+
 impl Ops {
     /// LOOKUP.
     pub(crate) fn lookup(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<Found<'_>> {
         self.slow_down();
         let (dir, of) = (self.place(parent)?, name(of)?);
         let path = self.ask(who, dir, 0, |ctx| {
-            self.vfs.lookup(ctx, of, LookupFlags::default())
+            self.vfs.lookup(ctx, of, UNKNOWN)
         })?;
         self.found(&path)
     }
@@ -21,7 +25,7 @@ impl Ops {
     /// directory that he may not search.
     pub(super) fn lookup_listed(&self, dir: &VfsPath, of: &[u8]) -> Result<Found<'_>> {
         let ctx = as_daemon(dir.clone());
-        let path = self.vfs.lookup(&ctx, name(of)?, LookupFlags::default())?;
+        let path = self.vfs.lookup(&ctx, name(of)?, UNKNOWN)?;
         self.found(&path)
     }
 
