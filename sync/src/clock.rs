@@ -16,7 +16,8 @@ pub fn millis() -> u64 {
 }
 
 /// Whether `deadline`, a time as [`millis`] tells it, is still to come. Within some milliseconds
-/// of it the hardware is asked, so that nothing is believed because the tick is behind.
+/// of it the hardware is asked, so that nothing is believed because the tick is behind: unless it
+/// is further behind than that, as on a virtual processor that has been stopped.
 #[inline]
 pub fn is_to_come(deadline: u64) -> bool {
     let left = deadline.saturating_sub(millis());
@@ -39,7 +40,6 @@ fn now() -> u64 {
 }
 
 #[cfg(target_os = "linux")]
-#[expect(clippy::unnecessary_cast, reason = "narrower on other machines")]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -36,7 +36,8 @@ use crate::super_block::SuperBlock;
 pub enum Freshness {
     /// For ever: nobody changes the back end but through this VFS.
     Always,
-    /// For this long after the back end last said so.
+    /// For this long after the back end last said so; less by a tick of the kernel's clock at
+    /// most, a few milliseconds.
     Ttl(Duration),
     /// Not at all: each use of a cached name asks [`FileSystem::revalidate`].
     EachUse,

@@ -247,6 +247,7 @@ impl Vfs {
         let _exclusive = parent.dir.inode_held().rwsem.write();
         if let Some(dentry) = dcache.d_lookup(parent.dir.dentry(), &name) {
             dcache.doubt(&dentry);
+            dcache.put(dentry);
         }
         Ok(())
     }

@@ -132,18 +132,18 @@ impl<'a> Locked<'a> {
         let dcache = &self.vfs.ns().caches.dcache;
         let hash = dcache.name(name);
         let validity = self.sb().validity(Some(self.inode));
-        if let Some(dentry) = dcache.d_lookup(self.path.dentry(), &hash)
-            && self.is_believable(&dentry, name)?
-        {
-            let inode = dentry.inode_ref();
-            self.is_not_itself(inode.as_ref())?;
-            return Ok(Last {
+        if let Some(dentry) = dcache.d_lookup(self.path.dentry(), &hash) {
+            let last = Last {
                 name: hash,
-                inode,
+                inode: dentry.inode_ref(),
                 dentry: Some(dentry),
                 validity,
                 dcache,
-            });
+            };
+            if self.is_believable(&last, name)? {
+                self.is_not_itself(last.inode.as_ref())?;
+                return Ok(last);
+            }
         }
         let inode = self.fs().lookup(self.sb(), self.inode, name)?;
         self.is_not_itself(inode.as_ref())?;
@@ -174,17 +174,17 @@ impl<'a> Locked<'a> {
         let dcache = &self.vfs.ns().caches.dcache;
         let name = dcache.name(Name::new(name)?);
         let validity = self.sb().validity(Some(self.inode));
-        let dentry = dcache.d_lookup(self.path.dentry(), &name);
-        let is_open_question = dentry.as_ref().is_none_or(|dentry| {
-            dentry.inode_ref().is_none() && !dentry.flags().contains(Flags::DOUBTED)
-        });
-        Ok(is_open_question.then_some(Last {
+        let last = Last {
             name,
-            dentry,
+            dentry: dcache.d_lookup(self.path.dentry(), &name),
             inode: None,
             validity,
             dcache,
-        }))
+        };
+        let is_open_question = last.dentry.as_ref().is_none_or(|dentry| {
+            dentry.inode_ref().is_none() && !dentry.flags().contains(Flags::DOUBTED)
+        });
+        Ok(is_open_question.then_some(last))
     }
 
     /// A directory in itself, as a broken back end may have it, is not changed: whoever
@@ -198,7 +198,10 @@ impl<'a> Locked<'a> {
     }
 
     /// A change relies on what the back end says now, not on what it said a while ago.
-    fn is_believable(&self, dentry: &DentryRef, name: Name<'_>) -> Result<bool> {
+    fn is_believable(&self, last: &Last<'_>, name: Name<'_>) -> Result<bool> {
+        let Some(dentry) = &last.dentry else {
+            return Ok(false);
+        };
         let revalidate = dentry.flags().contains(Flags::REVALIDATE);
         Ok(d_confirm(self.sb(), self.inode, dentry, name)?
             && (!revalidate || d_revalidate(self.sb(), self.inode, dentry, name)?))

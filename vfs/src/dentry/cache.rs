@@ -94,10 +94,15 @@ impl Dcache {
                 seq = dentry.seq.read_begin();
                 seq.is_some() && dentry.is_named(parent.address(), name, &guard)
             })?;
-        let found = dentry.try_get()?;
+        // Used, as what an RCU-walk finds is.
+        let found = dentry.try_get_used()?;
         let same = !found.seq.read_retry(seq?) && !Flags::of(seq?).contains(Flags::UNHASHED);
         drop(guard);
-        same.then_some(found)
+        if same {
+            return Some(found);
+        }
+        self.put(found);
+        None
     }
 
     /// Under the bucket's lock a miss is a miss.
@@ -106,7 +111,7 @@ impl Dcache {
         let guard = rcu::read_lock();
         let found = bucket
             .find(|dentry| !dentry.is_dead() && dentry.is_named(parent.address(), name, &guard))?;
-        found.try_get()
+        found.try_get_used()
     }
 
     /// Adds `name` in `parent`, standing for `inode` or for nothing. The caller has

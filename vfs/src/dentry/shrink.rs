@@ -165,6 +165,7 @@ impl Dcache {
                 self.is_over() && dentry.is_hashed() && dentry.kill_if_count_is(CACHED + 1)
             });
             if killed.is_none() {
+                self.put(dentry);
                 break;
             }
             above += 1;

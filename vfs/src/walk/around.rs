@@ -45,8 +45,9 @@ impl RefWalk<'_> {
             return Ok(None);
         }
         let hash = dcache.name(name);
-        if dcache.d_lookup(parent, &hash).is_some() {
+        if let Some(dentry) = dcache.d_lookup(parent, &hash) {
             // Somebody was first; whether it is to be believed is for the usual way.
+            dcache.put(dentry);
             return Ok(None);
         }
         if dir.shared().has(DEAD_DIR) {

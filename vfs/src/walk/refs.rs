@@ -212,9 +212,8 @@ impl<'a> RefWalk<'a> {
 
     /// Where the last component leads, as `dentry` says: across what is mounted there.
     pub(crate) fn last_place(&self, dentry: DentryRef) -> Result<VfsPath> {
-        let to = self.traverse_mounts(self.at.mnt().clone(), dentry)?;
-        let inode = to.dentry().inode_ref().ok_or(Error::NotFound)?;
-        Ok(VfsPath::new(to.mnt, to.dentry, inode))
+        let to = self.traverse_mounts(self.at.mnt().clone(), dentry);
+        to.found().ok_or(Error::NotFound)
     }
 
     /// The last component is this link, with nothing behind it: goes on with its target,
@@ -244,15 +243,16 @@ impl<'a> RefWalk<'a> {
             return Ok(None);
         };
         self.record.how(How::Cached);
-        if dentry.flags().contains(Flags::DOUBTED) {
+        let believed = match dentry.flags().contains(Flags::DOUBTED) {
             // To be looked up again, which takes the directory's lock.
-            return Ok(None);
+            true => Ok(false),
+            false => self.revalidate(&dentry, name),
+        };
+        if let Ok(true) = believed {
+            return Ok(Some(dentry));
         }
-        if self.revalidate(&dentry, name)? {
-            Ok(Some(dentry))
-        } else {
-            Ok(None)
-        }
+        dcache.put(dentry);
+        believed.map(|_| None)
     }
 
     /// True if the dentry is to be believed; otherwise it has been dropped.
@@ -283,9 +283,13 @@ impl<'a> RefWalk<'a> {
             match caches.dcache.d_alloc_parallel(self.at.dentry(), hash) {
                 ParallelLookup::Cached(dentry) => {
                     self.record.how(How::Cached);
-                    if d_confirm(sb, &dir, &dentry, name)? && self.revalidate(&dentry, name)? {
+                    let believed = d_confirm(sb, &dir, &dentry, name)
+                        .and_then(|is_same| Ok(is_same && self.revalidate(&dentry, name)?));
+                    if let Ok(true) = believed {
                         return Ok(dentry);
                     }
+                    caches.dcache.put(dentry);
+                    believed?;
                 }
                 ParallelLookup::Mine(in_lookup) => {
                     if dir.shared().has(DEAD_DIR) {
@@ -308,17 +312,16 @@ impl<'a> RefWalk<'a> {
     /// there.
     #[doc(alias("handle_mounts", "traverse_mounts"))]
     fn step_into(&mut self, dentry: DentryRef, step: &Step) -> Result<()> {
-        let to = self.traverse_mounts(self.at.mnt().clone(), dentry)?;
-        let Some(inode) = to.dentry().inode_ref() else {
-            return Err(Error::NotFound);
-        };
-        self.record.found(&inode, crossed(self.at.mnt(), to.mnt()));
+        let to = self.traverse_mounts(self.at.mnt().clone(), dentry);
+        let to = to.found().ok_or(Error::NotFound)?;
+        let inode = to.inode_held();
+        self.record.found(inode, crossed(self.at.mnt(), to.mnt()));
         let follow = !step.last || self.request.flags.contains(LookupFlags::FOLLOW);
         if inode.kind() == FileType::Symlink && follow {
-            self.may_follow_link(&inode, step.end)?;
-            return self.pick_link(inode, step.end);
+            self.may_follow_link(inode, step.end)?;
+            return self.pick_link(inode.clone(), step.end);
         }
-        self.at = VfsPath::new(to.mnt().clone(), to.dentry().clone(), inode);
+        self.at = to;
         self.pos = step.end;
         if self.at.is_mount_root() {
             self.refresh_place()?;
@@ -326,14 +329,14 @@ impl<'a> RefWalk<'a> {
         Ok(())
     }
 
-    fn traverse_mounts(&self, mut mnt: MountRef, mut dentry: DentryRef) -> Result<Place> {
+    fn traverse_mounts(&self, mut mnt: MountRef, mut dentry: DentryRef) -> Place {
         while dentry.flags().contains(Flags::MOUNTPOINT) {
             let Some((over, root)) = self.request.ns.mounted_on(&mnt, &dentry) else {
                 break;
             };
             (mnt, dentry) = (over, root);
         }
-        Ok(Place { mnt, dentry })
+        Place { mnt, dentry }
     }
 
     /// On a mount that protects from it, nobody is led astray by a link that somebody else
@@ -409,10 +412,9 @@ impl<'a> RefWalk<'a> {
             let inode = parent.inode_ref().ok_or(Error::Stale)?;
             break VfsPath::new(at.mnt().clone(), parent, inode);
         };
-        let place = self.traverse_mounts(up.mnt().clone(), up.dentry().clone())?;
-        let inode = place.dentry().inode_ref().ok_or(Error::Stale)?;
+        let place = self.traverse_mounts(up.mnt().clone(), up.dentry().clone());
         let from = self.at.mnt().clone();
-        self.at = VfsPath::new(place.mnt, place.dentry, inode);
+        self.at = place.found().ok_or(Error::Stale)?;
         self.record_held(&from);
         Ok(())
     }
@@ -522,10 +524,9 @@ struct Place {
 }
 
 impl Place {
-    fn mnt(&self) -> &MountRef {
-        &self.mnt
-    }
-    fn dentry(&self) -> &DentryRef {
-        &self.dentry
+    /// What is there, if anything.
+    fn found(self) -> Option<VfsPath> {
+        let inode = self.dentry.inode_ref()?;
+        Some(VfsPath::new(self.mnt, self.dentry, inode))
     }
 }

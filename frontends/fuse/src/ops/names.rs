@@ -6,8 +6,9 @@ use rcuwalk::{Caps, Context, Error, FileType, LookupFlags, RenameFlags, Result, 
 use super::{Found, Ops, as_daemon, at_place, name};
 use crate::caller::Caller;
 
-/// How names are looked up that the kernel asks for: it does not know them, and so they are
-/// seldom cached here, where a walk without references would go on with them anyway.
+/// How names are looked up that the kernel asks for. It does not know them, or not any more, and
+/// mostly they are not cached here either: a walk without references would be in vain. One that
+/// is costs little more with them, for a name in a directory that is held.
 const UNKNOWN: LookupFlags = LookupFlags::REF_WALK;
 
 impl Ops {
@@ -15,9 +16,7 @@ impl Ops {
     pub(crate) fn lookup(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<Found<'_>> {
         self.slow_down();
         let (dir, of) = (self.place(parent)?, name(of)?);
-        let path = self.ask(who, dir, 0, |ctx| {
-            self.vfs.lookup(ctx, of, UNKNOWN)
-        })?;
+        let path = self.ask(who, dir, 0, |ctx| self.vfs.lookup(ctx, of, UNKNOWN))?;
         self.found(&path)
     }
 
