@@ -1,6 +1,8 @@
 //! Changing attributes of a file that is held.
 
-use rcuwalk::{At, Caller, Caps, Credentials, Error, FileType, Inode, Result, SetAttr, SetTime};
+use rcuwalk::{
+    At, Attr, Caller, Caps, Credentials, Error, FileType, Inode, Result, SetAttr, SetTime,
+};
 use rustix::fs::OFlags;
 
 use crate::HostFs;
@@ -78,14 +80,14 @@ fn lost_set_ids(by: &Caller<'_>, inode: &Inode, mode: u16) -> u16 {
 /// Takes these bits from the mode that the file has now: the VFS may know an older one. This
 /// is never the caller's to do.
 fn lose_set_ids(held: &Held<'_>, lost: u16) -> Result<()> {
-    let mode = host::stat_fd(held.fd())?.attr.mode;
+    let Attr { mode, flags, .. } = host::stat_fd(held.fd())?.attr;
     if mode & lost == 0 {
         return Ok(());
     }
     match held.chmod(mode & !lost) {
         // Whom the host refuses this, it does not let keep the bits when it comes to the
-        // change itself.
-        Err(Error::NotPermitted) => Ok(()),
+        // change itself: unless nobody may change the mode.
+        Err(Error::NotPermitted) if flags.is_empty() => Ok(()),
         done => done,
     }
 }

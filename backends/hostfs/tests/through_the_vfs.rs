@@ -221,6 +221,32 @@ fn changes_behind_the_cache_are_met() {
     }
 }
 
+/// EDGE-1: what can only be appended to keeps its mode: so whose write would take set-id bits
+/// off it may not write, whoever the host is asked by.
+#[test]
+fn set_id_bits_that_cannot_go_forbid_a_write() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let tree = mounted(Freshness::Always);
+    let (vfs, root) = (&tree.vfs, &tree.ctx);
+    vfs.create(root, "/file", 0o644).unwrap();
+    vfs.chmod(root, "/file", 0o6777).unwrap();
+    let somebody = vfs.context(Credentials::user(1000, 1000));
+    let file = vfs.open(&somebody, "/file", BOTH).unwrap();
+    match vfs.set_flags(root, "/file", InodeFlags::APPEND) {
+        Err(Error::NotSupported) => return skip("needs a host with such files"),
+        set => set.unwrap(),
+    }
+    let written = file.write_at(b"x", 0);
+    let attr = file.attr();
+    vfs.set_flags(root, "/file", InodeFlags::empty()).unwrap();
+    assert!(matches!(written, Err(Error::NotPermitted)), "EDGE-1");
+    assert_eq!((attr.size, attr.mode), (0, 0o6777), "EDGE-1");
+    assert_eq!(file.write_at(b"x", 0).unwrap(), 1, "EDGE-1");
+    assert_eq!(file.attr().mode, 0o777, "EDGE-1");
+}
+
 /// EDGE-1: what is immutable refuses an empty write, or does not, as the host has it.
 #[test]
 fn an_empty_write_is_the_hosts_to_refuse() {
