@@ -26,7 +26,7 @@ pub fn is_to_come(deadline: u64) -> bool {
 
 fn since_start(millis: u64) -> u64 {
     static START: OnceLock<u64> = OnceLock::new();
-    millis - START.get_or_init(last_tick).min(&millis)
+    millis.saturating_sub(*START.get_or_init(last_tick))
 }
 
 #[cfg(target_os = "linux")]
