@@ -213,7 +213,7 @@ impl<'a> RefWalk<'a> {
     /// Where the last component leads, as `dentry` says: across what is mounted there.
     pub(crate) fn last_place(&self, dentry: DentryRef) -> Result<VfsPath> {
         let to = self.traverse_mounts(self.at.mnt().clone(), dentry);
-        to.found().ok_or(Error::NotFound)
+        to.ok_or(Error::NotFound)
     }
 
     /// The last component is this link, with nothing behind it: goes on with its target,
@@ -313,7 +313,7 @@ impl<'a> RefWalk<'a> {
     #[doc(alias("handle_mounts", "traverse_mounts"))]
     fn step_into(&mut self, dentry: DentryRef, step: &Step) -> Result<()> {
         let to = self.traverse_mounts(self.at.mnt().clone(), dentry);
-        let to = to.found().ok_or(Error::NotFound)?;
+        let to = to.ok_or(Error::NotFound)?;
         let inode = to.inode_held();
         self.record.found(inode, crossed(self.at.mnt(), to.mnt()));
         let follow = !step.last || self.request.flags.contains(LookupFlags::FOLLOW);
@@ -329,14 +329,16 @@ impl<'a> RefWalk<'a> {
         Ok(())
     }
 
-    fn traverse_mounts(&self, mut mnt: MountRef, mut dentry: DentryRef) -> Place {
+    /// What is there in the end, if anything.
+    fn traverse_mounts(&self, mut mnt: MountRef, mut dentry: DentryRef) -> Option<VfsPath> {
         while dentry.flags().contains(Flags::MOUNTPOINT) {
             let Some((over, root)) = self.request.ns.mounted_on(&mnt, &dentry) else {
                 break;
             };
             (mnt, dentry) = (over, root);
         }
-        Place { mnt, dentry }
+        let inode = dentry.inode_ref()?;
+        Some(VfsPath::new(mnt, dentry, inode))
     }
 
     /// On a mount that protects from it, nobody is led astray by a link that somebody else
@@ -412,9 +414,9 @@ impl<'a> RefWalk<'a> {
             let inode = parent.inode_ref().ok_or(Error::Stale)?;
             break VfsPath::new(at.mnt().clone(), parent, inode);
         };
-        let place = self.traverse_mounts(up.mnt().clone(), up.dentry().clone());
+        let up = self.traverse_mounts(up.mnt().clone(), up.dentry().clone());
         let from = self.at.mnt().clone();
-        self.at = place.found().ok_or(Error::Stale)?;
+        self.at = up.ok_or(Error::Stale)?;
         self.record_held(&from);
         Ok(())
     }
@@ -515,18 +517,4 @@ pub(crate) fn d_confirm(
     let dcache = &sb.caches.dcache;
     dcache.change_flags(dentry, |flags| flags.remove(Flags::DOUBTED));
     Ok(true)
-}
-
-/// A mount and a dentry in it; the dentry may be negative.
-struct Place {
-    mnt: MountRef,
-    dentry: DentryRef,
-}
-
-impl Place {
-    /// What is there, if anything.
-    fn found(self) -> Option<VfsPath> {
-        let inode = self.dentry.inode_ref()?;
-        Some(VfsPath::new(self.mnt, self.dentry, inode))
-    }
 }
