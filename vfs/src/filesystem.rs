@@ -203,13 +203,21 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::ReadOnly)
     }
 
-    /// Removes the name of something that is no directory.
+    /// Removes the name of something that is no directory. That it stands for `inode` is
+    /// known as well as [freshness](Self::freshness) has it: where others change names, the
+    /// back end makes sure.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if the name stands for something else, which stays.
     fn unlink(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
         let _ = (by, dir, name, inode);
         Err(Error::ReadOnly)
     }
 
     /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`unlink`](Self::unlink).
     fn rmdir(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
         let _ = (by, dir, name, inode);
         Err(Error::ReadOnly)

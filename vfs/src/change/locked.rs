@@ -1,6 +1,7 @@
 //! A directory that is being changed: [`Locked`].
 
 use rcuwalk_sync::lock::WriteGuard;
+use rcuwalk_sync::rcu;
 
 use crate::attr::{FileType, InodeFlags};
 use crate::context::{Context, VfsPath};
@@ -13,7 +14,7 @@ use crate::permission::{Access, Caps};
 use crate::super_block::SuperBlock;
 use crate::target::Target;
 use crate::vfs::Vfs;
-use crate::walk::{d_confirm, d_revalidate};
+use crate::walk::{LookupFlags, d_confirm, d_revalidate};
 
 /// A directory locked exclusively, for a change by somebody.
 pub(crate) struct Locked<'a> {
@@ -124,6 +125,30 @@ impl<'a> Locked<'a> {
     where
         'a: 'n,
     {
+        self.find_if(name, |last, name| self.confirms(last, name))
+    }
+
+    /// The same for a name that is to go: of that the back end makes sure itself when it
+    /// removes it, so what is fresh is not asked for before. Who has been answered Stale so
+    /// (`REVAL`) has it asked.
+    pub(super) fn find_victim<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
+    where
+        'a: 'n,
+    {
+        self.find_if(name, |last, name| {
+            let believed = !flags.contains(LookupFlags::REVAL) && self.is_fresh(last);
+            Ok(believed || self.confirms(last, name)?)
+        })
+    }
+
+    fn find_if<'n>(
+        &self,
+        name: &'n [u8],
+        is_believed: impl FnOnce(&Last<'_>, Name<'_>) -> Result<bool>,
+    ) -> Result<Last<'n>>
+    where
+        'a: 'n,
+    {
         // Not when it is locked: of two directories the first one's name is looked at first.
         if self.inode.shared().has(DEAD_DIR) {
             return Err(Error::NotFound);
@@ -140,7 +165,7 @@ impl<'a> Locked<'a> {
                 validity,
                 dcache,
             };
-            if self.is_believable(&last, name)? {
+            if is_believed(&last, name)? {
                 self.is_not_itself(last.inode.as_ref())?;
                 return Ok(last);
             }
@@ -198,13 +223,24 @@ impl<'a> Locked<'a> {
     }
 
     /// A change relies on what the back end says now, not on what it said a while ago.
-    fn is_believable(&self, last: &Last<'_>, name: Name<'_>) -> Result<bool> {
+    fn confirms(&self, last: &Last<'_>, name: Name<'_>) -> Result<bool> {
         let Some(dentry) = &last.dentry else {
             return Ok(false);
         };
         let revalidate = dentry.flags().contains(Flags::REVALIDATE);
         Ok(d_confirm(self.sb(), self.inode, dentry, name)?
             && (!revalidate || d_revalidate(self.sb(), self.inode, dentry, name)?))
+    }
+
+    /// Whether a walk would believe that this is there.
+    fn is_fresh(&self, last: &Last<'_>) -> bool {
+        let (Some(dentry), Some(inode)) = (&last.dentry, &last.inode) else {
+            return false;
+        };
+        let guard = rcu::read_lock();
+        !dentry.flags().contains(Flags::DOUBTED)
+            && inode.is_hashed()
+            && self.sb().is_name_fresh(dentry, &guard)
     }
 
     /// The same, with a negative dentry for a name that is missing.

@@ -17,7 +17,7 @@ impl Vfs {
         parent.no_dots(Error::IsADirectory)?;
         let _writing = Writing::new(&**parent.dir.mnt())?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
-        let last = dir.find(&parent.last)?;
+        let last = dir.find_victim(&parent.last, flags)?;
         let (dentry, inode) = last.found()?;
         if parent.must_be_dir {
             return Err(match inode.kind() {
@@ -53,7 +53,7 @@ impl Vfs {
         // disagree about what is above what: whoever locks two is alone (LOCK-1).
         let _one_at_a_time = parent.dir.mnt().sb.rename_mutex.lock();
         let dir = Locked::new(self, ctx, &parent.dir)?;
-        let last = dir.find(&parent.last)?;
+        let last = dir.find_victim(&parent.last, flags)?;
         let (dentry, inode) = last.found()?;
         dir.may_delete(inode, true)?;
         // Nobody makes a name in it between the check and the end.
