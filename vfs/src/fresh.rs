@@ -195,6 +195,6 @@ fn epoch(stamp: u64) -> u32 {
 fn is_watched(inode: &Shared<Inode>) -> bool {
     match inode.kind() {
         FileType::Directory => inode.names_version() != 0,
-        _ => inode.has_one_name() && inode.is_hashed(),
+        _ => inode.nlink() <= 1 && inode.is_hashed(),
     }
 }

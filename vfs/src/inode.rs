@@ -361,9 +361,11 @@ impl Inode {
         self.attr.doubt_names();
     }
 
-    /// As far as the cache knows.
-    pub(crate) fn has_one_name(&self) -> bool {
-        self.attr.nlink() <= 1
+    /// How many names it has, as far as the cache knows: one look, apart from the other
+    /// attributes. Takes no lock.
+    #[doc(alias = "i_nlink")]
+    pub fn nlink(&self) -> u32 {
+        self.attr.nlink()
     }
 
     /// The back end's private part, if it is a `T`.

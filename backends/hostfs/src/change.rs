@@ -83,7 +83,7 @@ pub(crate) fn remove(
 fn is_last_of_it(fs: &HostFs, inode: &Inode) -> bool {
     inode.kind() == FileType::Regular
         && inode.private::<Nameless>().is_none()
-        && inode.attr().nlink == 1
+        && inode.nlink() == 1
         && !fs.is_watched()
         && !fs.opened.has(inode)
 }

@@ -116,15 +116,8 @@ impl Seen {
 
     /// Brings the inode's attributes up to date.
     pub(crate) fn publish(&self, inode: &Inode) {
-        // Only on a difference: revalidation of an unchanged directory must not
-        // write to a cache line that every walk reads.
-        if self.is_news(inode) {
-            // The host changes an ACL without telling. The ctime tells.
-            if inode.attr().ctime != self.attr.ctime {
-                inode.forget_acl();
-            }
-            inode.set_attr(&self.attr);
-        }
+        // The host changes an ACL without telling. The ctime tells.
+        inode.set_attr_found(&self.attr);
     }
 
     /// The same file after it has lost its only name just now, as far as one can tell

@@ -48,8 +48,8 @@ pub(crate) struct Node {
 
 /// Names of an inode.
 struct Places {
-    /// Which may be gone by now.
-    last: VfsPath,
+    /// Which may be gone by now. There until the kernel has given the node back.
+    last: Option<VfsPath>,
     /// Of a file with several names, the one before, for when that is gone.
     before: Option<VfsPath>,
 }
@@ -59,9 +59,14 @@ impl Places {
     fn best(&self) -> &VfsPath {
         let before = self.before.as_ref().filter(|before| before.is_named());
         match before {
-            Some(before) if !self.last.is_named() => before,
-            _ => &self.last,
+            Some(before) if !self.last().is_named() => before,
+            _ => self.last(),
         }
+    }
+
+    fn last(&self) -> &VfsPath {
+        let last = self.last.as_ref();
+        last.expect("NODE-1: whoever has a node has it before the last reference goes")
     }
 }
 
@@ -111,24 +116,31 @@ impl Node {
 
     fn stands_for(&self, inode: &Inode) -> bool {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        std::ptr::eq(place.last.inode(), inode)
+        std::ptr::eq(place.last().inode(), inode)
+    }
+
+    /// The kernel has given it back: its names are, too, and not only when RCU frees it.
+    fn let_go(&self) {
+        let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
+        let names = (place.last.take(), place.before.take());
+        drop(place);
+        drop(names);
     }
 
     /// The name it was found by now is the one that is most likely still there.
     fn found_at(&self, path: &VfsPath) {
         let is_known = {
             let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-            place.last.is_same_place(path)
+            place.last().is_same_place(path)
         };
         if !is_known {
             let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
             let attr = path.attr();
-            let before = std::mem::replace(&mut place.last, path.clone());
+            let mut before = place.last.replace(path.clone());
             let is_worth_it = attr.nlink > 1 && attr.kind != FileType::Directory;
-            let before = match is_worth_it && before.is_named() {
-                true => place.before.replace(before),
-                false => Some(before),
-            };
+            if is_worth_it && before.as_ref().is_some_and(VfsPath::is_named) {
+                std::mem::swap(&mut place.before, &mut before);
+            }
             // Its drop may take its turn with the caches' locks.
             drop(place);
             drop(before);
@@ -153,6 +165,7 @@ impl Nodes {
             cache: InodeCache::builder()
                 .inodes(usize::MAX)
                 .bytes(usize::MAX)
+                .on_last(|node: &rcuwalk::inode::Node<InodeId, Node>| node.let_go())
                 .build(),
             known: NodeTable::new(),
             generations: AtomicU64::new(0),
@@ -278,7 +291,7 @@ impl Nodes {
                 IgetOf::New(new) => {
                     let node = new.init(Node {
                         place: RwLock::new(Places {
-                            last: path.clone(),
+                            last: Some(path.clone()),
                             before: None,
                         }),
                         id: AtomicU64::new(id),

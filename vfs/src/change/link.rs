@@ -80,7 +80,7 @@ impl Vfs {
         }
         let _file = inode.rwsem.write_nested();
         // Its last name went while this one was under way; or it never had one.
-        if inode.attr().nlink == 0 && !inode.shared().has(LINKABLE) {
+        if inode.nlink() == 0 && !inode.shared().has(LINKABLE) {
             return Err(Error::NotFound);
         }
         let name = last.name.name;
@@ -90,7 +90,7 @@ impl Vfs {
             dir.doubt(&last);
             target.doubt_if_stale(err);
         }
-        let has_name = done.is_ok() || inode.attr().nlink > 0;
+        let has_name = done.is_ok() || inode.nlink() > 0;
         if has_name && inode.shared().has(LINKABLE) {
             inode.shared().clear(LINKABLE);
             inode.do_cache();

@@ -32,7 +32,7 @@ impl Vfs {
             return Err(Error::Busy);
         }
         let (by, name) = (dir.caller(), last.name.name);
-        let lived = inode.attr().nlink > 0;
+        let lived = inode.nlink() > 0;
         let done = dir.fs().unlink(&by, dir.inode, name, inode);
         done.inspect_err(|_| dir.not_removed(&last, inode, lived))?;
         dir.removed(&last, dentry, inode);
@@ -62,7 +62,7 @@ impl Vfs {
             return Err(Error::Busy);
         }
         let (by, name) = (dir.caller(), last.name.name);
-        let lived = inode.attr().nlink > 0;
+        let lived = inode.nlink() > 0;
         let done = dir.fs().rmdir(&by, dir.inode, name, inode);
         done.inspect_err(|_| dir.not_removed(&last, inode, lived))?;
         inode.shared().set(DEAD_DIR);
@@ -91,7 +91,7 @@ impl Locked<'_> {
     /// may tell otherwise.
     pub(super) fn not_removed(&self, last: &Last<'_>, inode: &InodeRef, lived: bool) {
         self.doubt(last);
-        if lived && inode.attr().nlink == 0 {
+        if lived && inode.nlink() == 0 {
             if inode.kind() == FileType::Directory {
                 inode.shared().set(DEAD_DIR);
             }
@@ -102,7 +102,7 @@ impl Locked<'_> {
     /// The inode leaves the cache with its last name, so that a later file with its number
     /// is not taken for it.
     pub(super) fn lost_a_name(&self, inode: &InodeRef) {
-        if inode.attr().nlink == 0 {
+        if inode.nlink() == 0 {
             self.sb().unhash(inode);
         }
     }

@@ -146,7 +146,7 @@ impl Renaming<'_, '_> {
             whiteout: whiteout.as_ref(),
         };
         let fs = self.from_dir.fs();
-        let lived = replaced.is_some_and(|inode| inode.attr().nlink > 0);
+        let lived = replaced.is_some_and(|inode| inode.nlink() > 0);
         let done = fs.rename(&self.from_dir.caller(), &how);
         done.inspect_err(|_| {
             self.from_dir.doubt(&source);

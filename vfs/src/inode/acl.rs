@@ -63,6 +63,16 @@ impl Inode {
         done
     }
 
+    /// Publishes attributes as [`set_attr`](Self::set_attr) does, of which the back end has
+    /// been asked: with another ctime, the access ACL is forgotten, and where they are no news,
+    /// nothing is written that walks read.
+    pub fn set_attr_found(&self, attr: &Attr) {
+        let mut old = None;
+        self.attr.store_found(attr, || old = self.body.swap(None));
+        // Freed without the lock.
+        drop(old);
+    }
+
     /// The moment of a question to the back end, about attributes or the access ACL: to be
     /// called before it is asked. Takes no lock.
     #[doc(alias = "ACL_NOT_CACHED")]

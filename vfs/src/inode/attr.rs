@@ -110,18 +110,26 @@ impl AttrCell {
     /// Replaces all of it; readers see the old or the new.
     pub fn store(&self, attr: &Attr) {
         let _writers = self.writers();
-        if self.load()
-            == (Attr {
-                ino: 0,
-                dev: 0,
-                ..*attr
-            })
-        {
+        if self.load() != without_key(attr) {
             // A revalidation that found nothing new leaves readers alone.
+            self.replace(attr, self.known());
+        }
+    }
+
+    /// The same for what a back end has been found to say, with `forget` as in
+    /// [`store_since`](Self::store_since).
+    pub(crate) fn store_found(&self, attr: &Attr, forget: impl FnOnce()) {
+        let attr = &without_key(attr);
+        // Mostly it is no news, and nobody is kept waiting for that.
+        if self.load() == *attr {
             return;
         }
-        let known = self.seq.payload() & (MAY_HAVE_ACL | ACL_CHANGES | NO_CAPS);
-        self.replace(attr, known);
+        let _writers = self.writers();
+        let was = self.load();
+        if was != *attr {
+            let known = self.known_after(was.ctime, attr, forget);
+            self.replace(attr, known);
+        }
     }
 
     /// The same, if nothing has changed since that moment; otherwise false. Even if it is
@@ -132,13 +140,23 @@ impl AttrCell {
         if self.seq.read_retry(since) {
             return false;
         }
-        let mut known = self.seq.payload() & (MAY_HAVE_ACL | ACL_CHANGES | NO_CAPS);
-        if self.load().ctime != attr.ctime && self.kind() != FileType::Symlink {
-            forget();
-            known |= MAY_HAVE_ACL;
-        }
+        let known = self.known_after(self.load().ctime, attr, forget);
         self.replace(attr, known);
         true
+    }
+
+    /// What is known beside the attributes. With the writers' lock held.
+    fn known(&self) -> u32 {
+        self.seq.payload() & (MAY_HAVE_ACL | ACL_CHANGES | NO_CAPS)
+    }
+
+    /// The same once they are `attr`.
+    fn known_after(&self, ctime: Timestamp, attr: &Attr, forget: impl FnOnce()) -> u32 {
+        if ctime == attr.ctime || self.kind() == FileType::Symlink {
+            return self.known();
+        }
+        forget();
+        self.known() | MAY_HAVE_ACL
     }
 
     /// With the writers' lock held.
@@ -321,6 +339,15 @@ impl AttrCell {
             self.seconds[n].store(time.sec as u64, Relaxed);
             self.nanoseconds[n].store(time.nsec, Relaxed);
         }
+    }
+}
+
+/// As they are kept: the key has the rest.
+fn without_key(attr: &Attr) -> Attr {
+    Attr {
+        ino: 0,
+        dev: 0,
+        ..*attr
     }
 }
 

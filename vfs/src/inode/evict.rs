@@ -224,22 +224,24 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         if gone.is_empty() {
             return;
         }
-        let counters = self.counters.get();
-        counters.add(Event::Evicted, gone.len() as u64);
-        probe::evict(gone.iter().map(|node| node.key().hash()));
-        let weight = gone.iter().map(|node| self.lru.weight_of(node)).sum();
+        let weight = self.count_evicted(&gone);
         match &self.on_evict {
             Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
             None => {
+                let counters = self.counters.get();
                 counters.add(Event::EvictLock, gone.len() as u64);
                 self.table.bury(gone);
             }
         }
-        if weight > 0 {
-            // RCU knows how large an inode is, but not what hangs on it: without this, a
-            // thousand pieces of any size could wait to be freed.
-            rcu::defer(weight, || ());
-        }
+        defer_weight(weight);
+    }
+
+    /// Returns what hangs on them, in bytes.
+    fn count_evicted(&self, gone: &[Ref<Node<K, P>>]) -> usize {
+        let counters = self.counters.get();
+        counters.add(Event::Evicted, gone.len() as u64);
+        probe::evict(gone.iter().map(|node| node.key().hash()));
+        gone.iter().map(|node| self.lru.weight_of(node)).sum()
     }
 
     /// True if somebody wants to know that an inode goes.
@@ -250,7 +252,13 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     /// The last reference to an inode that is not to be cached, which was killed.
     pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
         drop(self.lru.remove(&node));
-        self.evict(vec![node]);
+        let weight = self.count_evicted(std::slice::from_ref(&node));
+        match &self.on_evict {
+            Some(hook) => self.evict_with(hook, &node),
+            None => drop(self.unhash(&node)),
+        }
+        drop(node);
+        defer_weight(weight);
     }
 
     fn evict_with(&self, hook: &super::cache::OnEvict<K, P>, node: &Ref<Node<K, P>>) {
@@ -287,5 +295,13 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             return None;
         }
         self.lock(node.filed_under(), Event::EvictLock).remove(node)
+    }
+}
+
+/// RCU knows how large an inode is, but not what hangs on it: without this, a thousand pieces
+/// of any size could wait to be freed.
+fn defer_weight(weight: usize) {
+    if weight > 0 {
+        rcu::defer(weight, || ());
     }
 }
