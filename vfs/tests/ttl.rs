@@ -1,4 +1,5 @@
-//! A place that somebody keeps, under a freshness that is a time: how often it is asked for.
+//! Under a freshness that is a time: how often a place that somebody keeps is asked for, and a
+//! name that goes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -44,6 +45,19 @@ impl FileSystem for Counting {
     }
     fn refresh(&self, _: &SuperBlock, _: &Inode) -> Result<()> {
         self.0.fetch_add(1, Relaxed);
+        Ok(())
+    }
+    fn revalidate(
+        &self,
+        _: &SuperBlock,
+        _: &Inode,
+        _: Name<'_>,
+        _: Option<&Inode>,
+    ) -> Result<bool> {
+        self.0.fetch_add(1, Relaxed);
+        Ok(true)
+    }
+    fn unlink(&self, _: &Caller<'_>, _: &Inode, _: Name<'_>, _: &Inode) -> Result<()> {
         Ok(())
     }
     fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
@@ -95,4 +109,35 @@ fn a_place_is_believed_for_its_time() {
     vfs.stat(&ctx, "d/f", LookupFlags::default()).unwrap();
     vfs.invalidate(&ctx, "d/f").unwrap();
     assert!(!file.is_believed(), "FRESH-1: it is doubted");
+}
+
+/// FRESH-1: a name that goes is asked for when its time is over; before, the back end that
+/// removes it is enough.
+#[test]
+fn what_goes_is_not_asked_for_twice() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let vfs = Vfs::new(Counting(asked.clone())).unwrap();
+    let root = vfs.context(Credentials::root());
+    for round in 0..100 {
+        let dir = vfs.lookup(&root, "d", LookupFlags::default()).unwrap();
+        let ctx = vfs.context(Credentials::root()).with_cwd(dir);
+        let start = std::time::Instant::now();
+        // A name that is gone is believed to be, so each time others.
+        let (one, other) = (format!("a{round}"), format!("b{round}"));
+        vfs.stat(&ctx, &one, LookupFlags::default()).unwrap();
+        let before = asked.load(Relaxed);
+        vfs.unlink(&ctx, &one).unwrap();
+        let fresh = asked.load(Relaxed) - before;
+
+        vfs.stat(&ctx, &other, LookupFlags::default()).unwrap();
+        sleep(TTL);
+        let before = asked.load(Relaxed);
+        vfs.unlink(&ctx, &other).unwrap();
+        assert!(asked.load(Relaxed) > before, "FRESH-1: its time was over");
+        if fresh == 0 {
+            return;
+        }
+        // On a machine that stands still, its time may have been over.
+        assert!(start.elapsed() > TTL + TTL / 2, "FRESH-1: round {round}");
+    }
 }

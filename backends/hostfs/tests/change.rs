@@ -161,6 +161,60 @@ fn a_replaced_file_is_stale_or_new_but_never_mixed() {
     }
 }
 
+/// EDGE-1: a removal is of what has the name by now, and not of what is believed to have it.
+#[test]
+fn what_is_removed_is_what_is_there() {
+    let tree = one_file(AN_HOUR);
+    let unlink = || tree.vfs.unlink(&tree.ctx, "/d/file");
+
+    let old = tree.stat("/d/file").unwrap();
+    replace(&tree, "d/file", b"another");
+    assert_eq!(
+        tree.stat("/d/file").unwrap().ino,
+        old.ino,
+        "EDGE-1: believed"
+    );
+    unlink().unwrap();
+    assert!(!tree.host("d/file").exists(), "EDGE-1: removed");
+    assert!(tree.stat("/d/file").is_err(), "EDGE-1: removed");
+
+    fs::write(tree.host("d/file"), b"").unwrap();
+    unlink().unwrap();
+    assert!(!tree.host("d/file").exists(), "EDGE-1: found to be there");
+
+    fs::write(tree.host("d/file"), b"").unwrap();
+    tree.vfs.drop_caches();
+    tree.stat("/d/file").unwrap();
+    fs::remove_file(tree.host("d/file")).unwrap();
+    fs::create_dir(tree.host("d/file")).unwrap();
+    let refused = unlink();
+    assert!(
+        matches!(refused, Err(Error::IsADirectory)),
+        "EDGE-1: {refused:?}"
+    );
+    assert!(tree.host("d/file").exists(), "EDGE-1: stays");
+
+    fs::remove_dir(tree.host("d/file")).unwrap();
+    fs::write(tree.host("d/file"), b"").unwrap();
+    let refused = tree.vfs.rmdir(&tree.ctx, "/d/file");
+    assert!(
+        matches!(refused, Err(Error::NotADirectory)),
+        "EDGE-1: {refused:?}"
+    );
+    assert!(tree.host("d/file").exists(), "EDGE-1: stays");
+
+    fs::remove_file(tree.host("d/file")).unwrap();
+    let refused = unlink();
+    assert!(
+        matches!(refused, Err(Error::NotFound)),
+        "EDGE-1: {refused:?}"
+    );
+    assert!(
+        matches!(tree.stat("/d/file"), Err(Error::NotFound)),
+        "EDGE-1"
+    );
+}
+
 /// EDGE-1: an open file goes on being the file that was opened.
 #[test]
 fn an_open_file_outlives_its_name() {
