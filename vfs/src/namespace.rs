@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rcuwalk_sync::lock::{Mutex, MutexGuard, Rank};
-use rcuwalk_sync::{RcuGuard, RcuPtr, Ref, Shared, rcu};
+use rcuwalk_sync::{RcuGuard, RcuPtr, Ref, Shared, lock, rcu};
 
 use crate::caches::Caches;
 use crate::context::VfsPath;
@@ -25,6 +25,17 @@ pub(crate) struct Namespace {
     /// Held while the mounts change.
     #[doc(alias = "namespace_sem")]
     changing: Mutex<()>,
+}
+
+/// What the back ends keep with names and inodes goes now, as by an unmount: freed with the
+/// caches it would wait for as long as nothing else is. What others still hold goes with them.
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if lock::may_sleep() {
+            self.caches.drop_unused();
+            rcu::barrier();
+        }
+    }
 }
 
 impl Namespace {

@@ -29,6 +29,10 @@ use crate::walk::{LookupFlags, Request, filename_lookup, filename_parentat};
 /// [`Error::NotADirectory`], [`Error::PermissionDenied`], [`Error::TooManySymlinks`]
 /// or [`Error::NameTooLong`] as the system calls do, with [`Error::Invalid`] for a
 /// path with a NUL in it, and with what the back end reports.
+///
+/// With the last clone goes what is cached, and the descriptors that are kept with it: that
+/// waits for walks that are under way. What others still hold, a place or an open file, goes
+/// with them.
 #[derive(Clone)]
 pub struct Vfs {
     ns: Arc<Namespace>,

@@ -4,7 +4,8 @@
 //! checks. A removal and a rename can only be asked for by name:
 //!
 //! ```text
-//!   statx(dir, name): still the inode?   <- Stale or NotFound if not
+//!   statx(dir, name): still the inode?   <- Stale or NotFound if not; Stale, too, if what
+//!                                           is to go has got another owner
 //!                                           (a)
 //!   unlinkat(dir, name), renameat2(...)
 //!                                           (b)
@@ -64,11 +65,19 @@ pub(crate) fn remove(
     if is_last_of_it(fs, inode) {
         let seen = confirm(&dir_pin, name, inode)?;
         if seen.attr.nlink == 1 {
+            if !is_whose_it_was(&seen, inode) {
+                seen.publish(inode);
+                return Err(Error::Stale);
+            }
             return remove_last(fs, by, (dir, &dir_pin), name, inode, seen);
         }
     }
     // Held, to learn how many names are left.
     let held = hold_victim(fs, by, (dir, &dir_pin), name, inode)?;
+    if !is_whose_it_was(&host::stat_fd(held.fd())?, inode) {
+        publish(fs, &held, inode);
+        return Err(Error::Stale);
+    }
     let done = fs.act(by, || names::remove(dir_pin.fd(), name, inode.kind()));
     if done.is_ok() {
         removed(&held, inode);
@@ -76,6 +85,12 @@ pub(crate) fn remove(
     publish(fs, &held, inode);
     publish_dir(fs, dir, &dir_pin);
     done
+}
+
+/// In a sticky directory the owner decides who may remove it. The VFS may have gone by what it
+/// has believed for a while: then it is to look once more.
+fn is_whose_it_was(seen: &Seen, inode: &Inode) -> bool {
+    seen.attr.uid == inode.attr().uid
 }
 
 /// Whether nothing is left of it with the name, if that is its only one: nobody has it open.

@@ -3,13 +3,14 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{AN_HOUR, Scratch};
-use rcuwalk::{Error, FileType, Freshness, OpenFlags};
+use common::{AN_HOUR, Scratch, is_root, skip};
+use rcuwalk::{Credentials, Error, FileType, Freshness, OpenFlags};
 
 fn one_file(freshness: Freshness) -> Scratch {
     Scratch::new(freshness, |root| {
@@ -213,6 +214,59 @@ fn what_is_removed_is_what_is_there() {
         matches!(tree.stat("/d/file"), Err(Error::NotFound)),
         "EDGE-1"
     );
+}
+
+/// EDGE-1: what speaks against a removal is looked at as it is by now: the kind, and in a sticky
+/// directory the owner.
+#[test]
+fn whether_it_may_be_removed_is_not_believed() {
+    let tree = one_file(AN_HOUR);
+    let remake = |dir: bool| {
+        let path = tree.host("d/file");
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
+        match dir {
+            true => fs::create_dir(path).unwrap(),
+            false => fs::write(path, b"").unwrap(),
+        }
+    };
+    remake(true);
+    assert_eq!(tree.stat("/d/file").unwrap().kind, FileType::Directory);
+    remake(false);
+    tree.vfs
+        .unlink(&tree.ctx, "/d/file")
+        .expect("EDGE-1: a file by now");
+
+    remake(false);
+    tree.vfs.drop_caches();
+    assert_eq!(tree.stat("/d/file").unwrap().kind, FileType::Regular);
+    remake(true);
+    tree.vfs
+        .rmdir(&tree.ctx, "/d/file")
+        .expect("EDGE-1: a directory by now");
+
+    if !is_root() {
+        return skip("needs root");
+    }
+    fs::set_permissions(tree.host("d"), Permissions::from_mode(0o1777)).unwrap();
+    let who = Credentials::user(1000, 1000);
+    let who = tree.vfs.context(who);
+    for names in [1, 2] {
+        remake(false);
+        if names == 2 {
+            fs::hard_link(tree.host("d/file"), tree.host("d/second")).unwrap();
+        }
+        for (was, is) in [(1000, 1001), (1001, 1000)] {
+            chown(tree.host("d/file"), Some(was), Some(was)).unwrap();
+            tree.vfs.drop_caches();
+            assert_eq!(tree.stat("/d/file").unwrap().uid, was);
+            chown(tree.host("d/file"), Some(is), Some(is)).unwrap();
+            let removed = tree.vfs.unlink(&who, "/d/file");
+            let gone = !tree.host("d/file").exists();
+            assert_eq!(gone, is == 1000, "EDGE-1: {names} names: {removed:?}");
+            let refused = matches!(removed, Err(Error::NotPermitted));
+            assert_eq!(refused, is != 1000, "EDGE-1: {names} names: {removed:?}");
+        }
+    }
 }
 
 /// EDGE-1: an open file goes on being the file that was opened.

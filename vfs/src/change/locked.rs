@@ -141,6 +141,17 @@ impl<'a> Locked<'a> {
         })
     }
 
+    /// What speaks against that removal, in the eyes of who has asked for nothing: to be
+    /// looked at once more.
+    pub(super) fn refusal(&self, flags: LookupFlags, refusal: Error) -> Error {
+        match self.sb().freshness {
+            Freshness::Ttl(_) | Freshness::Watched if !flags.contains(LookupFlags::REVAL) => {
+                Error::Stale
+            }
+            _ => refusal,
+        }
+    }
+
     fn find_if<'n>(
         &self,
         name: &'n [u8],

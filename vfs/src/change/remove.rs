@@ -19,13 +19,12 @@ impl Vfs {
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let last = dir.find_victim(&parent.last, flags)?;
         let (dentry, inode) = last.found()?;
-        if parent.must_be_dir {
-            return Err(match inode.kind() {
-                FileType::Directory => Error::IsADirectory,
-                _ => Error::NotADirectory,
-            });
-        }
-        dir.may_delete(inode, false)?;
+        let may = match (parent.must_be_dir, inode.kind()) {
+            (true, FileType::Directory) => Err(Error::IsADirectory),
+            (true, _) => Err(Error::NotADirectory),
+            (false, _) => dir.may_delete(inode, false),
+        };
+        may.map_err(|refusal| dir.refusal(flags, refusal))?;
         // No link is made to it between its last name and the end.
         let _victim = inode.rwsem.write_nested();
         if is_mountpoint(dentry) {
@@ -55,7 +54,8 @@ impl Vfs {
         let dir = Locked::new(self, ctx, &parent.dir)?;
         let last = dir.find_victim(&parent.last, flags)?;
         let (dentry, inode) = last.found()?;
-        dir.may_delete(inode, true)?;
+        let may = dir.may_delete(inode, true);
+        may.map_err(|refusal| dir.refusal(flags, refusal))?;
         // Nobody makes a name in it between the check and the end.
         let _victim = inode.rwsem.write_nested();
         if is_mountpoint(dentry) {

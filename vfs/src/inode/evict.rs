@@ -251,6 +251,28 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
 
     /// The last reference to an inode that is not to be cached, which was killed.
     pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
+        /// Also if the hook panics: others wait for this.
+        struct Leave<'a, K: Key, P: Send + Sync + 'static>(
+            &'a Inner<K, P>,
+            Option<Ref<Node<K, P>>>,
+        );
+        impl<K: Key, P: Send + Sync + 'static> Drop for Leave<'_, K, P> {
+            fn drop(&mut self) {
+                self.1
+                    .take()
+                    .into_iter()
+                    .for_each(|node| self.0.bury_last(node));
+            }
+        }
+        let leave = Leave(self, Some(node));
+        if let (Some(hook), Some(node)) = (self.on_last, &leave.1)
+            && node.get().is_some()
+        {
+            hook(node);
+        }
+    }
+
+    fn bury_last(&self, node: Ref<Node<K, P>>) {
         drop(self.lru.remove(&node));
         let weight = self.count_evicted(std::slice::from_ref(&node));
         match &self.on_evict {

@@ -226,11 +226,6 @@ fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
         // and comes here.
         if node.kill_if_last(CACHED, DONT_CACHE) {
             if let Some(cache) = registry::find::<Inner<K, P>>(node.part.number()) {
-                if let Some(hook) = cache.on_last
-                    && node.get().is_some()
-                {
-                    hook(&node);
-                }
                 cache.evict_last(node);
             }
             return;

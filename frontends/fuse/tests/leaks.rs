@@ -1,0 +1,56 @@
+//! What mounts that have ended leave behind: nothing. A test binary with one test: it counts
+//! the descriptors of the whole process.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Mount, can_mount};
+
+fn open_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn walk(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .map(|entry| match entry.symlink_metadata().unwrap().is_dir() {
+            true => 1 + walk(&entry),
+            false => 1,
+        })
+        .sum()
+}
+
+/// MEM-1: with the mount go the descriptors that were kept for its directories.
+#[test]
+fn a_mount_that_has_ended_keeps_no_descriptor() {
+    if !can_mount() {
+        return;
+    }
+    let before = open_descriptors();
+    for _ in 0..3 {
+        let mount = Mount::hostfs();
+        let backing = mount.backing.as_ref().unwrap().path();
+        for dir in 0..100 {
+            fs::create_dir(backing.join(format!("{dir}"))).unwrap();
+            fs::write(backing.join(format!("{dir}/file")), "").unwrap();
+        }
+        assert_eq!(walk(mount.path()), 200);
+        assert!(open_descriptors() > before + 50, "they are kept");
+        drop(mount);
+    }
+    // The kernel's last requests, and what RCU holds, may take a moment.
+    let start = Instant::now();
+    while open_descriptors() > before + 10 {
+        let now = open_descriptors();
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "MEM-1: {before} before, {now} after"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
