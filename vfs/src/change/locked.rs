@@ -125,7 +125,7 @@ impl<'a> Locked<'a> {
     where
         'a: 'n,
     {
-        self.find_if(name, |last, name| self.confirms(last, name))
+        self.find_if(name, false)
     }
 
     /// The same for a name that is to go: of that the back end makes sure itself when it
@@ -135,28 +135,10 @@ impl<'a> Locked<'a> {
     where
         'a: 'n,
     {
-        self.find_if(name, |last, name| {
-            let believed = !flags.contains(LookupFlags::REVAL) && self.is_fresh(last);
-            Ok(believed || self.confirms(last, name)?)
-        })
+        self.find_if(name, !flags.contains(LookupFlags::REVAL))
     }
 
-    /// What speaks against that removal, in the eyes of who has asked for nothing: to be
-    /// looked at once more.
-    pub(super) fn refusal(&self, flags: LookupFlags, refusal: Error) -> Error {
-        match self.sb().freshness {
-            Freshness::Ttl(_) | Freshness::Watched if !flags.contains(LookupFlags::REVAL) => {
-                Error::Stale
-            }
-            _ => refusal,
-        }
-    }
-
-    fn find_if<'n>(
-        &self,
-        name: &'n [u8],
-        is_believed: impl FnOnce(&Last<'_>, Name<'_>) -> Result<bool>,
-    ) -> Result<Last<'n>>
+    fn find_if<'n>(&self, name: &'n [u8], believes: bool) -> Result<Last<'n>>
     where
         'a: 'n,
     {
@@ -176,7 +158,7 @@ impl<'a> Locked<'a> {
                 validity,
                 dcache,
             };
-            if is_believed(&last, name)? {
+            if believes && self.is_fresh(&last) || self.confirms(&last, name)? {
                 self.is_not_itself(last.inode.as_ref())?;
                 return Ok(last);
             }
@@ -316,6 +298,17 @@ impl<'a> Locked<'a> {
             (true, false) => Err(Error::NotADirectory),
             (false, true) => Err(Error::IsADirectory),
             _ => Ok(()),
+        }
+    }
+
+    /// What speaks against a removal, by what was believed of the name
+    /// ([`find_victim`](Self::find_victim)): to be looked at once more.
+    pub(super) fn refusal(&self, flags: LookupFlags, refusal: Error) -> Error {
+        match self.sb().freshness {
+            Freshness::Ttl(_) | Freshness::Watched if !flags.contains(LookupFlags::REVAL) => {
+                Error::Stale
+            }
+            _ => refusal,
         }
     }
 

@@ -258,10 +258,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         );
         impl<K: Key, P: Send + Sync + 'static> Drop for Leave<'_, K, P> {
             fn drop(&mut self) {
-                self.1
-                    .take()
-                    .into_iter()
-                    .for_each(|node| self.0.bury_last(node));
+                if let Some(node) = self.1.take() {
+                    self.0.bury_last(node);
+                }
             }
         }
         let leave = Leave(self, Some(node));
