@@ -73,8 +73,8 @@ pub(crate) fn remove(
         }
     }
     // Held, to learn how many names are left.
-    let held = hold_victim(fs, by, (dir, &dir_pin), name, inode)?;
-    if !is_whose_it_was(&host::stat_fd(held.fd())?, inode) {
+    let (held, seen) = hold_victim(fs, by, (dir, &dir_pin), name, inode)?;
+    if !is_whose_it_was(&seen, inode) {
         publish(fs, &held, inode);
         return Err(Error::Stale);
     }
@@ -146,7 +146,8 @@ pub(crate) fn rename(fs: &HostFs, by: &Caller<'_>, how: &Rename<'_>) -> Result<(
         None => None,
         Some(inode) => {
             let dir = (to_dir, &pins.to);
-            Some((hold_victim(fs, by, dir, to_name, inode)?, inode))
+            let (held, _) = hold_victim(fs, by, dir, to_name, inode)?;
+            Some((held, inode))
         }
     };
     let done = move_names(fs, by, how, &pins);
@@ -195,16 +196,16 @@ fn move_names(fs: &HostFs, by: &Caller<'_>, how: &Rename<'_>, pins: &Pins) -> Re
     Ok(())
 }
 
-/// Holds what is to lose a name, and confirms that this is its name.
+/// Holds what is to lose a name, and confirms that this is its name; and how it looks.
 fn hold_victim<'a>(
     fs: &HostFs,
     by: &Caller<'_>,
     (dir, pin): (&Inode, &Pin),
     name: Name<'_>,
     inode: &'a Inode,
-) -> Result<Held<'a>> {
+) -> Result<(Held<'a>, Seen)> {
     match kept(by.sb, inode)? {
-        Some(held) => confirm(pin, name, inode).map(|_| held),
+        Some(held) => confirm(pin, name, inode).map(|seen| (held, seen)),
         None => hold_name(fs, by.sb, dir, name, inode),
     }
 }

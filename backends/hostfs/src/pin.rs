@@ -119,11 +119,11 @@ pub(crate) fn hold<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held
     match hold_name(fs, by.sb, dir, name, at.inode) {
         // It may well be there under another name.
         Err(Error::NotFound) => Err(Error::Stale),
-        held => held,
+        held => held.map(|(held, _)| held),
     }
 }
 
-/// Holds what `name` in `dir` stands for, which is to be `inode`.
+/// Holds what `name` in `dir` stands for, which is to be `inode`; and how it looks.
 ///
 /// # Errors
 /// [`Error::NotFound`] if there is nothing, [`Error::Stale`] if it is something else.
@@ -133,13 +133,14 @@ pub(crate) fn hold_name<'a>(
     dir: &Inode,
     name: Name<'_>,
     inode: &Inode,
-) -> Result<Held<'a>> {
+) -> Result<(Held<'a>, Seen)> {
     let dir = pinned(sb, dir)?;
     let pin = fs.dirs.open(sb, || host::pin_at(dir.fd(), name))?;
-    if !host::stat_fd(as_fd(&pin))?.is_still(inode) {
+    let seen = host::stat_fd(as_fd(&pin))?;
+    if !seen.is_still(inode) {
         return Err(Error::Stale);
     }
-    Ok(Held::pinned(pin))
+    Ok((Held::pinned(pin), seen))
 }
 
 /// By the descriptor that an inode keeps, or opens again, if it is one that does.
