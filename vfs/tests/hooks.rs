@@ -270,6 +270,24 @@ fn a_panic_in_the_hook_strands_nobody() {
     }
 }
 
+/// INODE-3: nor does one that panics as the last reference goes.
+#[test]
+fn a_panic_with_the_last_reference_strands_nobody() {
+    for scheme in SCHEMES {
+        let hook = |node: &Node| assert!(node.key().number != 3, "on purpose");
+        let cache: Arc<Cache> = Arc::new(builder(scheme).on_last(hook).build());
+        let last = read(&cache, ino(3));
+        last.dont_cache();
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(last))).is_err());
+        assert!(lock::may_sleep(), "RCU-2: nothing stays locked");
+        let again = cache.clone();
+        comes_back("INODE-3: iget after a panic", move || {
+            drop(read(&again, ino(3)));
+        });
+        assert_eq!(cache.evicted(), 1, "MEM-1: {scheme:?}");
+    }
+}
+
 /// INODE-3: who sleeps until an inode is gone wakes if its hook panics.
 #[test]
 fn a_panic_in_the_hook_wakes_who_waits() {
