@@ -208,7 +208,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// back end makes sure.
     ///
     /// # Errors
-    /// [`Error::Stale`] if the name stands for something else, which stays.
+    /// [`Error::Stale`] if the name stands for something else, or for what has got another
+    /// owner, by whom a sticky directory goes: it stays, and the VFS looks once more.
     fn unlink(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
         let _ = (by, dir, name, inode);
         Err(Error::ReadOnly)
