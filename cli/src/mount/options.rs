@@ -63,6 +63,7 @@ enum Flag {
     NoExec,
     NoAtime,
     Passthrough,
+    IoUring,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,6 +109,8 @@ fn one(option: &str) -> Result<MountOption, String> {
         "noatime" => return flag(Flag::NoAtime, true),
         "passthrough" => return flag(Flag::Passthrough, true),
         "nopassthrough" => return flag(Flag::Passthrough, false),
+        "io_uring" => return flag(Flag::IoUring, true),
+        "noio_uring" => return flag(Flag::IoUring, false),
         "atime" => return flag(Flag::NoAtime, false),
         "daemon" => return set(Setting::Daemon),
         "nonempty" => return set(Setting::Nonempty),
@@ -202,7 +205,7 @@ impl MountOptions {
                 Flag::Dev => flags.set(MountFlags::NODEV, !on),
                 Flag::NoExec => flags.set(MountFlags::NOEXEC, *on),
                 Flag::NoAtime => flags.set(MountFlags::NOATIME, *on),
-                Flag::AllowOther | Flag::Passthrough => {}
+                Flag::AllowOther | Flag::Passthrough | Flag::IoUring => {}
             }
         }
     }
@@ -220,6 +223,7 @@ impl MountOptions {
                         Flag::NoExec => &mut options.noexec,
                         Flag::NoAtime => &mut options.noatime,
                         Flag::Passthrough => &mut options.passthrough,
+                        Flag::IoUring => &mut options.io_uring,
                     } = *on;
                 }
                 MountOption::Source(source) => options.source.clone_from(source),

@@ -52,7 +52,8 @@
 //! lost its last name, and has a back end that goes by names
 //! (hostfs), cannot be opened once more by way of /proc.
 
-// The device's three ioctls, in `wire/device/ioctl.rs`, are the exception.
+// The device's three ioctls, in `wire/device/ioctl.rs`, and the commands of its rings, in
+// `wire/device/uring/ring.rs`, are the exceptions.
 #![deny(unsafe_code)]
 
 mod caller;
@@ -114,7 +115,9 @@ pub struct Options {
     pub attr_timeout: Duration,
     /// How long it believes that a name is missing; not at all if zero.
     pub negative_timeout: Duration,
-    /// Threads that answer; 0 for as many as there are processors, up to eight.
+    /// Threads that answer; 0 for as many as there are processors, up to eight. By io_uring,
+    /// as many more as it takes to have the same number for each processor, at least one and by
+    /// itself two, and one for all of them together.
     pub threads: usize,
     /// How many nodes the kernel is to hold at most, beside those that it uses: when there
     /// are more, it is asked to drop what it does not use, and meanwhile there may be a
@@ -125,6 +128,12 @@ pub struct Options {
     /// writes those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either it
     /// asks, as it does for what is itself on a file system that lies upon another one.
     pub passthrough: bool,
+    /// Where the kernel offers it, requests come by io_uring, on the processor of who asks: with
+    /// fewer system calls, and without calls from one processor to another. Linux 6.14 and
+    /// later offer it if `/sys/module/fuse/parameters/enable_uring` says so, which is `N` unless
+    /// somebody has changed it. Where io_uring itself is not to be had, requests are read from
+    /// /dev/fuse.
+    pub io_uring: bool,
     /// What carries the requests.
     pub transport: TransportKind,
 }
@@ -149,6 +158,7 @@ impl Default for Options {
             threads: 0,
             max_nodes: 800_000,
             passthrough: true,
+            io_uring: true,
             transport: TransportKind::default(),
         }
     }
@@ -309,6 +319,12 @@ impl Mounted {
     /// ([`Options::passthrough`]).
     pub fn passes_through(&self) -> bool {
         self.handler.ops.offer.stands()
+    }
+
+    /// Whether requests come by io_uring ([`Options::io_uring`]).
+    pub fn is_by_io_uring(&self) -> bool {
+        let transport = self.transport.as_ref();
+        transport.is_some_and(|transport| transport.is_by_io_uring())
     }
 
     /// True once somebody else has unmounted it, and nobody uses it any more.

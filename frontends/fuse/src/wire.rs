@@ -43,7 +43,8 @@ use crate::Options;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportKind {
-    /// Messages are read from /dev/fuse, and decoded, here.
+    /// Messages are read from /dev/fuse, and decoded, here; or they come by io_uring, see
+    /// [`Options::io_uring`].
     #[default]
     Device,
     /// By the crate fuser: to compare with, and to have something to fall back on. It knows no
@@ -104,6 +105,11 @@ pub(crate) trait Transport: Send + Sync {
     /// True once the last of its threads has nothing more to answer: it is not mounted
     /// any more, and nobody uses it.
     fn is_over(&self) -> bool;
+
+    /// Whether requests come by io_uring.
+    fn is_by_io_uring(&self) -> bool {
+        false
+    }
 
     /// Waits for that.
     ///

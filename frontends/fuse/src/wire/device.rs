@@ -12,6 +12,7 @@
 //! | `device/init.rs`      | what the kernel is promised                                |
 //! | `device/abi.rs`       | the protocol's numbers                                     |
 //! | `device/ioctl.rs`     | what is asked of the device itself                         |
+//! | `device/uring.rs`     | requests that come by rings instead                        |
 //! | `device/rehearsal.rs` | the same without a connection, for a fuzzer                |
 //!
 //! Nothing here trusts the other side: what makes no sense is answered `EINVAL`, and costs
@@ -29,11 +30,12 @@ mod rehearsal;
 mod session;
 #[cfg(test)]
 mod tests;
+mod uring;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 pub use self::rehearsal::rehearse;
@@ -62,35 +64,41 @@ pub(super) fn serve(
     options: &Options,
 ) -> io::Result<Box<dyn Transport>> {
     let connection = device.try_clone()?;
-    let session = Arc::new(Session::new(handler, device, options.handlers())?);
+    let session = Arc::new(Session::new(handler, device, options)?);
+    let (begins, begun) = mpsc::channel();
     let mut threads = Vec::new();
-    let mut failed = None;
     for at in 0..session.places() {
-        let answering = session.clone();
+        let (answering, begins) = (session.clone(), begins.clone());
         let thread = thread::Builder::new().name(format!("rcuwalk-fuse-{at}"));
-        match thread.spawn(move || answering.run(at)) {
+        match thread.spawn(move || answering.run(at, begins)) {
             Ok(thread) => threads.push(thread),
             Err(err) => {
                 session.one_less();
-                failed = Some(err);
+                // Of those who take from one place, few are enough.
+                if threads.is_empty() || session.has_rings {
+                    return Err(err);
+                }
             }
         }
     }
-    match failed {
-        // Few are enough.
-        Some(err) if threads.is_empty() => Err(err),
-        _ => Ok(Box::new(Device {
-            session,
-            threads,
-            connection,
-            mount_point,
-        })),
-    }
+    drop(begins);
+    // Each that has begun has let go of it.
+    begun.iter().collect::<io::Result<()>>()?;
+    Ok(Box::new(Device {
+        session,
+        threads,
+        connection,
+        mount_point,
+    }))
 }
 
 impl Transport for Device {
     fn is_over(&self) -> bool {
         is_cut(&self.connection) || self.session.has_ended()
+    }
+
+    fn is_by_io_uring(&self) -> bool {
+        self.session.has_rings
     }
 
     fn join(self: Box<Self>) -> io::Result<()> {

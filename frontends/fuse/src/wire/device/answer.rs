@@ -8,7 +8,7 @@ use rcuwalk::{Access, Attr, Error, FileType, Result};
 
 use super::decode::{Asked, Header, NewFile, Piece};
 use super::desk::{Owed, not_known};
-use super::encode::{Out, Ttl, listed as listed_in};
+use super::encode::{LONGEST_BODY, Out, Ttl, listed as listed_in};
 use super::ioctl::BackingFile;
 use crate::caller::Caller;
 use crate::listing::Keeping;
@@ -20,9 +20,6 @@ use crate::wire::{self, Handler, Opcode};
 /// `FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR`.
 const KEEP_CACHE: u32 = 1 << 1;
 const CACHE_DIR: u32 = 1 << 3;
-
-/// The longest answer to a listing, and to a READ.
-const MOST: usize = 16 << 20;
 
 /// A request, to be answered.
 pub(super) struct Ask<'a, 'h> {
@@ -385,5 +382,7 @@ fn access(mask: u32) -> Access {
 }
 
 fn most(size: u32) -> usize {
-    usize::try_from(size).unwrap_or(MOST).min(MOST)
+    usize::try_from(size)
+        .unwrap_or(LONGEST_BODY)
+        .min(LONGEST_BODY)
 }

@@ -74,7 +74,8 @@ pub(super) struct Desk<'h, L> {
     handler: &'h Handler,
     line: L,
     slot: Arc<Slot>,
-    out: Out,
+    /// The directory of which a part was listed last, until it is read on.
+    lists: Option<u64>,
 }
 
 impl<'h, L: Line> Desk<'h, L> {
@@ -83,22 +84,28 @@ impl<'h, L: Line> Desk<'h, L> {
             handler,
             line,
             slot,
-            out: Out::default(),
+            lists: None,
         }
     }
 
     /// The first message, and others until there was an INIT that is understood.
-    pub(super) fn first_message(&mut self, message: &[u8]) -> Next {
+    /// `has_rings` is asked only if the kernel offers to put requests in rings.
+    pub(super) fn first_message(
+        &mut self,
+        message: &[u8],
+        out: &mut Out,
+        has_rings: impl FnOnce() -> bool,
+    ) -> Next {
         match decode(message) {
             Ok((header, Asked::Init(offered))) => {
-                let answer = init::answer(&offered, self.handler.passthrough);
-                self.out.begin();
+                let answer = init::answer(&offered, self.handler.passthrough, has_rings);
+                out.begin();
                 let next = match &answer {
                     init::Answer::Agreed(terms) => Next::Agreed(*terms),
                     init::Answer::TryOlder => Next::Comes,
                     init::Answer::TooOld => Next::Disagreed(libc::EPROTO),
                 };
-                answer.encode(&mut self.out);
+                answer.encode(out);
                 if let Next::Agreed(Terms { passes: true, .. }) = next {
                     self.handler.ops.offer.accepted();
                 }
@@ -107,38 +114,38 @@ impl<'h, L: Line> Desk<'h, L> {
                 } else {
                     0
                 };
-                let _ = self.line.send(self.out.finish(header.unique, errno));
+                self.send(header.unique, errno, out);
                 next
             }
             Ok((header, _)) => {
-                self.refuse(header.unique, libc::EIO);
+                self.refuse(header.unique, libc::EIO, out);
                 Next::Disagreed(libc::EIO)
             }
             Err(refused) => {
-                self.refused(refused);
+                self.refused(refused, out);
                 Next::Disagreed(libc::EINVAL)
             }
         }
     }
 
-    /// Answers one message, whatever it is.
-    pub(super) fn message(&mut self, message: &[u8]) -> Next {
+    /// Answers one message, whatever it is; the answer is made in `out`.
+    pub(super) fn message(&mut self, message: &[u8], out: &mut Out) -> Next {
         match decode(message) {
-            Ok((header, asked)) => self.answer(&header, asked),
+            Ok((header, asked)) => self.answer(&header, asked, out),
             Err(refused) => {
                 tracing::debug!(?refused, len = message.len(), "no request");
-                self.refused(refused);
+                self.refused(refused, out);
                 Next::Comes
             }
         }
     }
 
-    fn answer(&mut self, header: &Header, asked: Asked<'_>) -> Next {
+    fn answer(&mut self, header: &Header, asked: Asked<'_>, out: &mut Out) -> Next {
         let unique = header.unique;
         match asked {
             Asked::Nothing => return Next::Comes,
             Asked::Interrupt(which) => {
-                self.interrupt(header, which);
+                self.interrupt(header, which, out);
                 return Next::Comes;
             }
             Asked::Forget(count) => {
@@ -152,8 +159,8 @@ impl<'h, L: Line> Desk<'h, L> {
                 return Next::Comes;
             }
             Asked::Destroy => {
-                self.out.begin();
-                self.done(unique, Owed::Nothing);
+                out.begin();
+                self.done(unique, Owed::Nothing, out);
                 return Next::Over;
             }
             _ => {}
@@ -162,43 +169,60 @@ impl<'h, L: Line> Desk<'h, L> {
             Asked::Readdir(piece) | Asked::Readdirplus(piece) => Some(piece.fh),
             _ => None,
         };
-        self.out.begin();
+        out.begin();
         let answering = self.slot.answering(unique);
         let ask = Ask {
             handler: self.handler,
             header,
             register: &|host| self.line.register(host),
         };
-        let filled = ask.fill(asked, &mut self.out);
+        let filled = ask.fill(asked, out);
         // Before the answer: after it, that number is nobody's.
         drop(answering);
         match filled {
             Ok(owed) => {
-                self.done(unique, owed);
-                if let Some(handle) = lists {
-                    self.handler.listed(handle);
-                }
+                self.done(unique, owed, out);
+                self.lists = lists;
             }
-            Err(err) => self.refuse(unique, err.errno()),
+            Err(err) => self.refuse(unique, err.errno(), out),
         }
         Next::Comes
     }
 
-    fn done(&mut self, unique: u64, owed: Owed) {
-        match self.line.send(self.out.finish(unique, 0)) {
+    /// Whether there is something to do once the answer is on its way.
+    pub(super) fn has_more_to_do(&self) -> bool {
+        self.lists.is_some()
+    }
+
+    /// Does that.
+    pub(super) fn go_on(&mut self) {
+        if let Some(handle) = self.lists.take() {
+            self.handler.listed(handle);
+        }
+    }
+
+    fn done(&self, unique: u64, owed: Owed, out: &mut Out) {
+        match out.finish(unique, 0).and_then(|told| self.line.send(told)) {
             Ok(()) => {}
             Err(errno) => {
                 tracing::debug!(%errno, "an answer was not taken");
-                self.take_back(owed);
+                self.take_back(owed, out);
                 if !matches!(errno, Errno::NOENT | Errno::NODEV) {
                     // Of what they asked for, they are to hear something.
-                    self.refuse(unique, libc::EIO);
+                    self.refuse(unique, libc::EIO, out);
                 }
             }
         }
     }
 
-    fn take_back(&self, owed: Owed) {
+    /// Whether it is taken is all the same.
+    fn send(&self, unique: u64, errno: i32, out: &mut Out) {
+        let _ = out
+            .finish(unique, errno)
+            .and_then(|told| self.line.send(told));
+    }
+
+    fn take_back(&self, owed: Owed, out: &Out) {
         let ops = &self.handler.ops;
         let (node, handle) = match owed {
             Owed::Nothing => (None, None),
@@ -206,7 +230,7 @@ impl<'h, L: Line> Desk<'h, L> {
             Owed::Handle(handle) => (None, Some(handle)),
             Owed::Both(node, handle) => (Some(node), Some(handle)),
             Owed::Listed => {
-                listed(self.out.body()).for_each(|node| ops.take_back(node));
+                listed(out.body()).for_each(|node| ops.take_back(node));
                 (None, None)
             }
         };
@@ -219,14 +243,14 @@ impl<'h, L: Line> Desk<'h, L> {
         }
     }
 
-    fn refused(&mut self, refused: Refused) {
+    fn refused(&self, refused: Refused, out: &mut Out) {
         match refused {
             Refused::Dropped => {}
-            Refused::Answered(unique) => self.refuse(unique, libc::EINVAL),
+            Refused::Answered(unique) => self.refuse(unique, libc::EINVAL, out),
         }
     }
 
-    fn refuse(&mut self, unique: u64, errno: i32) {
+    fn refuse(&self, unique: u64, errno: i32, out: &mut Out) {
         if unique == 0 {
             // It would be a notice.
             return;
@@ -237,14 +261,14 @@ impl<'h, L: Line> Desk<'h, L> {
         } else {
             libc::EIO
         };
-        self.out.begin();
-        let _ = self.line.send(self.out.finish(unique, errno));
+        out.begin();
+        self.send(unique, errno, out);
     }
 
     /// INTERRUPT is not answered, unless it is to come again: it can be read before the
     /// request that it is about is on a desk.
     #[doc(alias = "FUSE_INTERRUPT")]
-    fn interrupt(&mut self, header: &Header, which: u64) {
+    fn interrupt(&self, header: &Header, which: u64, out: &mut Out) {
         let heard = self.without_files(header).of(Opcode::Interrupt, |_, _, _| {
             match self.line.interrupt(which) {
                 true => Ok(()),
@@ -252,9 +276,10 @@ impl<'h, L: Line> Desk<'h, L> {
             }
         });
         if let Err(early) = heard {
-            self.out.begin();
-            let again = self.out.finish(header.unique, early.errno());
-            self.line.interrupt_again(again);
+            out.begin();
+            if let Ok(again) = out.finish(header.unique, early.errno()) {
+                self.line.interrupt_again(again);
+            }
         }
     }
 

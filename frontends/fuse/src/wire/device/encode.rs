@@ -4,73 +4,126 @@ use std::time::Duration;
 
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Attr, FileType, StatFs, Timestamp};
+use rustix::io::Errno;
 
 use super::abi;
+use super::init::MAX_WRITE;
 use crate::listing::Listed;
 
-/// Longer answers give their room back.
-const KEPT: usize = 2 << 20;
+/// The longest body: what one READ or READDIR asks for at most, as INIT has settled it.
+pub(super) const LONGEST_BODY: usize = MAX_WRITE as usize;
 
-/// An answer in the making.
-#[derive(Default)]
+/// An answer in the making. Its room is of one size and stays where it is.
 pub(super) struct Out {
-    /// Room that was cleared once, and then holds what earlier answers held.
-    space: Vec<u8>,
-    /// Where the answer ends so far.
+    /// Cleared once, and then holds what earlier answers held.
+    space: Box<[u8]>,
+    /// Where the answer begins: with its header.
+    start: usize,
+    /// Where it ends so far.
     used: usize,
+    /// It has not fitted.
+    is_cut: bool,
 }
 
 impl Out {
+    pub(super) fn new() -> Out {
+        Out::after(0)
+    }
+
+    /// The same, with so much room before each body as a request's header may need, which comes
+    /// by the same memory (`uring/ring.rs`).
+    pub(super) fn after(headers: usize) -> Out {
+        let start = headers.saturating_sub(abi::OUT_HEADER);
+        Out {
+            space: vec![0; start + abi::OUT_HEADER + LONGEST_BODY].into(),
+            start,
+            used: start,
+            is_cut: false,
+        }
+    }
+
     /// Begins an answer: with room for its header, to be filled in when all is known.
     pub(super) fn begin(&mut self) {
-        if self.space.len() > KEPT {
-            self.space = Vec::new();
-        }
-        self.used = 0;
+        self.is_cut = false;
+        self.used = self.start;
         self.extend(&[0; abi::OUT_HEADER]);
     }
 
-    /// The whole answer.
-    pub(super) fn finish(&mut self, unique: u64, errno: i32) -> &[u8] {
+    /// The whole answer; `EIO` if it has become longer than anybody may ask for.
+    ///
+    /// # Errors
+    /// That.
+    pub(super) fn finish(&mut self, unique: u64, errno: i32) -> Result<&[u8], Errno> {
+        if self.is_cut {
+            return Err(Errno::IO);
+        }
         // Room for 4 GiB is never made.
-        let len = self.used as u32;
-        self.space[..4].copy_from_slice(&len.to_ne_bytes());
-        self.space[4..8].copy_from_slice(&(-errno).to_ne_bytes());
-        self.space[8..16].copy_from_slice(&unique.to_ne_bytes());
-        &self.space[..self.used]
+        let len = (self.used - self.start) as u32;
+        let header = &mut self.space[self.start..];
+        header[..4].copy_from_slice(&len.to_ne_bytes());
+        header[4..8].copy_from_slice(&(-errno).to_ne_bytes());
+        header[8..16].copy_from_slice(&unique.to_ne_bytes());
+        Ok(self.answer())
+    }
+
+    /// What was finished.
+    pub(super) fn answer(&self) -> &[u8] {
+        &self.space[self.start..self.used]
     }
 
     /// What follows the header.
     pub(super) fn body(&self) -> &[u8] {
-        self.space
-            .get(abi::OUT_HEADER..self.used)
-            .unwrap_or_default()
+        self.answer().get(abi::OUT_HEADER..).unwrap_or_default()
     }
 
+    #[inline]
     pub(super) fn extend(&mut self, bytes: &[u8]) {
-        let end = self.used + bytes.len();
-        self.have(end);
-        self.space[self.used..end].copy_from_slice(bytes);
-        self.used = end;
+        match self.space.get_mut(self.used..self.used + bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.used += bytes.len();
+            }
+            None => self.is_cut = true,
+        }
     }
 
-    /// Has so much filled in by `fill`, which says how much it was.
+    /// The same answer as that.
+    pub(super) fn copy_from(&mut self, other: &Out) {
+        self.is_cut = other.is_cut;
+        self.used = self.start;
+        self.extend(other.answer());
+    }
+
+    /// Where the body of an answer begins, with room for [`LONGEST_BODY`].
+    pub(super) fn room(&mut self) -> *mut u8 {
+        (&raw mut self.space[self.start + abi::OUT_HEADER..]).cast()
+    }
+
+    /// A request of which what follows its headers has come to that room, with those before
+    /// it. `None` if there is no room for so much.
+    pub(super) fn message(&mut self, headers: [&[u8]; 2], rest: usize) -> Option<&[u8]> {
+        let room = self.start + abi::OUT_HEADER;
+        let before = headers.iter().map(|header| header.len()).sum();
+        let start = room.checked_sub(before)?;
+        let message = self.space.get_mut(start..room.checked_add(rest)?)?;
+        let (first, others) = message.split_at_mut(headers[0].len());
+        first.copy_from_slice(headers[0]);
+        others[..headers[1].len()].copy_from_slice(headers[1]);
+        Some(message)
+    }
+
+    /// Has so much filled in by `fill`, which says how much it was; less if there is no room
+    /// for more.
     pub(super) fn fill<E>(
         &mut self,
         most: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
-        let start = self.used;
-        self.have(start + most);
-        let filled = fill(&mut self.space[start..start + most])?;
+        let room = &mut self.space[self.used..];
+        let most = most.min(room.len());
+        let filled = fill(&mut room[..most])?;
         self.used += filled.min(most);
         Ok(())
-    }
-
-    fn have(&mut self, end: usize) {
-        if self.space.len() < end {
-            self.space.resize(end.next_multiple_of(4096), 0);
-        }
     }
 
     pub(super) fn u16(&mut self, number: u16) {
@@ -90,12 +143,7 @@ impl Out {
     /// A few bytes: most of what is sent are numbers.
     #[inline]
     fn put<const N: usize>(&mut self, bytes: [u8; N]) {
-        if let Some(room) = self.space.get_mut(self.used..self.used + N) {
-            room.copy_from_slice(&bytes);
-            self.used += N;
-        } else {
-            self.extend(&bytes);
-        }
+        self.extend(&bytes);
     }
 
     /// How long something is believed: `struct fuse_attr_out` up to the attributes.
@@ -211,9 +259,9 @@ impl Out {
         self.extend(entry.name);
         let len = self.used - start;
         self.extend(&[0; 7][..len.next_multiple_of(8) - len]);
-        let fits = self.used - abi::OUT_HEADER <= most;
+        let fits = !self.is_cut && self.body().len() <= most;
         if !fits {
-            self.used = start;
+            (self.used, self.is_cut) = (start, false);
         }
         fits
     }

@@ -10,6 +10,7 @@
 //! | `PARALLEL_DIROPS`    | lookups in one directory need not wait for each other        |
 //! | `DO_READDIRPLUS`, `…_AUTO` | a listing answers the lookups that follow it           |
 //! | `PASSTHROUGH`        | where it is wanted: contents are the host's, see `through.rs` |
+//! | `OVER_IO_URING`      | where it is wanted, and rings can be made: see `uring.rs`    |
 //! | `ATOMIC_O_TRUNC`     | is not: an OPEN that truncates would come before the kernel looks whether the file is being executed (`ETXTBSY`); so it truncates by a SETATTR of its own |
 //! | `CACHE_SYMLINKS`     | is not: a link that is made anew under an old number         |
 //! | `WRITEBACK_CACHE`    | is not: sizes and times are the VFS's                        |
@@ -24,7 +25,6 @@ use super::encode::Out;
 
 /// Bytes that one WRITE brings at most, and one READ asks for.
 pub(super) const MAX_WRITE: u32 = 1 << 20;
-const PAGE: u32 = 4096;
 
 /// Requests that nobody waits for, which the kernel has under way at most.
 const MAX_BACKGROUND: u16 = 16;
@@ -51,6 +51,8 @@ pub(super) struct Terms {
     flags: u64,
     /// The kernel takes files of the host.
     pub(super) passes: bool,
+    /// Requests come by rings from now on.
+    pub(super) rings: bool,
 }
 
 /// What INIT is answered with.
@@ -62,7 +64,12 @@ pub(super) enum Answer {
     TooOld,
 }
 
-pub(super) fn answer(offered: &Offered, wants_passthrough: bool) -> Answer {
+/// `has_rings` is asked only if rings are offered, and what it says is promised.
+pub(super) fn answer(
+    offered: &Offered,
+    wants_passthrough: bool,
+    has_rings: impl FnOnce() -> bool,
+) -> Answer {
     let Offered {
         major,
         minor,
@@ -75,18 +82,18 @@ pub(super) fn answer(offered: &Offered, wants_passthrough: bool) -> Answer {
         _ => return Answer::TryOlder,
     }
     // Only with these are the upper bits looked at.
-    let passes = wants_passthrough && flags & bits::PASSTHROUGH != 0 && flags & bits::INIT_EXT != 0;
-    let wanted = if passes {
-        PROMISED | bits::PASSTHROUGH
-    } else {
-        PROMISED
-    };
+    let offers = |bit| flags & bits::INIT_EXT != 0 && flags & bit != 0;
+    let passes = wants_passthrough && offers(bits::PASSTHROUGH);
+    let rings = offers(bits::OVER_IO_URING) && has_rings();
+    let bit = |set, bit| if set { bit } else { 0 };
+    let wanted = PROMISED | bit(passes, bits::PASSTHROUGH) | bit(rings, bits::OVER_IO_URING);
     Answer::Agreed(Terms {
         minor,
         max_readahead,
         // An older kernel does without.
         flags: flags & wanted,
         passes,
+        rings,
     })
 }
 
@@ -116,7 +123,8 @@ impl Answer {
         }
         // Times to the nanosecond.
         out.u32(1);
-        out.u16((MAX_WRITE / PAGE) as u16);
+        // At least one, of the largest pages that there are.
+        out.u16((MAX_WRITE as usize / rustix::param::page_size()).max(1) as u16);
         out.u16(0);
         out.u32((terms.flags >> 32) as u32);
         // At depth 1, what the host's file is on lies upon no other file system, and one may

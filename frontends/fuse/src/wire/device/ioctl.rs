@@ -1,5 +1,5 @@
-//! The three ioctls of /dev/fuse. No crate has them in a safe form, so this is the front
-//! end's one place with unsafe code.
+//! The three ioctls of /dev/fuse. No crate has them in a safe form, so this is one of
+//! the front end's two places with unsafe code.
 #![allow(unsafe_code, reason = "ioctl(2) takes any argument for a pointer")]
 
 use std::io;

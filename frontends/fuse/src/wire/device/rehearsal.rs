@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rcuwalk::{Result, Vfs};
 
 use super::desk::{Desk, Line, Next};
+use super::encode::Out;
 use crate::Options;
 use crate::interrupt::{self, Slot};
 use crate::through::Backing;
@@ -33,13 +34,15 @@ pub fn rehearse<'m>(
         slot: slot.clone(),
     };
     let mut desk = Desk::new(&handler, &line, slot);
+    let mut out = Out::new();
     for (number, message) in messages.into_iter().enumerate() {
         line.heard.borrow_mut().0 = number;
         let is_init = number == 0 && message.get(4..8) == Some(&26_u32.to_ne_bytes());
         let next = match is_init {
-            true => desk.first_message(message),
-            false => desk.message(message),
+            true => desk.first_message(message, &mut out, || false),
+            false => desk.message(message, &mut out),
         };
+        desk.go_on();
         if next == Next::Over {
             break;
         }

@@ -11,25 +11,32 @@
 //! | `ENODEV`, nothing, `ECONNRESET` | the other end is gone: the end                     |
 //! | anything else                  | the end, and the reason for it                      |
 //!
+//! Where the kernel puts requests in rings (`uring.rs`), other threads take them from there,
+//! and one stays at the device.
+//!
 //! The last thread to end ends the session ([`Ops::end`](crate::ops::Ops::end)): until then
 //! others may still hand nodes out.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::Shutdown;
 
 use super::desk::{Desk, Line, Next};
+use super::encode::Out;
 use super::init::MAX_WRITE;
 use super::ioctl::{self, BackingFile};
+use super::uring::{self, Seat};
+use crate::Options;
 use crate::interrupt::{self, Slot};
 use crate::through::Backing;
 use crate::wire::{Handler, is_device};
@@ -41,6 +48,8 @@ const LONGEST: usize = MAX_WRITE as usize + 4096;
 pub(super) struct Session {
     handler: Arc<Handler>,
     threads: Vec<Place>,
+    /// All but the first of them have rings.
+    pub(super) has_rings: bool,
     living: AtomicUsize,
     /// DESTROY has come.
     is_over: AtomicBool,
@@ -52,6 +61,8 @@ pub(super) struct Session {
 struct Place {
     device: Arc<OwnedFd>,
     slot: Arc<Slot>,
+    /// It has a ring, until it sits there.
+    seat: Mutex<Option<Seat>>,
 }
 
 impl Session {
@@ -63,31 +74,54 @@ impl Session {
     pub(super) fn new(
         handler: Arc<Handler>,
         device: OwnedFd,
-        threads: usize,
+        options: &Options,
     ) -> io::Result<Session> {
-        let session = Session {
-            threads: places(device, threads)?,
-            living: AtomicUsize::new(threads),
+        let mut session = Session {
+            threads: places(device, options.handlers())?,
+            has_rings: false,
+            living: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             handler,
         };
-        session.shake_hands()?;
+        let device = session.threads[0].device.clone();
+        let mut seats = Vec::new();
+        let is_device = is_device(&device)?;
+        session.shake_hands(|| {
+            if !options.io_uring || !is_device {
+                return false;
+            }
+            let made = uring::seats(&device, options.threads);
+            let made = made.inspect_err(|err| tracing::info!(%err, "no io_uring here"));
+            seats = made.unwrap_or_default();
+            !seats.is_empty()
+        })?;
+        session.has_rings = !seats.is_empty();
+        if session.has_rings {
+            session.threads.truncate(1);
+            session.threads.extend(seats.into_iter().map(|seat| Place {
+                device: device.clone(),
+                slot: Arc::default(),
+                seat: Mutex::new(Some(seat)),
+            }));
+        }
+        session.living = AtomicUsize::new(session.threads.len());
         Ok(session)
     }
 
-    fn shake_hands(&self) -> io::Result<()> {
+    /// `has_rings` makes what it takes to have requests come by rings, if it can.
+    fn shake_hands(&self, mut has_rings: impl FnMut() -> bool) -> io::Result<()> {
         let wire = Wire {
             session: self,
             at: 0,
         };
         let mut desk = Desk::new(&self.handler, wire, self.threads[0].slot.clone());
-        let mut message = vec![0; LONGEST];
+        let (mut message, mut out) = (vec![0; LONGEST], Out::new());
         loop {
             let Some(len) = read(&self.threads[0].device, &mut message)? else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
-            match desk.first_message(&message[..len]) {
+            match desk.first_message(&message[..len], &mut out, &mut has_rings) {
                 Next::Agreed(terms) => {
                     tracing::debug!(?terms, "connected");
                     return Ok(());
@@ -106,21 +140,40 @@ impl Session {
         self.threads.len()
     }
 
-    /// Answers as one of them, until the other end is gone.
+    /// Answers as one of them, until the other end is gone. If that does not begin, `begins`
+    /// is told why; else it is let go when it does.
     ///
     /// # Errors
     /// What the descriptor reports.
-    pub(super) fn run(&self, at: usize) -> io::Result<()> {
+    pub(super) fn run(&self, at: usize, begins: Sender<io::Result<()>>) -> io::Result<()> {
         let _last = Leaving(self);
-        let Place { device, slot } = &self.threads[at];
+        let Place { slot, seat, .. } = &self.threads[at];
         interrupt::this_thread_is(slot);
-        let mut desk = Desk::new(&self.handler, Wire { session: self, at }, slot.clone());
-        let mut message = vec![0; LONGEST];
+        let wire = Wire { session: self, at };
+        let seat = seat.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut seat) = seat else {
+            drop(begins);
+            return self.run_at_device(wire);
+        };
+        if let Err(err) = seat.take() {
+            let _ = begins.send(Err(err));
+            return Ok(());
+        }
+        drop(begins);
+        let ended = seat.answer(&self.handler, &wire, slot.clone());
+        ended.inspect_err(|err| tracing::error!(%err, "a queue of requests is not served any more"))
+    }
+
+    fn run_at_device(&self, wire: Wire<'_>) -> io::Result<()> {
+        let Place { device, slot, .. } = &self.threads[wire.at];
+        let mut desk = Desk::new(&self.handler, wire, slot.clone());
+        let (mut message, mut out) = (vec![0; LONGEST], Out::new());
         while !self.is_over.load(Relaxed) {
             let over = match read(device, &mut message)? {
-                Some(len) => desk.message(&message[..len]) == Next::Over,
+                Some(len) => desk.message(&message[..len], &mut out) == Next::Over,
                 None => true,
             };
+            desk.go_on();
             if over {
                 self.is_over.store(true, Relaxed);
                 // Others who read from the same socket hear of it so; the kernel tells them.
@@ -151,6 +204,7 @@ fn places(device: OwnedFd, threads: usize) -> io::Result<Vec<Place>> {
         Place {
             device: own.map_or_else(|| first.clone(), Arc::new),
             slot: Arc::default(),
+            seat: Mutex::default(),
         }
     };
     Ok((0..threads).map(place).collect())

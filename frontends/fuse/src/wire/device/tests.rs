@@ -176,6 +176,7 @@ fn extensions_are_passed_over() {
 
 #[test]
 fn versions_are_agreed_on_or_not() {
+    let (asked_for_rings, has_rings) = (Cell::new(0), Cell::new(true));
     let offer = |major, minor, flags| {
         let offered = Offered {
             major,
@@ -183,8 +184,11 @@ fn versions_are_agreed_on_or_not() {
             max_readahead: 1 << 17,
             flags,
         };
-        let answer = init::answer(&offered, true);
-        let mut out = Out::default();
+        let answer = init::answer(&offered, true, || {
+            asked_for_rings.set(asked_for_rings.get() + 1);
+            has_rings.get()
+        });
+        let mut out = Out::new();
         out.begin();
         answer.encode(&mut out);
         (answer, out.body().to_vec())
@@ -202,13 +206,22 @@ fn versions_are_agreed_on_or_not() {
     let init::Answer::Agreed(terms) = agreed else {
         panic!("7.99 is not agreed on");
     };
-    assert!(terms.passes);
+    assert!(terms.passes && terms.rings);
+    let upper = |body: &[u8]| u32::from_ne_bytes(*body[32..].first_chunk().unwrap());
+    let rings = (bits::OVER_IO_URING >> 32) as u32;
+    assert_ne!(upper(&body) & rings, 0);
+    has_rings.set(false);
+    let (agreed, body) = offer(7, 99, all);
+    assert!(matches!(agreed, init::Answer::Agreed(terms) if !terms.rings));
+    assert_eq!(upper(&body) & rings, 0, "there are none");
+    asked_for_rings.set(0);
     // What is not offered is not promised, and upper bits need the one that says so.
     let (agreed, body) = offer(7, 40, all & !bits::INIT_EXT & !bits::POSIX_ACL);
     let flags = u32::from_ne_bytes(*body[12..].first_chunk().unwrap());
     assert_eq!(u64::from(flags) & bits::POSIX_ACL, 0);
     assert_ne!(u64::from(flags) & bits::DONT_MASK, 0);
-    assert!(matches!(agreed, init::Answer::Agreed(terms) if !terms.passes));
+    assert!(matches!(agreed, init::Answer::Agreed(terms) if !terms.passes && !terms.rings));
+    assert_eq!(asked_for_rings.get(), 0, "none are offered");
 }
 
 /// A kernel that takes no answers while it is told not to.
@@ -247,9 +260,10 @@ fn what_the_kernel_has_not_heard_of_is_taken_back() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
     let line = Deaf::default();
     let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
+    let mut out = Out::new();
     let mut ask = |message: &[u8], is_deaf: Option<Errno>| {
         line.is_deaf.set(is_deaf);
-        assert_eq!(desk.message(message), Next::Comes);
+        assert_eq!(desk.message(message, &mut out), Next::Comes);
         line.heard.borrow_mut().pop()
     };
     let number =
@@ -311,18 +325,22 @@ fn what_is_unknown_is_refused_and_nothing_hangs() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
     let line = Deaf::default();
     let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
+    let mut out = Out::new();
     let flush = 25;
     for op in [flush, 37, 40, 50, 1000] {
-        desk.message(&message(op, 1, &[&[0; 24]]));
+        desk.message(&message(op, 1, &[&[0; 24]]), &mut out);
         let heard = line.heard.borrow_mut().pop().unwrap();
         assert_eq!(heard[4..8], (-libc::ENOSYS).to_ne_bytes(), "{op}");
     }
-    desk.message(&message(op::INIT, 1, &[&[0; 64]]));
+    desk.message(&message(op::INIT, 1, &[&[0; 64]]), &mut out);
     let again = line.heard.borrow_mut().pop().unwrap();
     assert_eq!(again[4..8], (-libc::EINVAL).to_ne_bytes());
-    desk.message(&message(op::NOTIFY_REPLY, 1, &[&[0; 24]]));
+    desk.message(&message(op::NOTIFY_REPLY, 1, &[&[0; 24]]), &mut out);
     assert!(line.heard.borrow().is_empty());
-    assert_eq!(desk.message(&message(op::DESTROY, 0, &[])), Next::Over);
+    assert_eq!(
+        desk.message(&message(op::DESTROY, 0, &[]), &mut out),
+        Next::Over
+    );
 }
 
 /// What comes before INIT is refused, if there is somebody to be told; and is the end of it.
@@ -331,6 +349,7 @@ fn the_first_message_is_init() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
     let line = Deaf::default();
     let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
+    let mut out = Out::new();
     let mut forget = message(op::FORGET, 9, &[&[0; 8]]);
     forget[8..16].fill(0);
     for (first, errno) in [
@@ -341,15 +360,18 @@ fn the_first_message_is_init() {
         (forget, None),
         (vec![0; 39], None),
     ] {
-        assert!(matches!(desk.first_message(&first), Next::Disagreed(_)));
+        assert!(matches!(
+            desk.first_message(&first, &mut out, || false),
+            Next::Disagreed(_)
+        ));
         let told = line.heard.borrow_mut().pop();
         let told = told.map(|told| -i32::from_ne_bytes(*told[4..].first_chunk().unwrap()));
         assert_eq!(told, errno);
     }
     let version = |major: u32| [major, 40, 1 << 17, 0].map(u32::to_ne_bytes).concat();
-    let newer = desk.first_message(&message(op::INIT, 0, &[&version(8)]));
+    let newer = desk.first_message(&message(op::INIT, 0, &[&version(8)]), &mut out, || false);
     assert_eq!(newer, Next::Comes, "it may begin once more");
-    let ours = desk.first_message(&message(op::INIT, 0, &[&version(7)]));
+    let ours = desk.first_message(&message(op::INIT, 0, &[&version(7)]), &mut out, || false);
     assert!(matches!(ours, Next::Agreed(_)));
     let heard = line.heard.borrow();
     let lens: Vec<_> = heard.iter().map(Vec::len).collect();
@@ -404,7 +426,7 @@ fn entries_of_a_listing_are_whole_and_fit() {
         is_dot: false,
         next: 9,
     };
-    let mut out = Out::default();
+    let mut out = Out::new();
     out.begin();
     assert!(out.dirent(64, (&entry(b"abc"), 5, None), |_| ()));
     assert!(out.dirent(
@@ -430,7 +452,7 @@ fn entries_of_a_listing_are_whole_and_fit() {
 /// Names and attributes are believed for times of their own.
 #[test]
 fn names_and_attributes_have_their_own_times() {
-    let mut out = Out::default();
+    let mut out = Out::new();
     out.begin();
     let ttl = Ttl {
         entry: Duration::new(7, 8),

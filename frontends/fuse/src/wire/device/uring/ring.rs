@@ -1,0 +1,310 @@
+//! A thread's ring, and the memory that requests come by: the second of the front end's two
+//! places with unsafe code.
+//!
+//! A thread has an entry for each queue that it serves. An entry is a place for the headers
+//! and one for the rest, to which the kernel copies a request and from which it takes the
+//! answer. Who has the entry at a time:
+//!
+//! ```text
+//!   REGISTER ──► the kernel ──► completion: a request is there ──► this thread
+//!                    ▲                                                  │
+//!                    └────────────────── COMMIT_AND_FETCH ◄─────────────┘
+//! ```
+//!
+//! **URING-1**: the kernel touches an entry only while its thread is in io_uring_enter(2).
+//! The ring is made with `DEFER_TASKRUN`, so a request is copied by the thread that waits for
+//! it; the answer is taken when the command is submitted, which is there as well. So what
+//! this thread borrows of an entry is never written to meanwhile.
+#![allow(
+    unsafe_code,
+    reason = "the kernel is given addresses, which stay valid until the ring is gone"
+)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, cqueue, opcode, types};
+
+use super::super::abi;
+use super::super::encode::{LONGEST_BODY, Out};
+
+/// `FUSE_IO_URING_CMD_REGISTER` and `…_COMMIT_AND_FETCH`.
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+
+/// The longest header of an operation (`FUSE_URING_OP_IN_OUT_SZ`).
+const OP_HEADER: usize = 128;
+/// Before the rest of a request there is room for all that comes before it in a message.
+const BEFORE: usize = abi::IN_HEADER + OP_HEADER;
+
+/// `struct fuse_uring_req_header`.
+#[derive(Debug)]
+#[repr(C)]
+struct Headers {
+    /// `struct fuse_in_header`, or `struct fuse_out_header`.
+    in_out: [u8; 128],
+    op: [u8; OP_HEADER],
+    flags: u64,
+    commit_id: u64,
+    /// How much there is of the rest.
+    payload_len: u32,
+    padding: u32,
+    reserved: u64,
+}
+
+/// `struct iovec`.
+#[repr(C)]
+struct Place {
+    address: usize,
+    len: usize,
+}
+
+/// Where requests of one queue come, one at a time.
+struct Entry {
+    queue: u16,
+    headers: Box<Headers>,
+    /// The rest of a request, and then the answer's body.
+    room: Out,
+    /// The two, for the kernel.
+    places: Box<[Place; 2]>,
+    /// Headers of a request that has no rest, so that its answer can be made in `room`.
+    head: [u8; BEFORE],
+}
+
+/// A ring with entries for some queues. It is made by anybody, and belongs to the thread that
+/// [registers](Ring::register) them.
+pub(super) struct Ring {
+    // First: without it, the kernel has no use for what the entries hold.
+    ring: IoUring<Entry128, cqueue::Entry>,
+    entries: Box<[Entry]>,
+    device: i32,
+}
+
+impl Ring {
+    /// A ring by which requests of the device's connection are to come. The device stays open
+    /// for as long.
+    ///
+    /// # Errors
+    /// There is no io_uring to be had, or not with all that is needed (Linux 6.1), or no
+    /// memory.
+    pub(super) fn new(device: BorrowedFd<'_>, queues: &[u16]) -> io::Result<Ring> {
+        let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
+        // It is the one thread's that enables it.
+        builder.setup_single_issuer().setup_defer_taskrun();
+        builder.setup_r_disabled();
+        let most = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+        Ok(Ring {
+            ring: builder.build(most.next_power_of_two())?,
+            entries: queues.iter().map(|queue| Entry::new(*queue)).collect(),
+            device: device.as_raw_fd(),
+        })
+    }
+
+    /// Offers its entries to the kernel, which has requests put into them when there are such
+    /// for all queues. From now on it is this thread's.
+    ///
+    /// # Errors
+    /// The kernel does not take them.
+    pub(super) fn register(&mut self) -> io::Result<()> {
+        self.ring.submitter().register_enable_rings()?;
+        for at in 0..self.entries.len() {
+            self.push(at, REGISTER);
+        }
+        self.submit()?;
+        // Of an entry that is not taken we are told at once; of a request, when we wait (URING-1).
+        match self.ring.completion().next() {
+            Some(told) => {
+                let errno = error(&told).unwrap_or(libc::EIO);
+                Err(io::Error::from_raw_os_error(errno))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for a request: which entry it is in. `None` if the connection is gone.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub(super) fn wait(&mut self) -> io::Result<Option<usize>> {
+        loop {
+            if let Some(told) = self.ring.completion().next() {
+                return match error(&told) {
+                    // It is the number of an entry: that was given with its command.
+                    None => Ok(Some(told.user_data() as usize)),
+                    Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ENODEV | libc::ECANCELED) => {
+                        Ok(None)
+                    }
+                    Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+                };
+            }
+            is_done(self.ring.submit_and_wait(1))?;
+        }
+    }
+
+    /// The request there. `None` if it makes no sense.
+    pub(super) fn request<'r>(&'r mut self, at: usize, spare: &'r mut Out) -> Option<Request<'r>> {
+        let entry = &mut self.entries[at];
+        let headers = &*entry.headers;
+        let len = u32::from_ne_bytes(*headers.in_out.first_chunk()?);
+        let rest = headers.payload_len as usize;
+        let before = usize::try_from(len).ok()?.checked_sub(rest)?;
+        let op = headers.op.get(..before.checked_sub(abi::IN_HEADER)?)?;
+        let first = &headers.in_out[..abi::IN_HEADER];
+        if rest > 0 {
+            return Some(Request {
+                message: entry.room.message([first, op], rest)?,
+                out: spare,
+                made: Made::InSpare,
+            });
+        }
+        let head = &mut entry.head[..before];
+        head[..abi::IN_HEADER].copy_from_slice(first);
+        head[abi::IN_HEADER..].copy_from_slice(op);
+        Some(Request {
+            message: head,
+            out: &mut entry.room,
+            made: Made::InPlace,
+        })
+    }
+
+    /// Gives the entry back with the answer that was made in `spare`, or in place; or with
+    /// `EIO`, if there is none. It goes with the next [`submit`](Ring::submit) or
+    /// [`wait`](Ring::wait).
+    pub(super) fn answer(&mut self, at: usize, made: Made, spare: &Out) {
+        let entry = &mut self.entries[at];
+        match made {
+            Made::InPlace => {}
+            Made::InSpare => entry.room.copy_from(spare),
+            Made::Nowhere => entry.refuse(),
+        }
+        let answer = entry.room.answer();
+        let (header, body) = answer.split_at(abi::OUT_HEADER);
+        entry.headers.in_out[..abi::OUT_HEADER].copy_from_slice(header);
+        // No longer than what there is room for.
+        entry.headers.payload_len = body.len() as u32;
+        self.push(at, COMMIT_AND_FETCH);
+    }
+
+    /// Has the kernel take what was answered.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        while !is_done(self.ring.submit())? {}
+        Ok(())
+    }
+
+    fn push(&mut self, at: usize, command: u32) {
+        let entry = &mut self.entries[at];
+        let command = entry.command(self.device, command, at);
+        // SAFETY: the device outlives the ring. What the command leads to is owned by the
+        // entry, which stays where it is until the ring is gone, and is not borrowed while the
+        // kernel looks at it (URING-1).
+        let pushed = unsafe { self.ring.submission().push(&command) };
+        // Each entry is the kernel's or has a command here, never two, and there is room for
+        // one of each.
+        debug_assert!(pushed.is_ok());
+    }
+}
+
+/// A request in a ring.
+pub(super) struct Request<'r> {
+    /// As it would come from the device.
+    pub(super) message: &'r [u8],
+    /// Where its answer is to be made: in place, unless the request is there.
+    pub(super) out: &'r mut Out,
+    pub(super) made: Made,
+}
+
+/// Where an answer was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    InPlace,
+    InSpare,
+    Nowhere,
+}
+
+impl Entry {
+    fn new(queue: u16) -> Entry {
+        let zeroed = Headers {
+            in_out: [0; 128],
+            op: [0; OP_HEADER],
+            flags: 0,
+            commit_id: 0,
+            payload_len: 0,
+            padding: 0,
+            reserved: 0,
+        };
+        let place = || Place { address: 0, len: 0 };
+        Entry {
+            queue,
+            headers: Box::new(zeroed),
+            room: Out::after(BEFORE),
+            places: Box::new([place(), place()]),
+            head: [0; BEFORE],
+        }
+    }
+
+    /// `IORING_OP_URING_CMD` with a `struct fuse_uring_cmd_req`.
+    fn command(&mut self, device: i32, command: u32, at: usize) -> Entry128 {
+        // Anew for each: what was borrowed since is over.
+        let headers = &raw mut *self.headers;
+        *self.places = [
+            Place {
+                address: headers.expose_provenance(),
+                len: size_of::<Headers>(),
+            },
+            Place {
+                address: self.room.room().expose_provenance(),
+                len: LONGEST_BODY,
+            },
+        ];
+        let places = (&raw const *self.places).expose_provenance() as u64;
+        let mut request = [0; 80];
+        request[8..16].copy_from_slice(&self.headers.commit_id.to_ne_bytes());
+        request[16..18].copy_from_slice(&self.queue.to_ne_bytes());
+        let built = opcode::UringCmd80::new(types::Fd(device), command)
+            .cmd(request)
+            .addr(Some(places))
+            .build();
+        let mut built = built.user_data(at as u64);
+        // How many places there are. The crate does not fill that in for this command.
+        const LEN: usize = 24;
+        // SAFETY: an `Entry128` is the kernel's `struct io_uring_sqe` of 128 bytes, in which
+        // `len` is the 32 bits there.
+        unsafe {
+            (&raw mut built)
+                .cast::<u8>()
+                .add(LEN)
+                .cast::<u32>()
+                .write(self.places.len() as u32);
+        }
+        built
+    }
+
+    /// The answer is `EIO`.
+    fn refuse(&mut self) {
+        let unique = self.headers.in_out[8..].first_chunk();
+        let unique = u64::from_ne_bytes(unique.copied().unwrap_or_default());
+        self.room.begin();
+        let _ = self.room.finish(unique, libc::EIO);
+    }
+}
+
+fn error(told: &cqueue::Entry) -> Option<i32> {
+    (told.result() < 0).then(|| told.result().saturating_neg())
+}
+
+/// False if it is to be tried again: a signal came, or there is no memory just now.
+fn is_done(done: io::Result<usize>) -> io::Result<bool> {
+    match done {
+        Ok(_) => Ok(true),
+        Err(err) => match err.raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(false),
+            _ => Err(err),
+        },
+    }
+}
+
+const _: () = assert!(size_of::<Headers>() == 288 && size_of::<Entry128>() == 128);
