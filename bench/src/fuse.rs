@@ -10,19 +10,22 @@
 //! |--------------------|--------------------------------------------------------|
 //! | this file          | the run, its settings and its errors                   |
 //! | `fuse/daemon.rs`   | what a contender must be able to do; ours              |
+//! | `fuse/offer.rs`    | that the kernel offers io_uring meanwhile              |
 //! | `fuse/tree.rs`     | the directory that is served                           |
 //! | `fuse/work.rs`     | what is timed                                          |
 //! | `fuse/turn.rs`     | one contender's turn, and how it is checked            |
 //! | `fuse/report.rs`   | the numbers, as a table and as JSON                    |
 //!
-//! What keeps it fair: both daemons run in this process, with as many threads, each with
-//! a device of its own, and let the kernel believe names and attributes for as long. **Cold**
+//! What keeps it fair: both daemons run in this process, with as many threads that answer,
+//! and let the kernel believe names and attributes for as long. Ours is also measured without
+//! what the plain one does not use: passthrough, io_uring. **Cold**
 //! means mounted anew: the kernel knows nothing of the mount, the daemon nothing of the
 //! directory; what the host caches of the directory itself stays warm, and the kernel's own
 //! turn is warm throughout. What one contender reads must be what the others read: names,
 //! attributes and contents are summed up while they are read, and compared.
 
 mod daemon;
+mod offer;
 mod report;
 mod tree;
 mod turn;
@@ -41,6 +44,7 @@ pub use work::Work;
 use crate::machine;
 use crate::progress::{Progress, Steps};
 use daemon::Ours;
+use offer::Offer;
 use tree::Tree;
 use turn::{Contender, Turn};
 
@@ -115,13 +119,16 @@ impl Fuse {
     ) -> Result<Report, FuseError> {
         assert!(self.rounds > 0 && self.walkers > 0 && self.makers > 0 && self.servers > 0);
         let tree = Tree::make(self)?;
-        let (ours, by_request) = (Ours { passthrough: true }, Ours { passthrough: false });
+        let [ours, by_request, by_device] = Ours::ALL;
         let contenders = [
             Contender::Kernel,
             Contender::Daemon(&ours),
             Contender::Daemon(&by_request),
+            Contender::Daemon(&by_device),
             Contender::Daemon(baseline),
         ];
+        // Without it, ours does what it does by the device.
+        let offer = Offer::make();
         let mut steps = Steps::new(self.rounds * contenders.len(), progress);
         let mut turns: Vec<Turn> = Vec::new();
         // The first round warms the host's caches, and does not count.
@@ -130,6 +137,12 @@ impl Fuse {
                 if stop.load(Relaxed) {
                     return Err(FuseError::Stopped);
                 }
+                // Now after the one, now after the other neighbour: what somebody leaves to be
+                // freed is not always the same one's to pay for.
+                let turn = match round % 2 {
+                    0 => turn,
+                    _ => contenders.len() - 1 - turn,
+                };
                 let contender = &contenders[(round + turn) % contenders.len()];
                 let stamp = round * contenders.len() + turn;
                 let took = contender.turn(self, &tree, stamp as u64)?;
@@ -142,7 +155,8 @@ impl Fuse {
                 }
             }
         }
-        Ok(Report::new(self, &tree, baseline.name(), &turns))
+        let is_changed = offer.is_ok_and(|offer| offer.is_ours());
+        Ok(Report::new(self, &tree, baseline.name(), &turns, is_changed))
     }
 }
 

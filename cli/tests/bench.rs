@@ -92,7 +92,7 @@ fn a_directory_is_served_by_all_and_all_see_the_same() {
         (&"fuse".into(), &true.into())
     );
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 8 * 4, "of each work, each contender");
+    assert_eq!(rows.len(), 8 * 5, "of each work, each contender");
     for row in rows {
         for number in [
             "seconds",
@@ -103,13 +103,14 @@ fn a_directory_is_served_by_all_and_all_see_the_same() {
             assert!(row[number].as_f64().unwrap() > 0.0, "{number} of {row}");
         }
     }
-    let who: Vec<_> = rows[..4].iter().map(|row| &row["contender"]).collect();
+    let who: Vec<_> = rows[..5].iter().map(|row| &row["contender"]).collect();
     assert_eq!(
         who,
         [
             "kernel",
             "rcuwalk",
             "rcuwalk, nopassthrough",
+            "rcuwalk, noio_uring",
             "mutex-hashmap"
         ]
     );

@@ -39,19 +39,44 @@ pub trait Served: Send {
     fn passes_through(&self) -> bool {
         false
     }
+
+    /// True if requests come to it by io_uring.
+    fn is_by_io_uring(&self) -> bool {
+        false
+    }
 }
 
-/// `rcuwalk mount` of a directory, as it is by default, or with `nopassthrough`.
+/// `rcuwalk mount` of a directory, as it is by default, or with `nopassthrough`, or with
+/// `noio_uring`.
 pub(super) struct Ours {
-    pub(super) passthrough: bool,
+    name: &'static str,
+    passthrough: bool,
+    io_uring: bool,
+}
+
+impl Ours {
+    pub(super) const ALL: [Ours; 3] = [
+        Ours {
+            name: "rcuwalk",
+            passthrough: true,
+            io_uring: true,
+        },
+        Ours {
+            name: "rcuwalk, nopassthrough",
+            passthrough: false,
+            io_uring: true,
+        },
+        Ours {
+            name: "rcuwalk, noio_uring",
+            passthrough: true,
+            io_uring: false,
+        },
+    ];
 }
 
 impl Daemon for Ours {
     fn name(&self) -> &'static str {
-        match self.passthrough {
-            true => "rcuwalk",
-            false => "rcuwalk, nopassthrough",
-        }
+        self.name
     }
 
     fn mount(&self, how: &Mounting<'_>) -> io::Result<Box<dyn Served>> {
@@ -62,6 +87,7 @@ impl Daemon for Ours {
             attr_timeout: how.timeout,
             threads: how.threads,
             passthrough: self.passthrough,
+            io_uring: self.io_uring,
             ..Options::default()
         };
         let mounted = mount(vfs, how.mount_point, &options).map_err(io::Error::other)?;
@@ -74,5 +100,9 @@ struct OursServed(Mounted);
 impl Served for OursServed {
     fn passes_through(&self) -> bool {
         self.0.passes_through()
+    }
+
+    fn is_by_io_uring(&self) -> bool {
+        self.0.is_by_io_uring()
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::daemon::{Daemon, Ours};
 use super::tree::Tree;
 use super::turn::Turn;
 use super::{Fuse, Work};
@@ -24,6 +25,11 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Whether our daemon had the kernel read and write contents by itself.
     pub passthrough: bool,
+    /// Whether requests came to it by io_uring.
+    pub io_uring: bool,
+    /// The kernel did not offer that before, and does not any more: the setting was changed for
+    /// the benchmark, and put back.
+    pub io_uring_was_off: bool,
     /// What a ratio to the baseline is to: the plain daemon.
     pub baseline: &'static str,
     /// Threads that walked, that made and removed files, and that answered in each daemon.
@@ -63,7 +69,13 @@ pub struct Row {
 }
 
 impl Report {
-    pub(super) fn new(size: &Fuse, tree: &Tree, baseline: &'static str, turns: &[Turn]) -> Report {
+    pub(super) fn new(
+        size: &Fuse,
+        tree: &Tree,
+        baseline: &'static str,
+        turns: &[Turn],
+        io_uring_was_off: bool,
+    ) -> Report {
         let mut contenders: Vec<&'static str> = Vec::new();
         for turn in turns {
             if !contenders.contains(&turn.contender) {
@@ -71,7 +83,8 @@ impl Report {
             }
         }
         // The first counted round does not begin with the kernel.
-        contenders.sort_by_key(|name| (*name != "kernel", *name == baseline, name.len()));
+        let place = |name: &str| Ours::ALL.iter().position(|ours| ours.name() == name);
+        contenders.sort_by_key(|name| (*name != "kernel", *name == baseline, place(name)));
         let summary = |contender, work: Work| {
             let its = turns.iter().filter(|turn| turn.contender == contender);
             let seconds = its.map(|turn| turn.done[work as usize].time.as_secs_f64());
@@ -111,6 +124,8 @@ impl Report {
             verified: true,
             rows: rows.collect(),
             passthrough: turns.iter().any(|turn| turn.passes_through),
+            io_uring: turns.iter().any(|turn| turn.is_by_io_uring),
+            io_uring_was_off,
             baseline,
             threads: [size.walkers, size.makers, size.servers],
             within: tree.file_system(),
@@ -173,11 +188,19 @@ impl fmt::Display for Report {
             true => "the kernel reads and writes by itself",
             false => "there is no passthrough here",
         };
+        let io_uring = match (self.io_uring, self.io_uring_was_off) {
+            (true, false) => "by io_uring",
+            (true, true) => {
+                "by io_uring, which fuse.enable_uring was turned on for, and off again"
+            }
+            (false, _) => "read from /dev/fuse, there is no io_uring here",
+        };
         writeln!(
             f,
             "\nMedians of {} rounds; ratios are of speeds, more is faster; {} is the plain \
              daemon.\n{walkers} threads walk, {makers} make and remove files. Cold: mounted \
-             anew, the host's caches warm.\nrcuwalk's contents: {passthrough}.",
+             anew, the host's caches warm.\nrcuwalk's contents: {passthrough}.\nIts requests: \
+             {io_uring}.",
             self.rounds, self.baseline
         )
     }

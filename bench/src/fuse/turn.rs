@@ -23,6 +23,7 @@ pub(super) struct Turn {
     /// In the order of [`Work::ALL`].
     pub(super) done: [Done; Work::ALL.len()],
     pub(super) passes_through: bool,
+    pub(super) is_by_io_uring: bool,
 }
 
 impl Contender<'_> {
@@ -39,6 +40,7 @@ impl Contender<'_> {
             contender: self.name(),
             done: Default::default(),
             passes_through: false,
+            is_by_io_uring: false,
         };
         let at = tempfile::tempdir().map_err(|why| turn.failed("make a directory", why))?;
         let before = self.contents(tree)?;
@@ -60,7 +62,10 @@ impl Contender<'_> {
                 let done = timed(work, root, size, tree, stamp);
                 turn.done[work as usize] = done.map_err(|why| turn.failed(work.words(), why))?;
             }
-            turn.passes_through = mounted.is_some_and(|mounted| mounted.passes_through());
+            if let Some(mounted) = mounted {
+                turn.passes_through = mounted.passes_through();
+                turn.is_by_io_uring = mounted.is_by_io_uring();
+            }
         }
         turn.must_have_read(before)?;
         turn.must_have_written(self.contents(tree)?)?;

@@ -23,6 +23,8 @@
 //!   another ctime is dropped when somebody opens the directory: without `FOPEN_KEEP_CACHE`.
 //! - The kernel notes the mtime anew for each who begins a listing while none is whole, also when
 //!   an older answer is still on its way to another. So one at a time has it open for keeping.
+//! - Keeping takes memory, and a third more time for the listing itself. A long directory is
+//!   mostly listed once: it is kept when it is opened again.
 //!
 //! Who keeps a directory open all along and rewinds it goes by the mtime alone, until somebody
 //! opens it.
@@ -68,7 +70,7 @@ pub(crate) struct Kept(Mutex<State>);
 struct State {
     /// Somebody has it open for keeping.
     is_taken: bool,
-    /// When it was opened so last, it had this ctime.
+    /// When it could be kept last, it had this ctime.
     ctime: Option<Timestamp>,
 }
 
@@ -86,10 +88,11 @@ impl Kept {
     fn open(&self, attr: &Attr, now: SystemTime) -> Keeping {
         let mut state = self.state();
         let holds = state.ctime == Some(attr.ctime);
-        let lists = !state.is_taken && is_at_rest(attr, now);
-        if lists {
+        let mut lists = false;
+        if !state.is_taken && is_at_rest(attr, now) {
+            lists = holds || attr.size <= SHORT;
             *state = State {
-                is_taken: true,
+                is_taken: lists,
                 ctime: Some(attr.ctime),
             };
         }
@@ -133,6 +136,9 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Who changes a directory now and again is not to be kept waiting for each listing.
 const REST: Duration = Duration::from_millis(200);
+
+/// The size of a directory that has some thousand entries, more or less of them by file system.
+const SHORT: u64 = 256 << 10;
 
 /// A listing in progress.
 struct Listing {
@@ -308,13 +314,20 @@ mod tests {
                 "not at rest"
             );
         }
+        let long = Attr {
+            size: SHORT + 1,
+            ..attr(5, 8)
+        };
+        assert_eq!(kept.open(&long, now), keeping(false, false), "listed once");
+        assert_eq!(kept.open(&long, now), keeping(true, true), "and again");
+        kept.closed();
         let whole = Attr {
             mtime: Timestamp { sec: 5, nsec: 0 },
             ..attr(5, 7)
         };
         assert_eq!(
             kept.open(&whole, now),
-            keeping(false, true),
+            keeping(false, false),
             "whole seconds"
         );
     }
