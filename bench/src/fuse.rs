@@ -156,7 +156,13 @@ impl Fuse {
             }
         }
         let is_changed = offer.is_ok_and(|offer| offer.is_ours());
-        Ok(Report::new(self, &tree, baseline.name(), &turns, is_changed))
+        Ok(Report::new(
+            self,
+            &tree,
+            baseline.name(),
+            &turns,
+            is_changed,
+        ))
     }
 }
 

@@ -190,9 +190,7 @@ impl fmt::Display for Report {
         };
         let io_uring = match (self.io_uring, self.io_uring_was_off) {
             (true, false) => "by io_uring",
-            (true, true) => {
-                "by io_uring, which fuse.enable_uring was turned on for, and off again"
-            }
+            (true, true) => "by io_uring, which fuse.enable_uring was turned on for, and off again",
             (false, _) => "read from /dev/fuse, there is no io_uring here",
         };
         writeln!(

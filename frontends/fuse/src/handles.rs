@@ -1,6 +1,7 @@
 //! What is open, by the handles that the kernel has been told.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -76,6 +77,17 @@ impl Handles {
             shard.remove(&handle)
         };
         gone.ok_or(Error::BadDescriptor)
+    }
+
+    /// Takes out what is left when nobody is there any more to release it.
+    pub(crate) fn release_all(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+            let gone = mem::take(&mut *shard);
+            // Closing may ask the back end.
+            drop(shard);
+            drop(gone);
+        }
     }
 
     /// How many there are.

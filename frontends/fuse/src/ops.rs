@@ -83,9 +83,10 @@ impl Ops {
         self.nodes.unused(hand, step, most, found)
     }
 
-    /// The session is over, and with it all that the kernel knew.
+    /// The session is over, and with it all that the kernel knew and had open.
     pub(crate) fn end(&self) {
         self.pressure().end();
+        self.handles.release_all();
         self.nodes.forget_all();
     }
 

@@ -35,12 +35,13 @@ mod uring;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 pub use self::rehearsal::rehearse;
 use self::session::Session;
-use super::{Handler, Transport, is_cut, mount};
+use self::uring::Crew;
+use super::{Handler, Transport, is_cut, is_device, mount};
 use crate::Options;
 
 struct Device {
@@ -64,26 +65,31 @@ pub(super) fn serve(
     options: &Options,
 ) -> io::Result<Box<dyn Transport>> {
     let connection = device.try_clone()?;
-    let session = Arc::new(Session::new(handler, device, options)?);
-    let (begins, begun) = mpsc::channel();
-    let mut threads = Vec::new();
-    for at in 0..session.places() {
-        let (answering, begins) = (session.clone(), begins.clone());
-        let thread = thread::Builder::new().name(format!("rcuwalk-fuse-{at}"));
-        match thread.spawn(move || answering.run(at, begins)) {
-            Ok(thread) => threads.push(thread),
-            Err(err) => {
-                session.one_less();
-                // Of those who take from one place, few are enough.
-                if threads.is_empty() || session.has_rings {
-                    return Err(err);
-                }
+    let may_ring = options.io_uring && is_device(&device)?;
+    let session = Arc::new(Session::new(handler, device, options.handlers())?);
+    let mut crew = Crew::default();
+    session.shake_hands(|| {
+        if may_ring {
+            match Crew::new(&session, options.threads) {
+                Ok(made) => crew = made,
+                Err(err) => tracing::info!(%err, "requests do not come by io_uring"),
             }
         }
+        !crew.is_empty()
+    })?;
+    crew.register()?;
+    let mut threads = Vec::new();
+    for at in 0..session.begin(crew.slots()) {
+        let answering = session.clone();
+        let thread = thread::Builder::new().name(format!("rcuwalk-fuse-{at}"));
+        match thread.spawn(move || answering.run(at)) {
+            Ok(thread) => threads.push(thread),
+            // Few are enough.
+            Err(_) if !threads.is_empty() => session.one_less(),
+            Err(err) => return Err(err),
+        }
     }
-    drop(begins);
-    // Each that has begun has let go of it.
-    begun.iter().collect::<io::Result<()>>()?;
+    threads.extend(crew.answer());
     Ok(Box::new(Device {
         session,
         threads,
@@ -98,7 +104,7 @@ impl Transport for Device {
     }
 
     fn is_by_io_uring(&self) -> bool {
-        self.session.has_rings
+        self.session.has_rings()
     }
 
     fn join(self: Box<Self>) -> io::Result<()> {

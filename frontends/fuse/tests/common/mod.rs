@@ -77,8 +77,12 @@ impl Mount {
             transport: transport(),
             ..options.clone()
         };
+        let mounted = mount(vfs, at.path(), &options).unwrap();
+        if is_by_io_uring() {
+            assert_eq!(mounted.is_by_io_uring(), options.io_uring);
+        }
         Mount {
-            mounted: mount(vfs, at.path(), &options).unwrap(),
+            mounted,
             at,
             backing,
             kind,
@@ -107,14 +111,19 @@ impl Watchdog {
     }
 }
 
-/// `RCUWALK_TRANSPORT=fuser` has everything that is mounted here carried by fuser.
+/// `RCUWALK_TRANSPORT=fuser` has everything that is mounted here carried by fuser,
+/// `RCUWALK_TRANSPORT=io_uring` by io_uring, which the kernel has to offer then.
 pub(crate) fn transport() -> TransportKind {
     match std::env::var("RCUWALK_TRANSPORT").as_deref() {
-        Err(_) => TransportKind::default(),
+        Err(_) | Ok("io_uring") => TransportKind::default(),
         #[cfg(feature = "fuser")]
         Ok("fuser") => TransportKind::Fuser,
         Ok(other) => panic!("no transport {other:?}: is it a feature that is not on?"),
     }
+}
+
+pub(crate) fn is_by_io_uring() -> bool {
+    std::env::var_os("RCUWALK_TRANSPORT").is_some_and(|transport| transport == "io_uring")
 }
 
 /// True if requests are decoded by us: what fuser does not know works.

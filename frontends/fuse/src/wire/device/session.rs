@@ -24,8 +24,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -35,11 +34,9 @@ use super::desk::{Desk, Line, Next};
 use super::encode::Out;
 use super::init::MAX_WRITE;
 use super::ioctl::{self, BackingFile};
-use super::uring::{self, Seat};
-use crate::Options;
 use crate::interrupt::{self, Slot};
 use crate::through::Backing;
-use crate::wire::{Handler, is_device};
+use crate::wire::{Handler, is_cut, is_device};
 
 /// The longest message: a WRITE, with room for what is before its data.
 const LONGEST: usize = MAX_WRITE as usize + 4096;
@@ -47,9 +44,9 @@ const LONGEST: usize = MAX_WRITE as usize + 4096;
 /// What the threads share.
 pub(super) struct Session {
     handler: Arc<Handler>,
-    threads: Vec<Place>,
-    /// All but the first of them have rings.
-    pub(super) has_rings: bool,
+    places: Vec<Place>,
+    /// What threads with rings are answering, if there are such.
+    rings: OnceLock<Box<[Arc<Slot>]>>,
     living: AtomicUsize,
     /// DESTROY has come.
     is_over: AtomicBool,
@@ -57,68 +54,43 @@ pub(super) struct Session {
     has_ended: AtomicBool,
 }
 
-/// Where one of them sits.
+/// Where one of them sits at the device.
 struct Place {
     device: Arc<OwnedFd>,
     slot: Arc<Slot>,
-    /// It has a ring, until it sits there.
-    seat: Mutex<Option<Seat>>,
 }
 
 impl Session {
-    /// Waits for an INIT, and agrees on what it offers.
+    /// With places for so many threads.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] for what is no INIT that is understood;
-    /// [`io::ErrorKind::NotConnected`] if none comes; what the descriptor reports.
+    /// What the descriptor reports.
     pub(super) fn new(
         handler: Arc<Handler>,
         device: OwnedFd,
-        options: &Options,
+        threads: usize,
     ) -> io::Result<Session> {
-        let mut session = Session {
-            threads: places(device, options.handlers())?,
-            has_rings: false,
+        Ok(Session {
+            places: places(device, threads)?,
+            rings: OnceLock::new(),
             living: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             handler,
-        };
-        let device = session.threads[0].device.clone();
-        let mut seats = Vec::new();
-        let is_device = is_device(&device)?;
-        session.shake_hands(|| {
-            if !options.io_uring || !is_device {
-                return false;
-            }
-            let made = uring::seats(&device, options.threads);
-            let made = made.inspect_err(|err| tracing::info!(%err, "no io_uring here"));
-            seats = made.unwrap_or_default();
-            !seats.is_empty()
-        })?;
-        session.has_rings = !seats.is_empty();
-        if session.has_rings {
-            session.threads.truncate(1);
-            session.threads.extend(seats.into_iter().map(|seat| Place {
-                device: device.clone(),
-                slot: Arc::default(),
-                seat: Mutex::new(Some(seat)),
-            }));
-        }
-        session.living = AtomicUsize::new(session.threads.len());
-        Ok(session)
+        })
     }
 
-    /// `has_rings` makes what it takes to have requests come by rings, if it can.
-    fn shake_hands(&self, mut has_rings: impl FnMut() -> bool) -> io::Result<()> {
-        let wire = Wire {
-            session: self,
-            at: 0,
-        };
-        let mut desk = Desk::new(&self.handler, wire, self.threads[0].slot.clone());
+    /// Waits for an INIT, and agrees on what it offers. `has_rings` makes what it takes to have
+    /// requests come by rings, if it can, and if they are offered.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] for what is no INIT that is understood;
+    /// [`io::ErrorKind::NotConnected`] if none comes; what the descriptor reports.
+    pub(super) fn shake_hands(&self, mut has_rings: impl FnMut() -> bool) -> io::Result<()> {
+        let mut desk = Desk::new(&self.handler, self.wire(0), self.places[0].slot.clone());
         let (mut message, mut out) = (vec![0; LONGEST], Out::new());
         loop {
-            let Some(len) = read(&self.threads[0].device, &mut message)? else {
+            let Some(len) = read(&self.places[0].device, &mut message)? else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
             match desk.first_message(&message[..len], &mut out, &mut has_rings) {
@@ -135,38 +107,59 @@ impl Session {
         }
     }
 
-    /// How many threads there are to be.
-    pub(super) fn places(&self) -> usize {
-        self.threads.len()
+    /// The connection.
+    pub(super) fn device(&self) -> BorrowedFd<'_> {
+        // The first: it is there as long as there are threads.
+        self.places[0].device.as_fd()
     }
 
-    /// Answers as one of them, until the other end is gone. If that does not begin, `begins`
-    /// is told why; else it is let go when it does.
+    /// So many threads will answer there, and these by rings. Returns how many at the device:
+    /// with rings, one.
+    pub(super) fn begin(&self, rings: impl Iterator<Item = Arc<Slot>>) -> usize {
+        let rings: Box<[_]> = rings.collect();
+        let (at_device, by_ring) = match rings.len() {
+            0 => (self.places.len(), 0),
+            rings => (1, rings),
+        };
+        if by_ring > 0 {
+            let _ = self.rings.set(rings);
+        }
+        // Before any of them is there.
+        self.living.store(at_device + by_ring, Relaxed);
+        at_device
+    }
+
+    /// Whether requests come by rings.
+    pub(super) fn has_rings(&self) -> bool {
+        self.rings.get().is_some()
+    }
+
+    /// Answers at the device, until the other end is gone.
     ///
     /// # Errors
     /// What the descriptor reports.
-    pub(super) fn run(&self, at: usize, begins: Sender<io::Result<()>>) -> io::Result<()> {
-        let _last = Leaving(self);
-        let Place { slot, seat, .. } = &self.threads[at];
-        interrupt::this_thread_is(slot);
-        let wire = Wire { session: self, at };
-        let seat = seat.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut seat) = seat else {
-            drop(begins);
-            return self.run_at_device(wire);
-        };
-        if let Err(err) = seat.take() {
-            let _ = begins.send(Err(err));
-            return Ok(());
-        }
-        drop(begins);
-        let ended = seat.answer(&self.handler, &wire, slot.clone());
-        ended.inspect_err(|err| tracing::error!(%err, "a queue of requests is not served any more"))
+    pub(super) fn run(&self, at: usize) -> io::Result<()> {
+        self.run_with(&self.places[at].slot, |_, _| self.run_at_device(at))
     }
 
-    fn run_at_device(&self, wire: Wire<'_>) -> io::Result<()> {
-        let Place { device, slot, .. } = &self.threads[wire.at];
-        let mut desk = Desk::new(&self.handler, wire, slot.clone());
+    /// Has `answer` answer on this thread.
+    ///
+    /// # Errors
+    /// What that reports.
+    pub(super) fn run_with(
+        &self,
+        slot: &Arc<Slot>,
+        answer: impl FnOnce(&Handler, &Wire<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let _last = Leaving(self);
+        interrupt::this_thread_is(slot);
+        let ended = answer(&self.handler, &self.wire(0));
+        ended.inspect_err(|err| tracing::error!(%err, "a thread does not answer any more"))
+    }
+
+    fn run_at_device(&self, at: usize) -> io::Result<()> {
+        let Place { device, slot } = &self.places[at];
+        let mut desk = Desk::new(&self.handler, self.wire(at), slot.clone());
         let (mut message, mut out) = (vec![0; LONGEST], Out::new());
         while !self.is_over.load(Relaxed) {
             let over = match read(device, &mut message)? {
@@ -188,6 +181,10 @@ impl Session {
         self.has_ended.load(Acquire)
     }
 
+    fn wire(&self, at: usize) -> Wire<'_> {
+        Wire { session: self, at }
+    }
+
     /// One that there will not be.
     pub(super) fn one_less(&self) {
         drop(Leaving(self));
@@ -204,7 +201,6 @@ fn places(device: OwnedFd, threads: usize) -> io::Result<Vec<Place>> {
         Place {
             device: own.map_or_else(|| first.clone(), Arc::new),
             slot: Arc::default(),
-            seat: Mutex::default(),
         }
     };
     Ok((0..threads).map(place).collect())
@@ -249,14 +245,19 @@ impl Drop for Leaving<'_> {
 }
 
 /// A thread's end of the connection.
-struct Wire<'s> {
+pub(super) struct Wire<'s> {
     session: &'s Session,
     at: usize,
 }
 
 impl Wire<'_> {
     fn device(&self) -> &Arc<OwnedFd> {
-        &self.session.threads[self.at].device
+        &self.session.places[self.at].device
+    }
+
+    /// Whether the other end is gone.
+    pub(super) fn is_cut(&self) -> bool {
+        is_cut(self.device())
     }
 }
 
@@ -276,21 +277,23 @@ impl Line for Wire<'_> {
 
     fn register(&self, host: BorrowedFd<'_>) -> io::Result<Backing> {
         // The first: it is there as long as there are threads.
-        let device = &self.session.threads[0].device;
+        let device = &self.session.places[0].device;
         Ok(Box::new(BackingFile::new(device, host)?))
     }
 
     fn interrupt(&self, unique: u64) -> bool {
-        let mut threads = self.session.threads.iter();
-        threads.any(|thread| thread.slot.interrupt(unique))
+        let at_device = self.session.places.iter().map(|place| &place.slot);
+        let by_ring = self.session.rings.get().into_iter().flatten();
+        let mut slots = at_device.chain(by_ring);
+        slots.any(|slot| slot.interrupt(unique))
     }
 
     /// The kernel knows a request by the descriptor that it was read by, which may be any.
     fn interrupt_again(&self, answer: &[u8]) {
-        let threads = &self.session.threads;
-        for (at, thread) in threads.iter().enumerate() {
-            let is_first = at == 0 || !Arc::ptr_eq(&thread.device, &threads[0].device);
-            let sent = || retry_on_intr(|| rustix::io::write(&thread.device, answer));
+        let places = &self.session.places;
+        for (at, place) in places.iter().enumerate() {
+            let is_first = at == 0 || !Arc::ptr_eq(&place.device, &places[0].device);
+            let sent = || retry_on_intr(|| rustix::io::write(&place.device, answer));
             if is_first && sent().is_ok() {
                 return;
             }

@@ -12,102 +12,188 @@
 //! thread stays there for them.
 //!
 //! Two things are otherwise than by the device. That an answer was not taken is not told: it
-//! happens only when the connection ends, and then all is given back anyway. And an INTERRUPT
-//! that overtakes its request does not come again, so that one takes as long as it takes.
+//! happens only when the connection ends, and then all is given back
+//! ([`Ops::end`](crate::ops::Ops::end)). And an INTERRUPT that overtakes its request does not
+//! come again, so that one takes as long as it takes.
 
 mod queues;
 mod ring;
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use rustix::process::{Resource, getrlimit};
 
 use self::queues::Part;
-use self::ring::{Made, Ring};
+use self::ring::{Came, Made, Ring};
 use super::desk::{Desk, Line, Next};
 use super::encode::Out;
+use super::session::{Session, Wire};
 use crate::interrupt::Slot;
 use crate::through::Backing;
 use crate::wire::Handler;
 
-/// What a thread needs to answer by its ring.
-pub(super) struct Seat {
-    ring: Ring,
-    part: Part,
+/// Threads that have a ring each, and wait for their orders. Dropped, they leave.
+#[derive(Default)]
+pub(super) struct Crew(Vec<Hand>);
+
+struct Hand {
+    thread: JoinHandle<io::Result<()>>,
+    /// The first is to register the ring, the second to answer.
+    orders: Sender<()>,
+    /// What has become of the first.
+    registered: Receiver<io::Result<()>>,
+    slot: Arc<Slot>,
 }
 
-/// For `threads` threads, or as many more as it takes, rings by which requests of the
-/// connection are to come. The device stays open for as long.
-///
-/// # Errors
-/// There is no io_uring to be had.
-pub(super) fn seats(device: &impl AsFd, threads: usize) -> io::Result<Vec<Seat>> {
-    let parts = queues::parts(threads)?.into_iter();
-    let seat = |part: Part| {
-        let ring = Ring::new(device.as_fd(), &part.queues)?;
-        Ok(Seat { ring, part })
-    };
-    parts.map(seat).collect()
-}
-
-impl Seat {
-    /// Has requests come to this thread.
+impl Crew {
+    /// One for the session's connection: as many threads, or as many more as it takes.
     ///
     /// # Errors
-    /// The kernel does not take the ring.
-    pub(super) fn take(&mut self) -> io::Result<()> {
-        if let Some(cpu) = self.part.on {
-            queues::run_on(cpu);
+    /// There is no io_uring to be had, or too little else.
+    pub(super) fn new(session: &Arc<Session>, threads: usize) -> io::Result<Crew> {
+        let parts = queues::parts(threads)?;
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // Each has a descriptor, and they are not what descriptors are for.
+        if parts.len() as u64 > limit / 8 {
+            return Err(io::Error::other(
+                "too few descriptors for so many processors",
+            ));
         }
-        self.ring.register()
+        let hands = parts.into_iter().enumerate();
+        let hands = hands.map(|(at, part)| Hand::new(session, at, part));
+        Ok(Crew(hands.collect::<io::Result<_>>()?))
     }
 
-    /// Answers them until the connection is gone. What is not about one answer goes by the
-    /// `device`.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What its threads are answering.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Arc<Slot>> {
+        self.0.iter().map(|hand| hand.slot.clone())
+    }
+
+    /// Has requests come to it: from now on they do not come otherwise.
     ///
     /// # Errors
-    /// What the ring reports.
-    pub(super) fn answer(
-        mut self,
-        handler: &Handler,
-        device: &impl Line,
-        slot: Arc<Slot>,
-    ) -> io::Result<()> {
-        let is_made = Cell::new(false);
-        let line = Entry {
-            is_made: &is_made,
-            device,
-        };
-        let mut desk = Desk::new(handler, line, slot);
-        let mut spare = Out::new();
-        while let Some(at) = self.ring.wait()? {
-            is_made.set(false);
-            let (mut next, mut made) = (Next::Comes, Made::Nowhere);
-            if let Some(request) = self.ring.request(at, &mut spare) {
-                next = desk.message(request.message, request.out);
-                if is_made.get() {
-                    made = request.made;
-                }
-            }
-            self.ring.answer(at, made, &spare);
-            if next == Next::Over || desk.has_more_to_do() {
-                self.ring.submit()?;
-            }
-            desk.go_on();
+    /// The kernel does not take a ring. That cannot be undone, so the connection is of no use.
+    pub(super) fn register(&self) -> io::Result<()> {
+        for hand in &self.0 {
+            let _ = hand.orders.send(());
+            let gone = |_| Err(io::Error::other("a thread with a ring is gone"));
+            let registered = hand.registered.recv().unwrap_or_else(gone);
+            registered.map_err(|err| {
+                let why = format!("the kernel does not take io_uring ({err}), see noio_uring");
+                io::Error::new(err.kind(), why)
+            })?;
         }
         Ok(())
+    }
+
+    /// Has them answered.
+    pub(super) fn answer(self) -> impl Iterator<Item = JoinHandle<io::Result<()>>> {
+        self.0.into_iter().map(|hand| {
+            let _ = hand.orders.send(());
+            hand.thread
+        })
+    }
+}
+
+impl Hand {
+    fn new(session: &Arc<Session>, at: usize, part: Part) -> io::Result<Hand> {
+        let (orders, ordered) = mpsc::channel();
+        let (tell, registered) = mpsc::channel();
+        let ring = Ring::new(session.device(), &part.queues)?;
+        let slot = Arc::<Slot>::default();
+        let (session, its_slot) = (session.clone(), slot.clone());
+        let work = move || {
+            let mut ring = ring;
+            let is_ordered = || ordered.recv().is_ok();
+            if !is_ordered() {
+                return Ok(());
+            }
+            if let Some(cpu) = part.on {
+                queues::run_on(cpu);
+            }
+            let _ = tell.send(ring.register());
+            if !is_ordered() {
+                return Ok(());
+            }
+            session.run_with(&its_slot, |handler, device| {
+                answer(ring, handler, device, &its_slot)
+            })
+        };
+        let thread = thread::Builder::new().name(format!("rcuwalk-fuse-{}", at + 1));
+        Ok(Hand {
+            thread: thread.spawn(work)?,
+            orders,
+            registered,
+            slot,
+        })
+    }
+}
+
+/// Answers what comes by the ring, until the connection is gone. What is not about one answer
+/// goes by the `device`.
+fn answer(
+    mut ring: Ring,
+    handler: &Handler,
+    device: &Wire<'_>,
+    slot: &Arc<Slot>,
+) -> io::Result<()> {
+    let is_made = Cell::new(false);
+    let line = Entry {
+        is_made: &is_made,
+        device,
+    };
+    let mut desk = Desk::new(handler, line, slot.clone());
+    let mut spare = Out::new();
+    let mut is_refused = false;
+    loop {
+        let at = match ring.wait()? {
+            Came::Request(at) => at,
+            Came::Back(..) if device.is_cut() => return Ok(()),
+            Came::Back(_, err) if is_refused => return Err(err),
+            Came::Back(at, err) => {
+                tracing::warn!(%err, "an entry for requests has come back");
+                is_refused = true;
+                ring.offer_again(at)?;
+                continue;
+            }
+        };
+        is_refused = false;
+        is_made.set(false);
+        let (mut next, mut made) = (Next::Comes, Made::Nowhere);
+        if let Some(request) = ring.request(at, &mut spare) {
+            // Operations catch their own; a panic anywhere else must not cost the queue.
+            let message = || desk.message(request.message, request.out);
+            next = catch_unwind(AssertUnwindSafe(message)).unwrap_or(Next::Comes);
+            if is_made.get() {
+                made = request.made;
+            }
+        }
+        ring.answer(at, made, &spare)?;
+        if next == Next::Over || desk.has_more_to_do() {
+            ring.submit()?;
+        }
+        desk.go_on();
     }
 }
 
 /// The line by which a request in a ring has come: its answer stays in the entry, which is
 /// given back as soon as nobody reads the request any more.
-struct Entry<'s, L> {
+struct Entry<'s> {
     is_made: &'s Cell<bool>,
-    device: &'s L,
+    device: &'s Wire<'s>,
 }
 
-impl<L: Line> Line for Entry<'_, L> {
+impl Line for Entry<'_> {
     fn send(&self, _: &[u8]) -> rustix::io::Result<()> {
         self.is_made.set(true);
         Ok(())

@@ -24,7 +24,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::squeue::Entry128;
-use io_uring::{IoUring, cqueue, opcode, types};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, types};
 
 use super::super::abi;
 use super::super::encode::{LONGEST_BODY, Out};
@@ -86,7 +86,7 @@ impl Ring {
     /// for as long.
     ///
     /// # Errors
-    /// There is no io_uring to be had, or not with all that is needed (Linux 6.1), or no
+    /// There is no io_uring to be had, or not with all that is needed (Linux 6.15), or no
     /// memory.
     pub(super) fn new(device: BorrowedFd<'_>, queues: &[u16]) -> io::Result<Ring> {
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
@@ -94,8 +94,13 @@ impl Ring {
         builder.setup_single_issuer().setup_defer_taskrun();
         builder.setup_r_disabled();
         let most = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+        let ring = builder.build(most.next_power_of_two())?;
+        if !ring.params().is_feature_no_iowait() {
+            // Who waits for a request would count as waiting for a disk, all the time.
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(Ring {
-            ring: builder.build(most.next_power_of_two())?,
+            ring,
             entries: queues.iter().map(|queue| Entry::new(*queue)).collect(),
             device: device.as_raw_fd(),
         })
@@ -109,37 +114,42 @@ impl Ring {
     pub(super) fn register(&mut self) -> io::Result<()> {
         self.ring.submitter().register_enable_rings()?;
         for at in 0..self.entries.len() {
-            self.push(at, REGISTER);
+            self.push(at, REGISTER)?;
         }
         self.submit()?;
         // Of an entry that is not taken we are told at once; of a request, when we wait (URING-1).
         match self.ring.completion().next() {
-            Some(told) => {
-                let errno = error(&told).unwrap_or(libc::EIO);
-                Err(io::Error::from_raw_os_error(errno))
-            }
+            Some(told) => Err(error(&told).unwrap_or(io::ErrorKind::Other.into())),
             None => Ok(()),
         }
     }
 
-    /// Waits for a request: which entry it is in. `None` if the connection is gone.
+    /// Waits for a request.
     ///
     /// # Errors
     /// What the kernel reports.
-    pub(super) fn wait(&mut self) -> io::Result<Option<usize>> {
+    pub(super) fn wait(&mut self) -> io::Result<Came> {
         loop {
+            // Who waits for an answer does not wait for the next as well.
+            self.submit_if(|this| !this.ring.completion().is_empty())?;
             if let Some(told) = self.ring.completion().next() {
-                return match error(&told) {
-                    // It is the number of an entry: that was given with its command.
-                    None => Ok(Some(told.user_data() as usize)),
-                    Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ENODEV | libc::ECANCELED) => {
-                        Ok(None)
-                    }
-                    Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-                };
+                // The number of the entry was given with its command.
+                let at = told.user_data() as usize;
+                return Ok(match error(&told) {
+                    None => Came::Request(at),
+                    Some(err) => Came::Back(at, err),
+                });
             }
-            is_done(self.ring.submit_and_wait(1))?;
+            self.enter(1)?;
         }
+    }
+
+    /// Offers an entry once more that has come back without a request.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub(super) fn offer_again(&mut self, at: usize) -> io::Result<()> {
+        self.push(at, REGISTER)
     }
 
     /// The request there. `None` if it makes no sense.
@@ -171,7 +181,10 @@ impl Ring {
     /// Gives the entry back with the answer that was made in `spare`, or in place; or with
     /// `EIO`, if there is none. It goes with the next [`submit`](Ring::submit) or
     /// [`wait`](Ring::wait).
-    pub(super) fn answer(&mut self, at: usize, made: Made, spare: &Out) {
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub(super) fn answer(&mut self, at: usize, made: Made, spare: &Out) -> io::Result<()> {
         let entry = &mut self.entries[at];
         match made {
             Made::InPlace => {}
@@ -183,7 +196,7 @@ impl Ring {
         entry.headers.in_out[..abi::OUT_HEADER].copy_from_slice(header);
         // No longer than what there is room for.
         entry.headers.payload_len = body.len() as u32;
-        self.push(at, COMMIT_AND_FETCH);
+        self.push(at, COMMIT_AND_FETCH)
     }
 
     /// Has the kernel take what was answered.
@@ -191,21 +204,56 @@ impl Ring {
     /// # Errors
     /// What the kernel reports.
     pub(super) fn submit(&mut self) -> io::Result<()> {
-        while !is_done(self.ring.submit())? {}
+        self.submit_if(|_| true)
+    }
+
+    fn submit_if(&mut self, wanted: impl Fn(&mut Self) -> bool) -> io::Result<()> {
+        while !self.ring.submission().is_empty() && wanted(self) {
+            self.enter(0)?;
+        }
         Ok(())
     }
 
-    fn push(&mut self, at: usize, command: u32) {
+    /// Submits what there is, and waits until so much is completed; or less, if a signal comes
+    /// or there is no memory just now.
+    #[doc(alias = "io_uring_enter(2)")]
+    fn enter(&mut self, want: u32) -> io::Result<()> {
+        let most = self.ring.submission().len() as u32;
+        let flags = match want {
+            0 => EnterFlags::empty(),
+            _ => EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT,
+        };
+        let submitter = self.ring.submitter();
+        // SAFETY: so many commands there are, and no argument goes with that.
+        let done = unsafe { submitter.enter::<libc::sigset_t>(most, want, flags.bits(), None) };
+        match done {
+            Ok(_) => Ok(()),
+            Err(err) => match err.raw_os_error() {
+                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+                _ => Err(err),
+            },
+        }
+    }
+
+    fn push(&mut self, at: usize, command: u32) -> io::Result<()> {
         let entry = &mut self.entries[at];
         let command = entry.command(self.device, command, at);
         // SAFETY: the device outlives the ring. What the command leads to is owned by the
-        // entry, which stays where it is until the ring is gone, and is not borrowed while the
-        // kernel looks at it (URING-1).
+        // entry, stays where it is from REGISTER until the ring is gone, and is not borrowed
+        // while the kernel looks at it (URING-1).
         let pushed = unsafe { self.ring.submission().push(&command) };
-        // Each entry is the kernel's or has a command here, never two, and there is room for
-        // one of each.
-        debug_assert!(pushed.is_ok());
+        // Each entry is the kernel's or has one command here, for which there is room.
+        pushed.map_err(io::Error::other)
     }
+}
+
+/// What an entry has come with.
+#[derive(Debug)]
+pub(super) enum Came {
+    /// A request.
+    Request(usize),
+    /// None: the kernel has no use for it any more, or has not understood the answer.
+    Back(usize, io::Error),
 }
 
 /// A request in a ring.
@@ -292,19 +340,9 @@ impl Entry {
     }
 }
 
-fn error(told: &cqueue::Entry) -> Option<i32> {
-    (told.result() < 0).then(|| told.result().saturating_neg())
-}
-
-/// False if it is to be tried again: a signal came, or there is no memory just now.
-fn is_done(done: io::Result<usize>) -> io::Result<bool> {
-    match done {
-        Ok(_) => Ok(true),
-        Err(err) => match err.raw_os_error() {
-            Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(false),
-            _ => Err(err),
-        },
-    }
+fn error(told: &cqueue::Entry) -> Option<io::Error> {
+    let errno = told.result().saturating_neg();
+    (errno > 0).then(|| io::Error::from_raw_os_error(errno))
 }
 
 const _: () = assert!(size_of::<Headers>() == 288 && size_of::<Entry128>() == 128);
