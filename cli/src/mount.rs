@@ -69,7 +69,9 @@ OPTIONS OF -o:
   attr_timeout=SECONDS      how long the kernel believes attributes (1)
   negative_timeout=SECONDS  how long the kernel believes that a name is missing (0)
   nopassthrough             have the kernel ask for contents even where it need not
-  threads=N                 how many threads answer (as many as processors, 2 to 8)
+  noio_uring                read requests from /dev/fuse even where the kernel offers io_uring
+  threads=N                 how many threads answer (as many as processors, 2 to 8; by io_uring
+                            two for each processor)
   max_inodes=N, max_memory=SIZE, max_fds=N
                             as the long options of these names
   nonempty                  mount also on what is not empty, or on another mount

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use crate::heavy::{self, Depth};
+use crate::offer::Offer;
 use crate::run::{Cmd, Done, Result};
 use crate::skips::{self, SKIPS_VAR, Skips};
 use crate::source::names_in;
@@ -13,7 +14,7 @@ use crate::steps::{Step, Steps};
 use crate::workspace::Workspace;
 use crate::{ids, layers, suites};
 
-const STEPS: [(&str, Step); 14] = [
+const STEPS: [(&str, Step); 15] = [
     ("fmt", |root, _| cargo(root, "fmt --all --check")),
     ("clippy", |root, _| {
         cargo(root, "clippy --workspace --all-targets -- -D warnings")
@@ -30,6 +31,7 @@ const STEPS: [(&str, Step); 14] = [
         test.args(["test", "--workspace"]).run()
     }),
     ("fuser", fuser),
+    ("io_uring", io_uring),
     ("probes", probes),
     ("examples", |root, _| examples(root)),
     ("suites", |root, _| suites::run(root)),
@@ -76,6 +78,26 @@ fn fuser(root: &Path, skips: &Skips) -> Result<Done> {
         .iter()
         .fold(
             test.args(["test", "--package", "rcuwalk-fuse", "--features", "fuser"]),
+            |test, name| test.args(["--test", name]),
+        )
+        .run()
+}
+
+/// The mounted tests once more, with requests that come by io_uring.
+fn io_uring(root: &Path, skips: &Skips) -> Result<Done> {
+    let Some(_offer) = Offer::make() else {
+        let reason = "needs root, and a kernel with FUSE over io_uring (Linux 6.15)";
+        return Ok(Done::Skipped(reason.into()));
+    };
+    let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
+    let test = test.env("RCUWALK_TRANSPORT", "io_uring");
+    test.args(["test", "--package", "rcuwalk-fuse"]).run()?;
+    let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
+    // What mounts by the command line, with daemons that are killed.
+    ["mount", "mount_budget", "mount_daemon", "mount_users"]
+        .iter()
+        .fold(
+            test.args(["test", "--package", "rcuwalk-cli"]),
             |test, name| test.args(["--test", name]),
         )
         .run()

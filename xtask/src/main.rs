@@ -20,6 +20,7 @@ mod ci;
 mod heavy;
 mod ids;
 mod layers;
+mod offer;
 mod run;
 mod skips;
 mod source;

@@ -129,7 +129,7 @@ pub struct Options {
     /// asks, as it does for what is itself on a file system that lies upon another one.
     pub passthrough: bool,
     /// Where the kernel offers it, requests come by io_uring, on the processor of who asks: with
-    /// fewer system calls, and without calls from one processor to another. Linux 6.14 and
+    /// fewer system calls, and without calls from one processor to another. Linux 6.15 and
     /// later offer it if `/sys/module/fuse/parameters/enable_uring` says so, which is `N` unless
     /// somebody has changed it. Where io_uring itself is not to be had, requests are read from
     /// /dev/fuse.

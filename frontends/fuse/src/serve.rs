@@ -15,6 +15,8 @@ use crate::{MountError, Options};
 /// the first, which is INIT. Of the [`Options`], those about mounting mean nothing here, nor
 /// does `max_nodes`: the other side is asked for nothing back.
 ///
+/// As INIT says, no answer is longer than a MiB: who asks for more gets less.
+///
 /// The other side is not trusted, see "Who is trusted" in `docs/fuse.md`; by fuser it is.
 ///
 /// # Errors

@@ -46,7 +46,8 @@ fn divide(
     may_run: impl Fn(u16) -> bool,
     threads: usize,
 ) -> Vec<Part> {
-    // Queues have the numbers of processors, and as many there are of them.
+    // As many as there are processors, and with their numbers: if those have gaps, the kernel
+    // takes the first queue for a number beyond.
     let queues = 0..u16::try_from(possible.len()).unwrap_or(u16::MAX);
     let (on, off): (Vec<u16>, Vec<u16>) = queues.partition(|queue| online.contains(queue));
     let each = match threads {

@@ -346,3 +346,111 @@ fn error(told: &cqueue::Entry) -> Option<io::Error> {
 }
 
 const _: () = assert!(size_of::<Headers>() == 288 && size_of::<Entry128>() == 128);
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::super::super::abi::op;
+    use super::super::super::decode::{Asked, decode};
+    use super::*;
+
+    /// A ring that is never registered: what the kernel would do to it, the test does.
+    fn ring() -> Option<Ring> {
+        let device = File::open("/dev/null").unwrap();
+        Ring::new(device.as_fd(), &[0, 1])
+            .inspect_err(|err| println!("skipped: needs io_uring: {err}"))
+            .ok()
+    }
+
+    /// As the kernel puts a request into an entry.
+    fn put(entry: &mut Entry, op: u32, header: &[u8], rest: &[u8]) {
+        let len = abi::IN_HEADER + header.len() + rest.len();
+        let headers = &mut *entry.headers;
+        headers.in_out[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+        headers.in_out[4..8].copy_from_slice(&op.to_ne_bytes());
+        headers.in_out[8..16].copy_from_slice(&77_u64.to_ne_bytes());
+        headers.op[..header.len()].copy_from_slice(header);
+        headers.payload_len = rest.len() as u32;
+        entry.room.begin();
+        entry.room.extend(rest);
+    }
+
+    #[test]
+    fn a_request_is_what_it_would_be_by_the_device() {
+        let Some(mut ring) = ring() else { return };
+        let mut spare = Out::new();
+        put(&mut ring.entries[1], op::LOOKUP, &[], b"name\0");
+        let request = ring.request(1, &mut spare).unwrap();
+        assert_eq!(request.made, Made::InSpare, "the request is in its place");
+        let (header, asked) = decode(request.message).unwrap();
+        assert_eq!(header.unique, 77);
+        assert!(matches!(asked, Asked::Lookup(b"name")));
+
+        let sync = [9_u64.to_ne_bytes(), 1_u64.to_ne_bytes()].concat();
+        put(&mut ring.entries[1], op::FSYNC, &sync, &[]);
+        let request = ring.request(1, &mut spare).unwrap();
+        assert_eq!(request.made, Made::InPlace);
+        let (_, asked) = decode(request.message).unwrap();
+        assert!(matches!(asked, Asked::Fsync(9, true)));
+    }
+
+    #[test]
+    fn lengths_that_make_no_sense_are_no_request() {
+        let Some(mut ring) = ring() else { return };
+        let mut spare = Out::new();
+        for (len, rest) in [
+            (0, 0),
+            (39, 0),
+            (40 + 129, 0),
+            (50, 11),
+            (u32::MAX, 0),
+            (100 + LONGEST_BODY as u32, 60 + LONGEST_BODY as u32),
+        ] {
+            put(&mut ring.entries[0], op::LOOKUP, &[], b"a\0");
+            let headers = &mut *ring.entries[0].headers;
+            headers.in_out[..4].copy_from_slice(&len.to_ne_bytes());
+            headers.payload_len = rest;
+            assert!(ring.request(0, &mut spare).is_none(), "{len} {rest}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_given_back_from_where_it_was_made() {
+        let Some(mut ring) = ring() else { return };
+        let number = |bytes: &[u8]| u64::from_ne_bytes(*bytes.first_chunk().unwrap());
+        let errno =
+            |headers: &Headers| i32::from_ne_bytes(*headers.in_out[4..].first_chunk().unwrap());
+        let mut spare = Out::new();
+        for out in [&mut ring.entries[0].room, &mut spare] {
+            out.begin();
+            out.u64(5);
+            out.finish(77, 0).unwrap();
+        }
+        put(&mut ring.entries[1], op::LOOKUP, &[], b"a\0");
+        ring.answer(0, Made::InPlace, &spare).unwrap();
+        ring.answer(1, Made::InSpare, &spare).unwrap();
+        for entry in &ring.entries {
+            assert_eq!(
+                (number(entry.room.body()), entry.headers.payload_len),
+                (5, 8)
+            );
+            assert_eq!(
+                (number(&entry.headers.in_out[8..]), errno(&entry.headers)),
+                (77, 0)
+            );
+        }
+        assert!(
+            ring.answer(0, Made::InPlace, &spare).is_err(),
+            "there is no room"
+        );
+        let entry = &mut ring.entries[1];
+        put(entry, op::LOOKUP, &[], b"a\0");
+        entry.refuse();
+        let answer = entry.room.answer();
+        assert_eq!(answer.len(), abi::OUT_HEADER);
+        assert_eq!(answer[4..8], (-libc::EIO).to_ne_bytes());
+        assert_eq!(number(&answer[8..]), 77);
+    }
+}
