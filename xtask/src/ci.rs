@@ -83,7 +83,8 @@ fn fuser(root: &Path, skips: &Skips) -> Result<Done> {
         .run()
 }
 
-/// The mounted tests once more, with requests that come by io_uring.
+/// What is mounted once more, with requests that come by io_uring: the tests, and the suites of
+/// others.
 fn io_uring(root: &Path, skips: &Skips) -> Result<Done> {
     let Some(_offer) = Offer::make() else {
         let reason = "needs root, and a kernel with FUSE over io_uring (Linux 6.15)";
@@ -100,7 +101,8 @@ fn io_uring(root: &Path, skips: &Skips) -> Result<Done> {
             test.args(["test", "--package", "rcuwalk-cli"]),
             |test, name| test.args(["--test", name]),
         )
-        .run()
+        .run()?;
+    suites::run(root)
 }
 
 /// What the feature `usdt` adds: one module of code, and a test that traces itself.
