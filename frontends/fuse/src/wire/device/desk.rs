@@ -61,6 +61,8 @@ pub(super) enum Owed {
 pub(super) enum Next {
     /// There may be one.
     Comes,
+    /// The same; before it, there is time to read on in the directory that is open by this handle.
+    Listed(u64),
     /// INIT is answered: so it is done from now on.
     Agreed(Terms),
     /// INIT was the one of another world; its sender may try once more.
@@ -74,8 +76,6 @@ pub(super) struct Desk<'h, L> {
     handler: &'h Handler,
     line: L,
     slot: Arc<Slot>,
-    /// The directory of which a part was listed last, until it is read on.
-    lists: Option<u64>,
 }
 
 impl<'h, L: Line> Desk<'h, L> {
@@ -84,7 +84,6 @@ impl<'h, L: Line> Desk<'h, L> {
             handler,
             line,
             slot,
-            lists: None,
         }
     }
 
@@ -182,22 +181,12 @@ impl<'h, L: Line> Desk<'h, L> {
         match filled {
             Ok(owed) => {
                 self.done(unique, owed, out);
-                self.lists = lists;
+                lists.map_or(Next::Comes, Next::Listed)
             }
-            Err(err) => self.refuse(unique, err.errno(), out),
-        }
-        Next::Comes
-    }
-
-    /// Whether there is something to do once the answer is on its way.
-    pub(super) fn has_more_to_do(&self) -> bool {
-        self.lists.is_some()
-    }
-
-    /// Does that.
-    pub(super) fn go_on(&mut self) {
-        if let Some(handle) = self.lists.take() {
-            self.handler.listed(handle);
+            Err(err) => {
+                self.refuse(unique, err.errno(), out);
+                Next::Comes
+            }
         }
     }
 

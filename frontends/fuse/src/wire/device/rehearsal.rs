@@ -42,9 +42,10 @@ pub fn rehearse<'m>(
             true => desk.first_message(message, &mut out, || false),
             false => desk.message(message, &mut out),
         };
-        desk.go_on();
-        if next == Next::Over {
-            break;
+        match next {
+            Next::Listed(handle) => handler.listed(handle),
+            Next::Over => break,
+            _ => {}
         }
     }
     handler.ops.end();

@@ -102,7 +102,7 @@ impl Session {
                     let why = io::Error::from_raw_os_error(errno);
                     return Err(io::Error::new(io::ErrorKind::InvalidData, why));
                 }
-                Next::Comes | Next::Over => {}
+                _ => {}
             }
         }
     }
@@ -162,15 +162,18 @@ impl Session {
         let mut desk = Desk::new(&self.handler, self.wire(at), slot.clone());
         let (mut message, mut out) = (vec![0; LONGEST], Out::new());
         while !self.is_over.load(Relaxed) {
-            let over = match read(device, &mut message)? {
-                Some(len) => desk.message(&message[..len], &mut out) == Next::Over,
-                None => true,
+            let next = match read(device, &mut message)? {
+                Some(len) => desk.message(&message[..len], &mut out),
+                None => Next::Over,
             };
-            desk.go_on();
-            if over {
-                self.is_over.store(true, Relaxed);
-                // Others who read from the same socket hear of it so; the kernel tells them.
-                let _ = rustix::net::shutdown(device, Shutdown::Read);
+            match next {
+                Next::Listed(handle) => self.handler.listed(handle),
+                Next::Over => {
+                    self.is_over.store(true, Relaxed);
+                    // Others who read from the same socket hear of it so; the kernel tells them.
+                    let _ = rustix::net::shutdown(device, Shutdown::Read);
+                }
+                _ => {}
             }
         }
         Ok(())

@@ -11,7 +11,8 @@
 //! INIT comes by the device, before there is a ring; FORGET and INTERRUPT always do. One
 //! thread stays there for them.
 //!
-//! Two things are otherwise than by the device. That an answer was not taken is not told: it
+//! Three things are otherwise than by the device. Listings are not read ahead: who asks next would
+//! wait for this thread, though others are idle. That an answer was not taken is not told: it
 //! happens only when the connection ends, and then all is given back
 //! ([`Ops::end`](crate::ops::Ops::end)). And an INTERRUPT that overtakes its request does not
 //! come again, so that one takes as long as it takes.
@@ -179,10 +180,9 @@ fn answer(
             }
         }
         ring.answer(at, made, &spare)?;
-        if next == Next::Over || desk.has_more_to_do() {
+        if next == Next::Over {
             ring.submit()?;
         }
-        desk.go_on();
     }
 }
 
