@@ -16,9 +16,10 @@
 //! | `fuse/turn.rs`     | one contender's turn, and how it is checked            |
 //! | `fuse/report.rs`   | the numbers, as a table and as JSON                    |
 //!
-//! What keeps it fair: both daemons run in this process, with as many threads that answer,
-//! and let the kernel believe names and attributes for as long. Ours is also measured without
-//! what the plain one does not use: passthrough, io_uring. **Cold**
+//! What keeps it fair: both daemons run in this process, with as many threads (by io_uring, at
+//! least one for each processor, and one more), and let the kernel believe names and attributes
+//! for as long. Ours is also measured without what the plain one does not use: without io_uring,
+//! and without passthrough as well. **Cold**
 //! means mounted anew: the kernel knows nothing of the mount, the daemon nothing of the
 //! directory; what the host caches of the directory itself stays warm, and the kernel's own
 //! turn is warm throughout. What one contender reads must be what the others read: names,
@@ -119,12 +120,12 @@ impl Fuse {
     ) -> Result<Report, FuseError> {
         assert!(self.rounds > 0 && self.walkers > 0 && self.makers > 0 && self.servers > 0);
         let tree = Tree::make(self)?;
-        let [ours, by_request, by_device] = Ours::ALL;
+        let [ours, by_device, by_request] = Ours::ALL;
         let contenders = [
             Contender::Kernel,
             Contender::Daemon(&ours),
-            Contender::Daemon(&by_request),
             Contender::Daemon(&by_device),
+            Contender::Daemon(&by_request),
             Contender::Daemon(baseline),
         ];
         // Without it, ours does what it does by the device.

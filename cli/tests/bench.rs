@@ -109,8 +109,8 @@ fn a_directory_is_served_by_all_and_all_see_the_same() {
         [
             "kernel",
             "rcuwalk",
-            "rcuwalk, nopassthrough",
             "rcuwalk, noio_uring",
+            "rcuwalk, neither",
             "mutex-hashmap"
         ]
     );

@@ -46,12 +46,12 @@ pub trait Served: Send {
     }
 }
 
-/// `rcuwalk mount` of a directory, as it is by default, or with `nopassthrough`, or with
-/// `noio_uring`.
+/// `rcuwalk mount` of a directory, with what there is, and without one thing and another that the
+/// plain daemon does not have.
 pub(super) struct Ours {
     name: &'static str,
     passthrough: bool,
-    io_uring: bool,
+    pub(super) io_uring: bool,
 }
 
 impl Ours {
@@ -62,13 +62,13 @@ impl Ours {
             io_uring: true,
         },
         Ours {
-            name: "rcuwalk, nopassthrough",
-            passthrough: false,
-            io_uring: true,
-        },
-        Ours {
             name: "rcuwalk, noio_uring",
             passthrough: true,
+            io_uring: false,
+        },
+        Ours {
+            name: "rcuwalk, neither",
+            passthrough: false,
             io_uring: false,
         },
     ];

@@ -53,7 +53,7 @@ impl Daemon for Another {
     }
 
     fn mount(&self, how: &Mounting<'_>) -> io::Result<Box<dyn Served>> {
-        Ours::ALL[1].mount(how)
+        Ours::ALL[2].mount(how)
     }
 }
 
@@ -66,7 +66,7 @@ impl Daemon for Elsewhere {
     }
 
     fn mount(&self, how: &Mounting<'_>) -> io::Result<Box<dyn Served>> {
-        Ours::ALL[1].mount(&Mounting {
+        Ours::ALL[2].mount(&Mounting {
             backing: self.0.path(),
             ..*how
         })

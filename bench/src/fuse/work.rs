@@ -71,6 +71,8 @@ pub(super) struct Done {
     pub(super) time: Duration,
     /// Processor time of this process meanwhile: of who asks, and of who answers.
     pub(super) cpu: Duration,
+    /// What the same took just before, without a daemon.
+    pub(super) direct: Option<Duration>,
     /// Entries, files, or bytes.
     pub(super) count: u64,
     /// Over all that was seen, in any order.

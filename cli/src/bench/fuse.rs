@@ -13,9 +13,10 @@ use crate::signals::Stop;
 ///
 /// A tree is made, on /dev/shm or among temporary files. In each round each contender walks
 /// it with 20 threads (or --threads), just after it was mounted and once more, makes and
-/// removes 20,000 files with 8 threads, lists 200,000 entries, and reads and writes 256 MiB.
-/// `mutex-hashmap` is the plain daemon: fuser with a table of paths behind one lock. Needs
-/// /dev/fuse, and root or fusermount3.
+/// removes 20,000 files with 8 threads, lists 200,000 entries, and reads and writes 256 MiB,
+/// four times. `mutex-hashmap` is the plain daemon: fuser with a table of paths behind one lock.
+/// Needs /dev/fuse, and root or fusermount3. As root it has the kernel offer io_uring meanwhile
+/// (fuse.enable_uring), and puts that back.
 #[derive(clap::Args, Default)]
 pub(super) struct Args {
     /// Make the tree in DIR

@@ -115,9 +115,9 @@ pub struct Options {
     pub attr_timeout: Duration,
     /// How long it believes that a name is missing; not at all if zero.
     pub negative_timeout: Duration,
-    /// Threads that answer; 0 for as many as there are processors, up to eight. By io_uring,
-    /// as many more as it takes to have the same number for each processor, at least one and by
-    /// itself two, and one for all of them together.
+    /// Threads that answer; 0 for as many as there are processors, two to eight. By io_uring
+    /// that is divided among the processors and rounded up, at least one for each (two, if this
+    /// is 0); one more answers at the device, and one for processors that are off.
     pub threads: usize,
     /// How many nodes the kernel is to hold at most, beside those that it uses: when there
     /// are more, it is asked to drop what it does not use, and meanwhile there may be a
@@ -130,7 +130,7 @@ pub struct Options {
     pub passthrough: bool,
     /// Where the kernel offers it, requests come by io_uring, on the processor of who asks: with
     /// fewer system calls, and without calls from one processor to another. Linux 6.15 and
-    /// later offer it if `/sys/module/fuse/parameters/enable_uring` says so, which is `N` unless
+    /// later have it if `/sys/module/fuse/parameters/enable_uring` says so, which is `N` unless
     /// somebody has changed it. Where io_uring itself is not to be had, requests are read from
     /// /dev/fuse.
     pub io_uring: bool,

@@ -70,8 +70,10 @@ pub(crate) struct Kept(Mutex<State>);
 struct State {
     /// Somebody has it open for keeping.
     is_taken: bool,
-    /// When it could be kept last, it had this ctime.
+    /// When somebody had it open for keeping last, it had this ctime.
     ctime: Option<Timestamp>,
+    /// When it could have been kept last, it had this one.
+    seen: Option<Timestamp>,
 }
 
 /// What the kernel is told about a directory that it has opened.
@@ -88,13 +90,16 @@ impl Kept {
     fn open(&self, attr: &Attr, now: SystemTime) -> Keeping {
         let mut state = self.state();
         let holds = state.ctime == Some(attr.ctime);
-        let mut lists = false;
-        if !state.is_taken && is_at_rest(attr, now) {
-            lists = holds || attr.size <= SHORT;
-            *state = State {
-                is_taken: lists,
-                ctime: Some(attr.ctime),
+        if state.is_taken || !is_at_rest(attr, now) {
+            return Keeping {
+                lists: false,
+                holds,
             };
+        }
+        let seen = state.seen.replace(attr.ctime);
+        let lists = attr.size <= SHORT || seen == Some(attr.ctime);
+        if lists {
+            (state.is_taken, state.ctime) = (true, Some(attr.ctime));
         }
         Keeping { lists, holds }
     }
@@ -319,7 +324,9 @@ mod tests {
             ..attr(5, 8)
         };
         assert_eq!(kept.open(&long, now), keeping(false, false), "listed once");
-        assert_eq!(kept.open(&long, now), keeping(true, true), "and again");
+        assert_eq!(kept.open(&long, now), keeping(true, false), "and again");
+        kept.closed();
+        assert_eq!(kept.open(&long, now), keeping(true, true));
         kept.closed();
         let whole = Attr {
             mtime: Timestamp { sec: 5, nsec: 0 },

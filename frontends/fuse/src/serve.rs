@@ -20,7 +20,8 @@ use crate::{MountError, Options};
 /// The other side is not trusted, see "Who is trusted" in `docs/fuse.md`; by fuser it is.
 ///
 /// # Errors
-/// [`MountError::Source`]; [`MountError::Device`] for a descriptor that brings no INIT.
+/// [`MountError::Source`]; [`MountError::Device`] for a descriptor that brings no INIT, or whose
+/// kernel offers io_uring and then refuses it.
 #[doc(alias("fuse_session_custom_io", "fd="))]
 pub fn serve(vfs: Vfs, device: OwnedFd, options: &Options) -> Result<Served, MountError> {
     let options = &Options {

@@ -77,7 +77,7 @@ pub(super) fn serve(
         }
         !crew.is_empty()
     })?;
-    crew.register()?;
+    let crew = crew.register()?;
     let mut threads = Vec::new();
     for at in 0..session.begin(crew.slots()) {
         let answering = session.clone();

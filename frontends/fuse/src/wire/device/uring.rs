@@ -1,5 +1,5 @@
 //! Requests that come by rings that the kernel shares with us, where it offers that
-//! (`FUSE_OVER_IO_URING`, Linux 6.14, with `fuse.enable_uring`): one system call gives an
+//! (`FUSE_OVER_IO_URING`, with `fuse.enable_uring`; Linux 6.15): one system call gives an
 //! answer and waits for the next request, and both happen on the processor of who asks.
 //!
 //! | read              | to learn                                                     |
@@ -80,21 +80,28 @@ impl Crew {
         self.0.iter().map(|hand| hand.slot.clone())
     }
 
-    /// Has requests come to it: from now on they do not come otherwise.
+    /// Has requests come to it: from now on they do not come otherwise. Nobody is left if the
+    /// kernel has thought better of it.
     ///
     /// # Errors
     /// The kernel does not take a ring. That cannot be undone, so the connection is of no use.
-    pub(super) fn register(&self) -> io::Result<()> {
+    pub(super) fn register(self) -> io::Result<Crew> {
         for hand in &self.0 {
             let _ = hand.orders.send(());
             let gone = |_| Err(io::Error::other("a thread with a ring is gone"));
-            let registered = hand.registered.recv().unwrap_or_else(gone);
-            registered.map_err(|err| {
-                let why = format!("the kernel does not take io_uring ({err}), see noio_uring");
-                io::Error::new(err.kind(), why)
-            })?;
+            match hand.registered.recv().unwrap_or_else(gone) {
+                Ok(()) => {}
+                // The offer was withdrawn before it was taken: requests come by the device.
+                Err(err) if err.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    return Ok(Crew::default());
+                }
+                Err(err) => {
+                    let why = format!("requests by io_uring, see noio_uring: {err}");
+                    return Err(io::Error::new(err.kind(), why));
+                }
+            }
         }
-        Ok(())
+        Ok(self)
     }
 
     /// Has them answered.
@@ -155,20 +162,20 @@ fn answer(
     };
     let mut desk = Desk::new(handler, line, slot.clone());
     let mut spare = Out::new();
-    let mut is_refused = false;
+    let mut refused = None;
     loop {
         let at = match ring.wait()? {
             Came::Request(at) => at,
-            Came::Back(..) if device.is_cut() => return Ok(()),
-            Came::Back(_, err) if is_refused => return Err(err),
+            Came::Back(_, err) if is_end(&err) || device.is_cut() => return Ok(()),
+            Came::Back(at, err) if refused == Some(at) => return Err(err),
             Came::Back(at, err) => {
                 tracing::warn!(%err, "an entry for requests has come back");
-                is_refused = true;
+                refused = Some(at);
                 ring.offer_again(at)?;
                 continue;
             }
         };
-        is_refused = false;
+        refused = refused.filter(|refused| *refused != at);
         is_made.set(false);
         let (mut next, mut made) = (Next::Comes, Made::Nowhere);
         if let Some(request) = ring.request(at, &mut spare) {
@@ -184,6 +191,15 @@ fn answer(
             ring.submit()?;
         }
     }
+}
+
+/// What the kernel says of every entry when the connection ends.
+fn is_end(err: &io::Error) -> bool {
+    let errno = err.raw_os_error();
+    matches!(
+        errno,
+        Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ENODEV | libc::ECANCELED)
+    )
 }
 
 /// The line by which a request in a ring has come: its answer stays in the entry, which is

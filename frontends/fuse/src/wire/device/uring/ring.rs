@@ -11,10 +11,11 @@
 //!                    └────────────────── COMMIT_AND_FETCH ◄─────────────┘
 //! ```
 //!
-//! **URING-1**: the kernel touches an entry only while its thread is in io_uring_enter(2).
-//! The ring is made with `DEFER_TASKRUN`, so a request is copied by the thread that waits for
-//! it; the answer is taken when the command is submitted, which is there as well. So what
-//! this thread borrows of an entry is never written to meanwhile.
+//! **URING-1**: an entry is the kernel's from when a command is submitted until that is
+//! completed, and this thread's from then on; never both's. The kernel copies a request before
+//! it completes the command, and takes the answer while the next is submitted. So what is
+//! borrowed of an entry is never written to meanwhile, and is given back before its command is
+//! made ([`Ring::answer`] takes the whole ring).
 #![allow(
     unsafe_code,
     reason = "the kernel is given addresses, which stay valid until the ring is gone"
@@ -117,7 +118,8 @@ impl Ring {
             self.push(at, REGISTER)?;
         }
         self.submit()?;
-        // Of an entry that is not taken we are told at once; of a request, when we wait (URING-1).
+        // Of an entry that is not taken we are told at once. A request is put into one that is by
+        // this thread itself, while it waits (`DEFER_TASKRUN`).
         match self.ring.completion().next() {
             Some(told) => Err(error(&told).unwrap_or(io::ErrorKind::Other.into())),
             None => Ok(()),
