@@ -44,6 +44,18 @@ fn what_is_written_is_what_is_read() {
     assert_ne!(again.sum, written.sum, "each time something else");
 }
 
+/// The passes on the directory itself leave other contents than those that are to be there.
+#[test]
+fn what_is_written_elsewhere_is_missed() {
+    let size = small();
+    let (tree, elsewhere) = (Tree::make(&size).unwrap(), Tree::make(&size).unwrap());
+    for (root, is_there) in [(tree.path(), true), (elsewhere.path(), false)] {
+        let done = turn::timed(Work::Write, root, &size, &tree, 7).unwrap();
+        let there = work::read(tree.path()).unwrap();
+        assert_eq!(there.sum == done.sum, is_there);
+    }
+}
+
 /// Ours once more, in the place of the plain daemon, which is in a crate above.
 struct Another;
 
