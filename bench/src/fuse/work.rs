@@ -222,13 +222,15 @@ pub(super) fn read(root: &Path) -> io::Result<Done> {
 /// Writes over it: each page begins with a number of its own, made of `what`.
 pub(super) fn write(root: &Path, size: &Fuse, what: u64) -> io::Result<Done> {
     let mut buffer = vec![0xa5; BLOCK];
+    // In all of a word, or it would be lost in the sum of as many.
+    let what = mix(what);
     together_once(|| {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let file = openat(CWD, root.join("data"), flags, Mode::empty())?;
         let mut seen = Done::default();
         for block in 0..(size.mib << 20) / BLOCK as u64 {
             for (at, page) in buffer.chunks_mut(PAGE).enumerate() {
-                let word = what << 48 | block << 16 | at as u64;
+                let word = what ^ (block << 16 | at as u64);
                 page[..8].copy_from_slice(&word.to_le_bytes());
                 seen.sum = seen.sum.wrapping_mul(31).wrapping_add(word);
             }
