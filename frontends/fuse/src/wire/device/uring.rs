@@ -32,7 +32,7 @@ use rustix::process::{Resource, getrlimit};
 
 use self::queues::Part;
 use self::ring::{Came, Made, Ring};
-use super::desk::{Desk, Line, Next};
+use super::desk::{Desk, Line};
 use super::encode::Out;
 use super::session::{Session, Wire};
 use crate::interrupt::Slot;
@@ -156,7 +156,7 @@ fn answer(
     slot: &Arc<Slot>,
 ) -> io::Result<()> {
     let is_made = Cell::new(false);
-    let line = Entry {
+    let line = RingLine {
         is_made: &is_made,
         device,
     };
@@ -177,19 +177,17 @@ fn answer(
         };
         refused = refused.filter(|refused| *refused != at);
         is_made.set(false);
-        let (mut next, mut made) = (Next::Comes, Made::Nowhere);
+        let mut made = Made::Nowhere;
         if let Some(request) = ring.request(at, &mut spare) {
             // Operations catch their own; a panic anywhere else must not cost the queue.
             let message = || desk.message(request.message, request.out);
-            next = catch_unwind(AssertUnwindSafe(message)).unwrap_or(Next::Comes);
+            // After DESTROY there is still that answer to be given, and then the end to be told.
+            let _ = catch_unwind(AssertUnwindSafe(message));
             if is_made.get() {
                 made = request.made;
             }
         }
         ring.answer(at, made, &spare)?;
-        if next == Next::Over {
-            ring.submit()?;
-        }
     }
 }
 
@@ -204,12 +202,12 @@ fn is_end(err: &io::Error) -> bool {
 
 /// The line by which a request in a ring has come: its answer stays in the entry, which is
 /// given back as soon as nobody reads the request any more.
-struct Entry<'s> {
+struct RingLine<'s> {
     is_made: &'s Cell<bool>,
     device: &'s Wire<'s>,
 }
 
-impl Line for Entry<'_> {
+impl Line for RingLine<'_> {
     fn send(&self, _: &[u8]) -> rustix::io::Result<()> {
         self.is_made.set(true);
         Ok(())

@@ -117,7 +117,7 @@ impl Ring {
         for at in 0..self.entries.len() {
             self.push(at, REGISTER)?;
         }
-        self.submit()?;
+        self.submit_if(|_| true)?;
         // Of an entry that is not taken we are told at once. A request is put into one that is by
         // this thread itself, while it waits (`DEFER_TASKRUN`).
         match self.ring.completion().next() {
@@ -181,8 +181,7 @@ impl Ring {
     }
 
     /// Gives the entry back with the answer that was made in `spare`, or in place; or with
-    /// `EIO`, if there is none. It goes with the next [`submit`](Ring::submit) or
-    /// [`wait`](Ring::wait).
+    /// `EIO`, if there is none. It goes with the next [`wait`](Ring::wait).
     ///
     /// # Errors
     /// What the kernel reports.
@@ -201,14 +200,7 @@ impl Ring {
         self.push(at, COMMIT_AND_FETCH)
     }
 
-    /// Has the kernel take what was answered.
-    ///
-    /// # Errors
-    /// What the kernel reports.
-    pub(super) fn submit(&mut self) -> io::Result<()> {
-        self.submit_if(|_| true)
-    }
-
+    /// Has the kernel take what there is, as long as that is wanted.
     fn submit_if(&mut self, wanted: impl Fn(&mut Self) -> bool) -> io::Result<()> {
         while !self.ring.submission().is_empty() && wanted(self) {
             self.enter(0)?;
