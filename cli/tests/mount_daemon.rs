@@ -276,3 +276,26 @@ fn a_remount_changes_flags_and_leaves_the_rest() {
     assert_eq!(lines[5], " rw,nosuid,nodev,noexec");
     assert!(lines[6].contains("nothing is mounted there"), "{ended:?}");
 }
+
+/// Neither a line of fstab nor `mount -o remount SOURCE DIR` shows the flags that the mount
+/// has; the flags stay all the same.
+#[test]
+fn a_remount_keeps_the_flags_that_it_does_not_name() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(&format!(
+        r#"{HELPERS}
+        echo 'memfs /run/mnt fuse.rcuwalk allow_other 0 0' > tab
+        mount -T tab /run/mnt
+        mount -T tab -o remount,ro /run/mnt
+        grep -o '/run/mnt fuse.rcuwalk [^ ]*' /proc/mounts
+        mount -t fuse.rcuwalk -o remount,noexec memfs /run/mnt
+        grep -o '/run/mnt fuse.rcuwalk [^ ]*' /proc/mounts
+        umount /run/mnt; gone
+        "#
+    ));
+    let lines: Vec<&str> = ended.out.lines().filter(|l| !l.is_empty()).collect();
+    assert!(lines[0].contains(" ro,nosuid,nodev,"), "{ended:?}");
+    assert!(lines[1].contains(",nosuid,nodev,noexec,"), "{ended:?}");
+}

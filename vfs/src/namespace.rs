@@ -134,6 +134,23 @@ impl Namespace {
             return Err(Error::NotADirectory);
         }
         let (sb, root) = open_super_block(fs, &self.caches)?;
+        let (id, held) = (sb.id(), root.clone());
+        let attached = self.attach(at, sb, root, flags);
+        if attached.is_err() {
+            shut_down(&self.caches, id, held);
+        }
+        attached
+    }
+
+    /// Puts the tree of `sb` on a directory. If it fails, `sb` is mounted nowhere.
+    #[doc(alias("attach_recursive_mnt", "graft_tree"))]
+    fn attach(
+        &self,
+        at: &VfsPath,
+        sb: Arc<SuperBlock>,
+        root: DentryRef,
+        flags: MountFlags,
+    ) -> Result<()> {
         let changing = self.changing.lock();
         // Under the lock: on top of whatever has been mounted there meanwhile.
         let (mut mnt, mut dentry) = (at.mnt().clone(), at.dentry().clone());
@@ -198,15 +215,7 @@ impl Namespace {
         self.publish(table, &changing);
         let (sb, root) = (info.sb.id(), info.root.clone());
         drop((changing, entry));
-        rcu::barrier();
-        // It would keep its inode, and what the back end keeps with that, until the mount
-        // has been freed in stages, and nobody evicts it then.
-        root.forget_inode();
-        self.caches.dcache.drop_super_block(sb);
-        self.caches.icache.evict_inodes(|id| id.sb == sb);
-        // What the back end kept with them is given back before this returns: a host's
-        // file system is not busy for longer than ours was.
-        rcu::barrier();
+        shut_down(&self.caches, sb, root);
         Ok(())
     }
 
@@ -263,6 +272,26 @@ fn open_super_block(
     let validity = sb.validity(None);
     let root = sb.read_root()?;
     let dentry = Dentry::root(sb.id(), root, validity);
-    sb.fs().mounted(&sb)?;
+    if let Err(err) = sb.fs().mounted(&sb) {
+        let id = sb.id();
+        drop(sb);
+        shut_down(caches, id, dentry);
+        return Err(err);
+    }
     Ok((sb, dentry))
+}
+
+/// Drops what the caches keep of a super block that is mounted nowhere.
+///
+/// When it returns, the back end has its private parts back: a host's file system is not
+/// busy for longer than ours was.
+#[doc(alias("generic_shutdown_super", "kill_sb"))]
+fn shut_down(caches: &Caches, sb: u32, root: DentryRef) {
+    rcu::barrier();
+    // The root dentry would keep its inode, and the back end's part, until RCU has freed the
+    // mount in stages, and nobody evicts it then.
+    root.forget_inode();
+    caches.dcache.drop_super_block(sb);
+    caches.icache.evict_inodes(|id| id.sb == sb);
+    rcu::barrier();
 }

@@ -17,6 +17,22 @@ fn mounted() -> Tree {
     tree
 }
 
+/// A mount that fails gives back what it read: nothing evicts the root inode of a super
+/// block that no path leads to.
+#[test]
+fn a_failed_mount_leaks_nothing() {
+    let tree = Tree::new(OUTER);
+    let removed = tree.vfs.lookup(&tree.ctx, "/other", FOLLOW).unwrap();
+    tree.vfs.rmdir(&tree.ctx, "/other").unwrap();
+    let there = tree.ctx.clone().with_cwd(removed);
+    let before = tree.vfs.statistics().inodes.0;
+    for _ in 0..100 {
+        let mounted = tree.vfs.mount(&there, ".", grow(INNER));
+        assert!(matches!(mounted, Err(Error::NotFound)), "{mounted:?}");
+    }
+    assert_eq!(tree.vfs.statistics().inodes.0, before);
+}
+
 /// EDGE-1: a mount hides what was there, and unmounting shows it again.
 #[test]
 fn a_mount_covers_and_uncovers() {

@@ -87,6 +87,15 @@ impl Call {
         }
     }
 
+    /// True if one of the options passes `test`.
+    fn names(&self, test: impl Fn(&[u8]) -> bool) -> bool {
+        let mut each = self
+            .options
+            .iter()
+            .flat_map(|options| options.as_bytes().split(|byte| *byte == b','));
+        each.any(test)
+    }
+
     fn into_args(self) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["rcuwalk", "mount", "--daemon"].map(Into::into).into();
         if self.fake {
@@ -95,12 +104,12 @@ impl Call {
         if let Some(namespace) = self.namespace {
             args.extend(["--namespace".into(), namespace]);
         }
-        let remounts = |options: &OsString| {
-            let mut each = options.as_bytes().split(|byte| *byte == b',');
-            each.any(|option| option == b"remount")
-        };
-        if self.options.iter().any(remounts) {
-            // It names what is to be forbidden, and nothing of what is to be allowed.
+        if self.names(|option| option == b"remount")
+            && self.names(|option| option.starts_with(b"user_id="))
+        {
+            // mount(8) merged the caller's options with those that the kernel shows, and
+            // dropped the flags that the caller turned off: `exec` arrives as no `noexec`.
+            // Only the kernel shows `user_id=`. Without it, a missing flag means nothing.
             args.extend(["-o".into(), "suid,dev,exec,atime".into()]);
         }
         for options in self.options {
@@ -138,9 +147,13 @@ mod tests {
                 "rcuwalk mount --daemon --fake --namespace /proc/7/fd/4 -o ro -- memfs /mnt",
             ),
             (
-                "mount.fuse.rcuwalk memfs /mnt -o rw,nosuid,remount,ro",
-                "rcuwalk mount --daemon -o suid,dev,exec,atime -o rw,nosuid,remount,ro \
-                 -- memfs /mnt",
+                "mount.fuse.rcuwalk memfs /mnt -o rw,nosuid,user_id=0,remount,ro",
+                "rcuwalk mount --daemon -o suid,dev,exec,atime \
+                 -o rw,nosuid,user_id=0,remount,ro -- memfs /mnt",
+            ),
+            (
+                "mount.fuse.rcuwalk memfs /mnt -o rw,allow_other,remount,ro",
+                "rcuwalk mount --daemon -o rw,allow_other,remount,ro -- memfs /mnt",
             ),
             (
                 "rcuwalk /srv /mnt -o rw,dev,suid",

@@ -33,7 +33,8 @@ pub(super) fn remount(mountpoint: &Path, options: &[MountOptions]) -> Result<(),
     mount_remount(&at, flags, c"").map_err(failed)
 }
 
-/// What is not named stays. (mount(8) means it otherwise: see `helper.rs`.)
+/// The flags that the mount has: an option that nobody names leaves its flag as it is.
+/// (`helper.rs` says when mount(8) names a flag by leaving it out.)
 fn flags_of(now: StatVfsMountFlags) -> MountFlags {
     let both = [
         (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
