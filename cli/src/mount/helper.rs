@@ -98,15 +98,15 @@ impl Call {
 
     fn into_args(self) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["rcuwalk", "mount", "--daemon"].map(Into::into).into();
+        let merged = self.names(|option| option == b"remount")
+            && self.names(|option| option.starts_with(b"user_id="));
         if self.fake {
             args.push("--fake".into());
         }
         if let Some(namespace) = self.namespace {
             args.extend(["--namespace".into(), namespace]);
         }
-        if self.names(|option| option == b"remount")
-            && self.names(|option| option.starts_with(b"user_id="))
-        {
+        if merged {
             // mount(8) merged the caller's options with those that the kernel shows, and
             // dropped the flags that the caller turned off: `exec` arrives as no `noexec`.
             // Only the kernel shows `user_id=`. Without it, a missing flag means nothing.
