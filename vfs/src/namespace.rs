@@ -288,8 +288,8 @@ fn open_super_block(
 #[doc(alias("generic_shutdown_super", "kill_sb"))]
 fn shut_down(caches: &Caches, sb: u32, root: DentryRef) {
     rcu::barrier();
-    // The root dentry would keep its inode, and the back end's part, until RCU has freed the
-    // mount in stages, and nobody evicts it then.
+    // RCU frees the mount and its root dentry in stages. The dentry's reference would pin the
+    // inode past the eviction below, and no later eviction looks for it.
     root.forget_inode();
     caches.dcache.drop_super_block(sb);
     caches.icache.evict_inodes(|id| id.sb == sb);

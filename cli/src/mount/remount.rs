@@ -33,8 +33,8 @@ pub(super) fn remount(mountpoint: &Path, options: &[MountOptions]) -> Result<(),
     mount_remount(&at, flags, c"").map_err(failed)
 }
 
-/// The flags that the mount has: an option that nobody names leaves its flag as it is.
-/// (`helper.rs` says when mount(8) names a flag by leaving it out.)
+/// The mount's flags today; options change only the flags they name. `helper.rs` restores
+/// the options that mount(8) removes from its list.
 fn flags_of(now: StatVfsMountFlags) -> MountFlags {
     let both = [
         (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
