@@ -14,7 +14,7 @@ use crate::steps::{Step, Steps};
 use crate::workspace::Workspace;
 use crate::{ids, layers, suites};
 
-const STEPS: [(&str, Step); 15] = [
+const STEPS: [(&str, Step); 14] = [
     ("fmt", |root, _| cargo(root, "fmt --all --check")),
     ("clippy", |root, _| {
         cargo(root, "clippy --workspace --all-targets -- -D warnings")
@@ -30,7 +30,6 @@ const STEPS: [(&str, Step); 15] = [
         let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
         test.args(["test", "--workspace"]).run()
     }),
-    ("fuser", fuser),
     ("io_uring", io_uring),
     ("probes", probes),
     ("examples", |root, _| examples(root)),
@@ -64,23 +63,6 @@ fn deny(root: &Path) -> Result<Done> {
         return Ok(Done::Passed);
     }
     cargo(root, "deny check")
-}
-
-/// The other transport of the FUSE front end: that it builds, and that a mount by it works.
-fn fuser(root: &Path, skips: &Skips) -> Result<Done> {
-    cargo(
-        root,
-        "clippy --package rcuwalk-fuse --all-targets --features fuser -- -D warnings",
-    )?;
-    let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
-    let test = test.env("RCUWALK_TRANSPORT", "fuser");
-    ["mounted", "requests", "notice", "passthrough"]
-        .iter()
-        .fold(
-            test.args(["test", "--package", "rcuwalk-fuse", "--features", "fuser"]),
-            |test, name| test.args(["--test", name]),
-        )
-        .run()
 }
 
 /// What is mounted once more, with requests that come by io_uring: the tests, and the suites of

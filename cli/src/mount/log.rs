@@ -76,12 +76,7 @@ pub(super) fn start(settings: &Settings, is_daemon: bool) -> Result<Log, Failure
         ))
     };
     let wanted = level(&wanted).map_err(|_| wrong())?;
-    let filter = match wanted.contains("fuser") {
-        true => wanted,
-        // It says in its own words what we say in ours.
-        false => format!("{wanted},fuser=error"),
-    };
-    let filter = EnvFilter::builder().parse(&filter).map_err(|_| wrong())?;
+    let filter = EnvFilter::builder().parse(&wanted).map_err(|_| wrong())?;
     let format = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .log_internal_errors(false)
@@ -295,13 +290,7 @@ mod tests {
 
     #[test]
     fn a_level_is_one_that_there_is() {
-        for right in [
-            "warn",
-            "DEBUG",
-            "off",
-            "info,rcuwalk_fuse=debug",
-            "fuser=trace",
-        ] {
+        for right in ["warn", "DEBUG", "off", "info,rcuwalk_fuse=debug"] {
             assert!(level(right).is_ok(), "{right}");
         }
         for wrong in ["", "verbose", "info,", "rcuwalk_fuse=loud", "a=b=c"] {

@@ -87,10 +87,10 @@ pub use crate::metrics::{Observer, Operation, Statistics};
 pub use crate::pressure::NodeStatistics;
 pub use crate::serve::{Served, serve};
 use crate::shrink::Worker;
+pub use crate::wire::Notifier;
 #[doc(hidden)]
 pub use crate::wire::rehearse;
 use crate::wire::{Handler, Transport};
-pub use crate::wire::{Notifier, TransportKind};
 
 /// How a tree is mounted.
 #[derive(Clone, Debug)]
@@ -134,8 +134,6 @@ pub struct Options {
     /// somebody has changed it. Where io_uring itself is not to be had, requests are read from
     /// /dev/fuse.
     pub io_uring: bool,
-    /// What carries the requests.
-    pub transport: TransportKind,
 }
 
 /// The least that [`Options::max_nodes`] may be; less counts as this.
@@ -159,7 +157,6 @@ impl Default for Options {
             max_nodes: 800_000,
             passthrough: true,
             io_uring: true,
-            transport: TransportKind::default(),
         }
     }
 }
@@ -269,7 +266,7 @@ fn mount_by(
 #[must_use = "dropping it unmounts"]
 pub struct Mounted {
     /// There until it is unmounted.
-    transport: Option<Box<dyn Transport>>,
+    transport: Option<Transport>,
     /// Ends with the session.
     worker: Option<JoinHandle<()>>,
     mount_point: PathBuf,

@@ -17,7 +17,7 @@ use crate::{MountError, Options};
 ///
 /// As INIT says, no answer is longer than a MiB: who asks for more gets less.
 ///
-/// The other side is not trusted, see "Who is trusted" in `docs/fuse.md`; by fuser it is.
+/// The other side is not trusted, see "Who is trusted" in `docs/fuse.md`.
 ///
 /// # Errors
 /// [`MountError::Source`]; [`MountError::Device`] for a descriptor that brings no INIT, or whose
@@ -40,7 +40,7 @@ pub fn serve(vfs: Vfs, device: OwnedFd, options: &Options) -> Result<Served, Mou
 /// A tree that is served by a connection. It goes on when this is dropped, until the other
 /// side hangs up.
 pub struct Served {
-    transport: Box<dyn Transport>,
+    transport: Transport,
     handler: Arc<Handler>,
 }
 

@@ -64,7 +64,7 @@ fn read_by_daemon() -> u64 {
             return 0;
         };
         let rchar = io.lines().find_map(|line| line.strip_prefix("rchar: "));
-        let is_daemon = name.starts_with("rcuwalk-fuse") || name.starts_with("fuser");
+        let is_daemon = name.starts_with("rcuwalk-fuse");
         rchar
             .filter(|_| is_daemon)
             .map_or(0, |n| n.parse().unwrap())

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Mount, can_mount, is_own_transport, on_each};
+use common::{Mount, can_mount, on_each};
 use rcuwalk_fuse::Options;
 use rustix::fs::{
     AtFlags, CWD, IFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
@@ -87,9 +87,6 @@ fn a_long_range_is_copied_whole() {
 #[test]
 fn what_is_executed_is_not_truncated() {
     on_each(|mount| {
-        if !is_own_transport() {
-            return;
-        }
         let path = mount.path().join("sleep");
         fs::copy("/bin/sleep", &path).unwrap();
         let len = path.metadata().unwrap().len();
@@ -174,10 +171,6 @@ fn a_file_without_a_name_can_get_one() {
             let flags = OFlags::TMPFILE | OFlags::RDWR | more;
             rustix::fs::open(mount.path(), flags, Mode::from_raw_mode(0o640))
         };
-        if !is_own_transport() {
-            assert_eq!(open(OFlags::empty()).unwrap_err(), Errno::OPNOTSUPP);
-            return;
-        }
         let mut file = match open(OFlags::empty()) {
             // A host's directory may be where there is no such thing.
             Err(Errno::OPNOTSUPP) if mount.backing.is_some() => return,
@@ -239,11 +232,6 @@ fn birth_times_are_the_back_ends() {
         );
         let has_birth = |told: &Statx| told.stx_mask & StatxFlags::BTIME.bits() != 0;
         let time = |time: StatxTimestamp| (time.tv_sec, time.tv_nsec);
-        if !is_own_transport() {
-            // fuser does not know the request.
-            assert!(!has_birth(&told));
-            return;
-        }
         match &mount.backing {
             Some(backing) => {
                 let there = look(&backing.path().join("file"));

@@ -144,16 +144,6 @@ impl Ops {
         Ok(read)
     }
 
-    /// The same, for who has no room of its own.
-    #[cfg(feature = "fuser")]
-    pub(crate) fn read(&self, who: Caller, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
-        let size = usize::try_from(size).map_err(|_| Error::Invalid)?;
-        let mut data = vec![0; size.min(MOST)];
-        let read = self.read_into(who, handle, offset, &mut data)?;
-        data.truncate(read);
-        Ok(data)
-    }
-
     /// WRITE. With `is_cached` it is a page that was mapped: it goes where it was, also
     /// where the handle appends, and nobody is asking, so set-id bits stay.
     pub(crate) fn write(
@@ -304,28 +294,6 @@ impl Ops {
         dir.list(position, |listed| Ok(take(&listed)))
     }
 
-    /// The same, for who has no word for a kind that the directory does not tell.
-    #[cfg(feature = "fuser")]
-    pub(crate) fn readdir(
-        &self,
-        handle: u64,
-        position: u64,
-        mut take: impl FnMut(&Listed<'_>, FileType) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let dir = self.handles.dir(handle)?;
-        dir.list(position, |listed| {
-            let kind = match listed.kind {
-                Some(kind) => kind,
-                None => {
-                    let ctx = as_daemon(dir.file.path().clone());
-                    let flags = LookupFlags::default();
-                    self.vfs.lookup(&ctx, listed.name, flags)?.inode().kind()
-                }
-            };
-            Ok(take(&listed, kind))
-        })
-    }
-
     /// READDIRPLUS: each entry with the answer to its LOOKUP, which counts as sent if it is
     /// taken; `.` and `..` go without.
     pub(crate) fn readdirplus(
@@ -405,10 +373,6 @@ impl OpenFile {
 }
 
 const SET_IDS: u16 = 0o6000;
-
-/// More than the kernel asks for at a time.
-#[cfg(feature = "fuser")]
-const MOST: usize = 16 << 20;
 
 /// So much is copied for one request, and so much before who asks may be interrupted.
 const MOST_COPIED: u64 = 128 << 20;

@@ -1,4 +1,4 @@
-//! The transport of our own: it reads messages from /dev/fuse, or from anything that brings
+//! The transport: it reads messages from /dev/fuse, or from anything that brings
 //! them one by one, and writes the answers.
 //!
 //! | read                  | to learn                                                   |
@@ -41,10 +41,11 @@ use std::thread::{self, JoinHandle};
 pub use self::rehearsal::rehearse;
 use self::session::Session;
 use self::uring::Crew;
-use super::{Handler, Transport, is_cut, is_device, mount};
+use super::{Handler, is_cut, is_device, mount};
 use crate::Options;
 
-struct Device {
+/// Carries requests from the kernel to a [`Handler`], on threads of its own, and the answers back.
+pub(crate) struct Transport {
     session: Arc<Session>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// The connection once more, which is there when its threads have ended.
@@ -63,7 +64,7 @@ pub(super) fn serve(
     device: OwnedFd,
     mount_point: Option<PathBuf>,
     options: &Options,
-) -> io::Result<Box<dyn Transport>> {
+) -> io::Result<Transport> {
     let connection = device.try_clone()?;
     let may_ring = options.io_uring && is_device(&device)?;
     let session = Arc::new(Session::new(handler, device, options.handlers())?);
@@ -90,24 +91,31 @@ pub(super) fn serve(
         }
     }
     threads.extend(crew.answer());
-    Ok(Box::new(Device {
+    Ok(Transport {
         session,
         threads,
         connection,
         mount_point,
-    }))
+    })
 }
 
-impl Transport for Device {
-    fn is_over(&self) -> bool {
+impl Transport {
+    /// True once the last of its threads has nothing more to answer: it is not mounted
+    /// any more, and nobody uses it.
+    pub(crate) fn is_over(&self) -> bool {
         is_cut(&self.connection) || self.session.has_ended()
     }
 
-    fn is_by_io_uring(&self) -> bool {
+    /// Whether requests come by io_uring.
+    pub(crate) fn is_by_io_uring(&self) -> bool {
         self.session.has_rings()
     }
 
-    fn join(self: Box<Self>) -> io::Result<()> {
+    /// Waits until it is over.
+    ///
+    /// # Errors
+    /// What a thread that answers has ended with.
+    pub(crate) fn join(self) -> io::Result<()> {
         let mut ended = Ok(());
         // All of them, whatever the first has ended with.
         for thread in self.threads {
@@ -117,11 +125,19 @@ impl Transport for Device {
         ended
     }
 
-    fn unmount(&self) -> io::Result<()> {
+    /// Unmounts with what help it has (fusermount3, for users); does not wait for the end.
+    ///
+    /// # Errors
+    /// What the helper says.
+    pub(crate) fn unmount(&self) -> io::Result<()> {
         self.mount_point.as_deref().map_or(Ok(()), mount::unmount)
     }
 
-    fn connection(&self) -> io::Result<OwnedFd> {
+    /// Another descriptor of the connection, for a [`Notifier`](super::Notifier).
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub(crate) fn connection(&self) -> io::Result<OwnedFd> {
         self.connection.try_clone()
     }
 }

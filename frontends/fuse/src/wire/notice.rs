@@ -1,8 +1,7 @@
 //! What the kernel is told unasked: that something it believes is no longer so, or that it
 //! should give something back.
 //!
-//! fuser knows the older half of these notices, and none of the flags. They are three short
-//! structures (`include/uapi/linux/fuse.h`), so they are made here, for any transport.
+//! They are three short structures (`include/uapi/linux/fuse.h`).
 
 use std::fmt;
 use std::io;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rcuwalk::{Freshness, Vfs};
-use rcuwalk_fuse::{Mounted, Options, TransportKind, mount};
+use rcuwalk_fuse::{Mounted, Options, mount};
 use rcuwalk_hostfs::HostFs;
 use rcuwalk_memfs::MemFs;
 
@@ -74,7 +74,6 @@ impl Mount {
         let options = Options {
             allow_other: true,
             suid: true,
-            transport: transport(),
             ..options.clone()
         };
         let mounted = mount(vfs, at.path(), &options).unwrap();
@@ -111,24 +110,10 @@ impl Watchdog {
     }
 }
 
-/// `RCUWALK_TRANSPORT=fuser` has everything that is mounted here carried by fuser,
-/// `RCUWALK_TRANSPORT=io_uring` by io_uring, which the kernel has to offer then.
-pub(crate) fn transport() -> TransportKind {
-    match std::env::var("RCUWALK_TRANSPORT").as_deref() {
-        Err(_) | Ok("io_uring") => TransportKind::default(),
-        #[cfg(feature = "fuser")]
-        Ok("fuser") => TransportKind::Fuser,
-        Ok(other) => panic!("no transport {other:?}: is it a feature that is not on?"),
-    }
-}
-
+/// `RCUWALK_TRANSPORT=io_uring` has the mounts here be served by io_uring, which the kernel has to
+/// offer then.
 pub(crate) fn is_by_io_uring() -> bool {
     std::env::var_os("RCUWALK_TRANSPORT").is_some_and(|transport| transport == "io_uring")
-}
-
-/// True if requests are decoded by us: what fuser does not know works.
-pub(crate) fn is_own_transport() -> bool {
-    transport() == TransportKind::Device
 }
 
 /// A number from the environment.
