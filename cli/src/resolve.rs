@@ -8,7 +8,6 @@ mod table;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use rcuwalk::{Budget, Context, FileType, Freshness, LookupFlags, Trace, Vfs, VfsPath};
@@ -107,10 +106,8 @@ fn host_tree() -> Result<Vfs, Failure> {
 }
 
 fn current_dir(vfs: &Vfs, ctx: &Context) -> Result<VfsPath, Failure> {
-    let found = env::current_dir().and_then(|cwd| {
-        let found = vfs.lookup(ctx, cwd.as_os_str().as_bytes(), LookupFlags::DIRECTORY);
-        found.map_err(|err| io::Error::from_raw_os_error(err.errno()))
-    });
+    let found = env::current_dir()
+        .and_then(|cwd| Ok(vfs.lookup(ctx, cwd.as_os_str().as_bytes(), LookupFlags::DIRECTORY)?));
     found.map_err(|err| {
         Failure::error(format_args!(
             "cannot use the current directory: {err}; change to another one, or give absolute paths"

@@ -3,13 +3,14 @@
 //! Back ends and the walk speak [`Error`]. A front end that must answer with an
 //! errno calls [`Error::errno`], and nothing else in the crate knows numbers.
 
-use std::fmt;
+use std::sync::Arc;
+use std::{fmt, io};
 
 /// The result of everything that may fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation did not happen.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no such name (`ENOENT`).
@@ -74,8 +75,8 @@ pub enum Error {
     Overflow,
     /// The file is being executed, or is swapped to (`ETXTBSY`).
     TextBusy,
-    /// What the back end's own I/O reported.
-    Io(std::io::Error),
+    /// What the back end's own I/O reported; [`Error::io`] makes one.
+    Io(Arc<io::Error>),
 }
 
 impl From<crate::inode::Stale> for Error {
@@ -91,6 +92,11 @@ impl From<crate::inode::InUse> for Error {
 }
 
 impl Error {
+    /// An error of the back end's own I/O as it is, without a name for its errno.
+    pub fn io(err: impl Into<io::Error>) -> Error {
+        Error::Io(Arc::new(err.into()))
+    }
+
     /// The number Linux gives this error.
     ///
     /// ```
@@ -134,8 +140,8 @@ impl Error {
 }
 
 /// The other direction, for back ends: the errno of a system call, by name.
-impl From<std::io::Error> for Error {
-    fn from(err: std::io::Error) -> Self {
+impl From<io::Error> for Error {
+    fn from(err: io::Error) -> Self {
         match err.raw_os_error() {
             Some(libc::ENOENT) => Error::NotFound,
             Some(libc::ENOTDIR) => Error::NotADirectory,
@@ -167,7 +173,36 @@ impl From<std::io::Error> for Error {
             Some(libc::ENODEV) => Error::NoDevice,
             Some(libc::EOVERFLOW) => Error::Overflow,
             Some(libc::ETXTBSY) => Error::TextBusy,
-            _ => Error::Io(err),
+            _ => Error::io(err),
+        }
+    }
+}
+
+/// For callers that speak `io::Error`: the errno, and the text where there is no errno.
+///
+/// ```
+/// let err = std::io::Error::from(rcuwalk::Error::NotFound);
+/// assert_eq!(err.kind(), std::io::ErrorKind::NotFound);
+/// ```
+impl From<Error> for io::Error {
+    fn from(err: Error) -> Self {
+        match &err {
+            Error::Io(inner) if inner.raw_os_error().is_none() => io::Error::new(inner.kind(), err),
+            named => io::Error::from_raw_os_error(named.errno()),
+        }
+    }
+}
+
+/// Two errors are equal if a caller cannot tell them apart; of I/O errors the errno counts, and
+/// the text where there is none.
+impl PartialEq for Error {
+    fn eq(&self, other: &Error) -> bool {
+        match (self, other) {
+            (Error::Io(a), Error::Io(b)) => match (a.raw_os_error(), b.raw_os_error()) {
+                (None, None) => a.kind() == b.kind() && a.to_string() == b.to_string(),
+                (a, b) => a == b,
+            },
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
     }
 }
@@ -216,5 +251,37 @@ impl std::error::Error for Error {
             Error::Io(err) => Some(err),
             _ => None,
         }
+    }
+}
+
+/// What a caller may do with an error, and with what it shares among threads.
+const _: () = {
+    const fn crosses_threads<T: Send + Sync + 'static>() {}
+    crosses_threads::<Error>();
+    crosses_threads::<crate::Vfs>();
+    crosses_threads::<crate::VfsPath>();
+    crosses_threads::<crate::Context>();
+    crosses_threads::<crate::File>();
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error keeps its name and its errno on the way to `io::Error` and back.
+    #[test]
+    fn an_error_survives_the_way_to_io_error_and_back() {
+        for errno in 1..=133 {
+            let err = Error::from(io::Error::from_raw_os_error(errno));
+            let back = io::Error::from(err.clone());
+            assert_eq!(back.raw_os_error(), Some(err.errno()));
+            assert_eq!(Error::from(back), err);
+        }
+        let text = Error::io(io::Error::other("the disk is gone"));
+        let back = io::Error::from(text.clone());
+        assert_eq!(back.to_string(), "the disk is gone");
+        assert_eq!(text.errno(), libc::EIO);
+        assert_ne!(text, Error::io(io::Error::other("another")));
+        assert_ne!(text, Error::NotFound);
     }
 }

@@ -88,7 +88,7 @@ fn a_failed_lookup_is_asked_again() {
         let asked = asked.clone();
         move |name| match name {
             b"file" if asked.fetch_add(1, SeqCst) < failures => {
-                Err(Error::Io(std::io::Error::other("not today")))
+                Err(Error::io(std::io::Error::other("not today")))
             }
             _ => Ok(()),
         }

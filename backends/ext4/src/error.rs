@@ -143,7 +143,7 @@ impl std::error::Error for Error {
 /// What the kernel's ext4 would say. The text gets lost, so whoever can shows ours.
 impl From<Error> for rcuwalk::Error {
     fn from(err: Error) -> rcuwalk::Error {
-        let number = |errno| rcuwalk::Error::Io(io::Error::from_raw_os_error(errno));
+        let number = |errno| rcuwalk::Error::io(io::Error::from_raw_os_error(errno));
         match err {
             Error::NotExt4 { .. } => rcuwalk::Error::Invalid,
             Error::Open { source, .. } => source.into(),
@@ -155,7 +155,7 @@ impl From<Error> for rcuwalk::Error {
             Error::WrongType { wanted: DIRECTORY } => rcuwalk::Error::NotADirectory,
             Error::WrongType { .. } => rcuwalk::Error::Invalid,
             // As it is: an ENOENT of the host's is not about a name of ours.
-            Error::Io { source, .. } => rcuwalk::Error::Io(source),
+            Error::Io { source, .. } => rcuwalk::Error::io(source),
         }
     }
 }

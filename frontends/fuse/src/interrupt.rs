@@ -73,7 +73,7 @@ pub(crate) fn is_wanted() -> bool {
 
 /// The answer for whom nothing has been done yet.
 pub(crate) fn interrupted() -> Error {
-    Error::Io(io::Error::from_raw_os_error(libc::EINTR))
+    Error::io(io::Error::from_raw_os_error(libc::EINTR))
 }
 
 #[cfg(test)]

@@ -266,5 +266,5 @@ fn group_class(acl: &mut [Entry]) -> Result<&mut Entry> {
 
 /// The back end has an ACL that makes no sense.
 pub(crate) fn broken() -> Error {
-    Error::Io(std::io::ErrorKind::InvalidData.into())
+    Error::io(std::io::ErrorKind::InvalidData)
 }

@@ -120,7 +120,7 @@ impl Dir {
         };
         if dir.is_loop() {
             let text = "file system loop: this directory is also above itself";
-            return Err(Closed::Unreadable(Error::Io(io::Error::other(text))));
+            return Err(Closed::Unreadable(Error::io(io::Error::other(text))));
         }
         let fd = Arc::new(fd);
         dir.remember(&fd);

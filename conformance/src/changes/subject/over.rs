@@ -71,7 +71,7 @@ impl Subject for OverHostFs<'_> {
 }
 
 fn mounted(fs: impl FileSystem) -> io::Result<Vfs> {
-    Vfs::new(fs).map_err(|err| io::Error::from_raw_os_error(err.errno()))
+    Ok(Vfs::new(fs)?)
 }
 
 /// Over a back end that takes its times from the kernel.

@@ -77,7 +77,7 @@ impl Handler {
             done.unwrap_or_else(|_| {
                 let why = request.panicked();
                 tracing::error!("{why}");
-                Err(Error::Io(io::Error::other(why)))
+                Err(Error::io(io::Error::other(why)))
             })
         })
     }

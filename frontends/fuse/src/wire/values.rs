@@ -40,7 +40,7 @@ pub(super) fn ioctl(
             ops.set_flags(who, id, xflags_in(data)?)?;
             Ok(Vec::new())
         }
-        _ => Err(Error::Io(io::Error::from_raw_os_error(libc::ENOTTY))),
+        _ => Err(Error::io(io::Error::from_raw_os_error(libc::ENOTTY))),
     }
 }
 

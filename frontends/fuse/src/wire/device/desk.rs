@@ -294,5 +294,5 @@ impl<'h, L: Line> Desk<'h, L> {
 
 /// `ENOSYS`: the kernel does without from now on.
 pub(super) fn not_known<T>() -> Result<T> {
-    Err(Error::Io(std::io::Error::from_raw_os_error(libc::ENOSYS)))
+    Err(Error::io(std::io::Error::from_raw_os_error(libc::ENOSYS)))
 }
