@@ -48,3 +48,8 @@ pub use rcu::RcuGuard;
 pub use rcu_ptr::RcuPtr;
 pub use seq::{Seq, SeqCount, SeqLock, SeqWriter};
 pub use shared::{Dying, Flag, LockedShared, Ref, Shared, Snapshot, Spare};
+
+/// The examples of README.md are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

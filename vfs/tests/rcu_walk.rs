@@ -2,14 +2,13 @@
 
 mod common;
 
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 
 use common::{FOLLOW, REF, Tree, grow};
 use rcuwalk::{Access, Context, Credentials, Error, LookupFlags, Vfs};
-use rcuwalk_bench::paths::PathList;
-use rcuwalk_bench::tree::{Kind, TreeSpec};
-use rcuwalk_memfs::{MemFs, directory, file, symlink};
 use rcuwalk_sync::atomic::stores_by_this_thread;
 
 /// How many stores to shared memory `walk` makes.
@@ -125,24 +124,26 @@ fn what_is_no_hit_stores() {
 /// WALK-2: the 205 paths of a compiler and a linker store nothing, whoever walks.
 #[test]
 fn the_paths_of_a_build_store_nothing() {
-    let fs = MemFs::new();
-    let mut nodes = std::collections::HashMap::from([(Vec::new(), fs.root())]);
-    for entry in TreeSpec::builtin().entries() {
-        let new = match &entry.kind {
-            Kind::Dir => directory(entry.mode as u16),
-            Kind::File => file(entry.mode as u16),
-            Kind::Symlink(target) => symlink(target),
-        };
-        let node = fs.add(nodes[entry.parent()], entry.name(), new).unwrap();
-        nodes.insert(entry.path.clone(), node);
-    }
-    let vfs = Vfs::new(fs).unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/data/gcc-ld");
+    let read = |file| fs::read_to_string(data.join(file)).unwrap();
+    let lines = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.is_empty());
+        let lines = lines.filter(|line| !line.starts_with('#'));
+        lines.map(str::to_owned).collect()
+    };
+    // "kind mode uid gid path [-> target]", as the benchmark has it.
+    let entries = lines(&read("tree.txt")).into_iter().map(|line| {
+        let mut words = line.splitn(5, ' ');
+        let kind = words.next().unwrap().to_owned();
+        let path = words.nth(3).unwrap().replace(" -> ", "->");
+        if kind == "dir" { path + "/" } else { path }
+    });
+    let vfs = Vfs::new(grow(&entries.collect::<Vec<_>>().join(" "))).unwrap();
     let ctx = vfs.context(Credentials::user(1000, 1000));
-    let list = PathList::builtin();
-    let paths = list.as_slice();
+    let paths = lines(&read("paths.txt"));
     assert_eq!(paths.len(), 205);
     let walk_all = || {
-        let there = |path: &&Vec<u8>| vfs.access(&ctx, path, Access::empty(), FOLLOW).is_ok();
+        let there = |path: &&String| vfs.access(&ctx, path, Access::empty(), FOLLOW).is_ok();
         paths.iter().filter(there).count()
     };
     assert_eq!(paths.len() - walk_all(), 118, "so many are missing");

@@ -62,3 +62,8 @@ pub use scan::{ImageScan, Order};
 pub use source::mmap;
 pub use source::{FileSource, Source};
 pub use xattr::Xattr;
+
+/// The examples of README.md are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

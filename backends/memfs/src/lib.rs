@@ -274,3 +274,8 @@ pub fn symlink(target: &[u8]) -> NewFile<'_> {
         ..NewFile::new(FileType::Symlink, 0o777)
     }
 }
+
+/// The examples of README.md are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

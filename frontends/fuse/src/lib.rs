@@ -451,3 +451,8 @@ impl fmt::Debug for Mounted {
         write!(f, "Mounted({:?}, {} nodes)", self.mount_point, self.nodes())
     }
 }
+
+/// The examples of README.md are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
