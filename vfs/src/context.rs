@@ -87,6 +87,11 @@ impl VfsPath {
         self.dentry.as_ref().expect("there until it is dropped")
     }
 
+    /// False for the root of the root mount.
+    fn has_something_above(&self) -> bool {
+        !self.is_mount_root() || self.mnt.point.is_some()
+    }
+
     pub(crate) fn is_mount_root(&self) -> bool {
         DentryRef::ptr_eq(self.dentry(), &self.mnt.root)
     }
@@ -116,6 +121,8 @@ pub struct Context {
     cwd: Option<VfsPath>,
     credentials: Credentials,
     umask: u16,
+    /// There is something above the root that a walk must not reach (WALK-3).
+    contained: bool,
 }
 
 impl Context {
@@ -125,6 +132,7 @@ impl Context {
     pub fn within(root: VfsPath, credentials: Credentials) -> Context {
         Context {
             cwd: None,
+            contained: root.has_something_above(),
             root,
             credentials,
             umask: 0,
@@ -132,11 +140,17 @@ impl Context {
     }
 
     /// The same, with another root: absolute paths and links start there, and `..`
-    /// does not lead above it. The current directory stays; it should be below.
+    /// does not lead above it. The current directory stays; walks from one that is not below,
+    /// or that somebody moves out, fail with [`Error::CrossDevice`](crate::Error::CrossDevice).
     #[doc(alias = "chroot")]
     pub fn with_root(self, root: VfsPath) -> Context {
         let cwd = Some(self.cwd.unwrap_or(self.root));
-        Context { root, cwd, ..self }
+        Context {
+            contained: root.has_something_above(),
+            root,
+            cwd,
+            ..self
+        }
     }
 
     /// The same, with another current directory: relative paths start there.
@@ -167,6 +181,12 @@ impl Context {
     /// Permission bits that new files do not get.
     pub fn umask(&self) -> u16 {
         self.umask
+    }
+
+    /// True if a walk has to stay below the root, because there is more above it.
+    #[inline]
+    pub(crate) fn is_contained(&self) -> bool {
+        self.contained
     }
 
     /// Where absolute paths start.

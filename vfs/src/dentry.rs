@@ -19,7 +19,7 @@ mod cache;
 mod in_lookup;
 mod moves;
 mod name;
-mod path;
+pub(crate) mod path;
 mod shrink;
 
 use rcuwalk_sync::atomic::*;

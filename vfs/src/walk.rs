@@ -22,7 +22,10 @@
 //! WALK-2: an RCU-walk hit stores nothing to shared memory. (One exception: a
 //! dentry that the shrinker has marked as next to go is unmarked by its next use.)
 //!
-//! WALK-3: `..`, symlinks, renames and mounts never lead out of a contained root.
+//! WALK-3: `..`, symlinks, renames and mounts never lead out of a contained root. A REF-walk
+//! checks at its start, after each `..` and at its end that it stands below the root; an
+//! RCU-walk checks after each `..` that nothing was renamed since it started, and at its end
+//! that, or that it stands below the root.
 
 mod around;
 mod component;
@@ -204,6 +207,10 @@ fn lookup_slow_path<R>(
             }
             again
         }
+        // A rename moved the walk out of its root. Most often the path leads elsewhere by now.
+        Err(Error::CrossDevice) if request.ctx.is_contained() => {
+            RefWalk::start(*request, reval).lookup().and_then(answer)
+        }
         answered => answered,
     }
 }
@@ -220,6 +227,8 @@ pub(crate) fn filename_parentat<'a>(request: &Request<'a>) -> Result<Parent<'a>>
     let start = start.map_or(0, |slash| slash + 1);
     let (above, last, must_be_dir) = match end {
         0 => (path, &b"."[..], true),
+        // The start, searched as a directory that a name leads through.
+        _ if start == 0 => (&b"."[..], &path[..end], end < path.len()),
         _ => (&path[..start], &path[start..end], end < path.len()),
     };
     let above = Request {
@@ -227,10 +236,7 @@ pub(crate) fn filename_parentat<'a>(request: &Request<'a>) -> Result<Parent<'a>>
         flags: request.flags | LookupFlags::FOLLOW | LookupFlags::DIRECTORY,
         ..*request
     };
-    let dir = match above.path {
-        b"" => RefWalk::start(above, above.flags.contains(LookupFlags::REVAL)).lookup()?,
-        _ => filename_lookup(&above, |found| found.try_get(), Ok)?,
-    };
+    let dir = filename_lookup(&above, |found| found.try_get(), Ok)?;
     // The root is not searched for itself.
     if end > 0 {
         Target::new(&dir, request.ctx.credentials()).may(Access::EXEC)?;

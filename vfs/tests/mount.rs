@@ -181,6 +181,70 @@ fn a_mount_point_is_busy() {
     assert!(tree.has("/mnt/bottom"));
 }
 
+/// WALK-3: somebody moves the directory that a contained walk stands in out of its root; `..`
+/// does not lead to what is outside.
+#[test]
+fn a_rename_does_not_lead_out_of_a_root() {
+    let tree = Tree::new("jail/ jail/a/ jail/a/b/ jail/a/b/c/ jail/secret out/ secret");
+    let ctx = tree.ctx.clone().with_root(tree.hold("/jail"));
+    let ctx = ctx.with_cwd(tree.hold("/jail"));
+    let inner = tree.ino("/jail/secret").unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                for (from, to) in [("/jail/a/b", "/out/b"), ("/out/b", "/jail/a/b")] {
+                    tree.vfs.rename(&tree.ctx, from, to).unwrap();
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut found = 0;
+        for round in 0..stress_ops(50_000, 1_000_000) {
+            let flags = if round % 2 == 0 { FOLLOW } else { REF };
+            match tree.vfs.stat(&ctx, "/a/b/c/../../../secret", flags) {
+                Ok(attr) if attr.ino == inner => found += 1,
+                Err(Error::NotFound | Error::CrossDevice) => {}
+                other => {
+                    done.store(true, Relaxed);
+                    panic!("WALK-3: {other:?}");
+                }
+            }
+        }
+        done.store(true, Relaxed);
+        assert!(found > 0, "the walk was never left alone");
+    });
+}
+
+/// WALK-3: nothing is reached from a current directory that somebody has moved out of the root.
+#[test]
+fn a_current_directory_moved_out_of_the_root_is_unreachable() {
+    let tree = Tree::new("jail/ jail/in/ jail/in/file jail/other out/ secret");
+    let ctx = tree.ctx.clone().with_root(tree.hold("/jail"));
+    let ctx = ctx.with_cwd(tree.hold("/jail/in"));
+    let paths = ["file", ".", "..", "../other", "../../secret"];
+    for _ in 0..2 {
+        tree.vfs.rename(&tree.ctx, "/jail/in", "/out/in").unwrap();
+        for (path, flags) in paths.iter().flat_map(|path| [(path, FOLLOW), (path, REF)]) {
+            let seen = tree.vfs.stat(&ctx, path, flags);
+            assert!(matches!(seen, Err(Error::CrossDevice)), "{path}: {seen:?}");
+        }
+        let opened = tree
+            .vfs
+            .open(&ctx, "new", OpenFlags::WRITE | OpenFlags::CREATE);
+        assert!(matches!(opened, Err(Error::CrossDevice)), "{opened:?}");
+        let made = tree.vfs.mkdir(&ctx, "dir", 0o700);
+        assert!(matches!(made, Err(Error::CrossDevice)), "{made:?}");
+        tree.vfs.rename(&tree.ctx, "/out/in", "/jail/in").unwrap();
+        for (path, flags) in paths[..4]
+            .iter()
+            .flat_map(|path| [(path, FOLLOW), (path, REF)])
+        {
+            tree.vfs.stat(&ctx, path, flags).unwrap();
+        }
+    }
+}
+
 /// WALK-3: a walk with a root of its own stays below it: `..`, absolute links and
 /// mounts on the way included.
 #[test]

@@ -4,7 +4,7 @@
 //! tells whether one was. Nobody takes a reference or a dentry's lock on the way.
 
 use rcuwalk_sync::atomic::Relaxed;
-use rcuwalk_sync::{Shared, rcu};
+use rcuwalk_sync::{RcuGuard, Seq, Shared, rcu};
 
 use super::{Dcache, Dentry, DentryRef, NameWords};
 use crate::context::VfsPath;
@@ -33,6 +33,26 @@ impl Dcache {
         })
     }
 
+    /// True if `place` is `root` or below it, through all mounts between them, at one moment.
+    #[doc(alias("path_is_under", "is_path_reachable"))]
+    pub(crate) fn is_below(&self, root: &VfsPath, place: &VfsPath) -> bool {
+        self.rename_lock
+            .read(|| leads_up_to(root, place.mnt(), place.dentry(), &rcu::read_lock()))
+    }
+
+    /// Samples the count of renames, for [`has_renamed`](Self::has_renamed); `None` while a
+    /// rename is under way.
+    #[inline]
+    pub(crate) fn renames(&self) -> Option<Seq> {
+        self.rename_lock.read_begin()
+    }
+
+    /// True if a directory or a file was renamed since `begin`.
+    #[inline]
+    pub(crate) fn has_renamed(&self, begin: Seq) -> bool {
+        self.rename_lock.read_retry(begin)
+    }
+
     /// The path from `root` to `place`, through all mounts between them; `None` if `root`
     /// is not above it.
     #[doc(alias("prepend_path", "d_path"))]
@@ -45,6 +65,37 @@ impl Dcache {
         }
         path.reverse();
         Some(path.into())
+    }
+}
+
+/// True if the way up from a place comes by `root`. The caller makes sure that nothing was
+/// renamed meanwhile.
+///
+/// By inode, as [`Dcache::is_subdir`]: `root` may have been dropped from the cache and found
+/// again by its name.
+pub(crate) fn leads_up_to<'g>(
+    root: &VfsPath,
+    mut mnt: &'g MountInfo,
+    mut at: &'g Shared<Dentry>,
+    guard: &'g RcuGuard,
+) -> bool {
+    let root = root.inode_held().shared().address();
+    loop {
+        if at.inode.is(root) {
+            return true;
+        }
+        let above = if std::ptr::eq(at, &*mnt.root) {
+            mnt.point.as_ref().map(|point| {
+                mnt = point.entry.info();
+                &*point.dentry
+            })
+        } else {
+            at.parent.load(guard)
+        };
+        match above {
+            Some(above) => at = above,
+            None => return false,
+        }
     }
 }
 

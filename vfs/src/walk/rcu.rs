@@ -17,6 +17,7 @@ use super::component::{long_component, short_component};
 use super::text::{LinkStack, Saved};
 use super::{Here, LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::context::VfsPath;
+use crate::dentry::path::leads_up_to;
 use crate::dentry::{Dentry, Flags, NameHash, NameWords, in_dir};
 use crate::inode::{Inode, LinkBody};
 use crate::mount::{MountFlags, MountInfo, MountTable};
@@ -55,6 +56,9 @@ pub(super) struct RcuWalk<'a, 'g> {
     pub(super) links: u32,
     /// The text ended in a slash, and no component has come since.
     ends_in_slash: bool,
+    /// The count of renames when a contained walk started; `None` otherwise, and while a
+    /// rename was under way.
+    renames: Option<Seq>,
 }
 
 /// Where a walk ended: at its `at`.
@@ -80,9 +84,15 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         } else {
             request.start
         };
+        // Before anything else is read: WALK-3 needs that nothing moved since.
+        let renames = match request.ctx.is_contained() {
+            true => request.ns.caches.dcache.renames(),
+            false => None,
+        };
         RcuWalk {
             request,
             guard,
+            renames,
             mounts: request.ns.mounts(guard),
             table: request.ns.caches.dcache.table().view(guard),
             at: Here::at(start),
@@ -414,6 +424,12 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         Ok(Step::On)
     }
 
+    /// True if something was renamed since a contained walk started, or was being renamed then.
+    fn has_renamed(&self) -> bool {
+        let dcache = &self.request.ns.caches.dcache;
+        self.renames.is_none_or(|begin| dcache.has_renamed(begin))
+    }
+
     #[cold]
     #[doc(alias("follow_dotdot_rcu", "choose_mountpoint_rcu"))]
     fn follow_dotdot(&self) -> Result<Here<'g>, Why> {
@@ -459,7 +475,10 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
                 seq: root.seq.sample(),
             };
         }
-        if !at.seq.is_even() {
+        // WALK-3: the directory that the walk came from may have been moved out of the root.
+        // The count is read after the parent: a rename that this `..` has seen is counted.
+        let may_be_outside = self.request.ctx.is_contained() && self.has_renamed();
+        if !at.seq.is_even() || may_be_outside {
             return Err(Why::Moved);
         }
         Ok(at)
@@ -511,11 +530,39 @@ impl<'g> RcuFound<'_, '_, 'g> {
             ..
         } = self.0;
         // A count that was odd when it was sampled is not one moment.
-        let still = at.seq.is_even() && !at.has_changed() && request.ns.mounts_are(mounts);
+        let still = at.seq.is_even()
+            && !at.has_changed()
+            && request.ns.mounts_are(mounts)
+            && (!request.ctx.is_contained() || self.is_contained());
         if still {
             at.dentry.mark_used();
         }
         still
+    }
+
+    /// WALK-3: the walk started below its root and nothing was renamed since: then it never
+    /// stood anywhere else, because `..` stops at the root. Or it started at the root, met no
+    /// `..` after a rename, and has ended below the root. A caller that asks about the start
+    /// itself does not walk.
+    fn is_contained(&self) -> bool {
+        let RcuWalk {
+            request, guard, at, ..
+        } = self.0;
+        if request.path.is_empty() {
+            return true;
+        }
+        let root = request.ctx.root();
+        let from_root = request.path[0] == b'/' || request.start.is_same_place(root);
+        if !from_root {
+            let start = request.start;
+            return leads_up_to(root, start.mnt(), start.dentry(), guard) && !self.0.has_renamed();
+        }
+        let dcache = &request.ns.caches.dcache;
+        let is_below = || {
+            let now = dcache.renames()?;
+            (leads_up_to(root, at.mnt, at.dentry, guard) && !dcache.has_renamed(now)).then_some(())
+        };
+        !self.0.has_renamed() || is_below().is_some()
     }
 
     /// Why an answer was not to be had: what changed, or else that the place is on its

@@ -108,6 +108,7 @@ impl<'a> RefWalk<'a> {
     /// Walks to the end.
     pub(crate) fn lookup(mut self) -> Result<VfsPath> {
         self.link_path_walk()?;
+        self.check_contained()?;
         if self.must_be_dir && self.at.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
@@ -117,7 +118,9 @@ impl<'a> RefWalk<'a> {
     /// Walks to the last component and stands before it.
     pub(crate) fn walk_to_last(&mut self) -> Result<Parent<'static>> {
         self.parent = true;
-        match self.link_path_walk()? {
+        let step = self.link_path_walk()?;
+        self.check_contained()?;
+        match step {
             Some(step) => {
                 self.may_lookup()?;
                 let rest = &self.text.bytes()[step.end..];
@@ -140,6 +143,8 @@ impl<'a> RefWalk<'a> {
     /// Resolves every component; with `parent`, returns the last one unresolved.
     #[doc(alias = "path_lookupat")]
     fn link_path_walk(&mut self) -> Result<Option<Step>> {
+        // The start may be outside by now, or the RCU-walk that this one goes on from.
+        self.check_contained()?;
         self.refresh_place()?;
         while let Some(step) = self.next_component()? {
             if self.parent && step.last {
@@ -418,7 +423,21 @@ impl<'a> RefWalk<'a> {
         let from = self.at.mnt().clone();
         self.at = up.ok_or(Error::Stale)?;
         self.record_held(&from);
-        Ok(())
+        self.check_contained()
+    }
+
+    /// WALK-3: refuses a place that is not below the walk's own root. Stopping at the root is
+    /// not enough: somebody may have moved the directory that the walk stood in out of it.
+    ///
+    /// An empty path is no walk: the caller holds the place, which may have no name at all.
+    #[doc(alias = "LOOKUP_IS_SCOPED")]
+    fn check_contained(&self) -> Result<()> {
+        let Request { ns, ctx, path, .. } = self.request;
+        let walks = ctx.is_contained() && !path.is_empty();
+        match walks && !ns.caches.dcache.is_below(ctx.root(), &self.at) {
+            true => Err(Error::CrossDevice),
+            false => Ok(()),
+        }
     }
 
     /// A place that was not reached by a name just now (the start, `.`, `..`, the root of
