@@ -7,6 +7,7 @@
 //! | `RCUWALK_CHANGES` | operations per test of changes, likewise                    |
 //! | `RCUWALK_FINDS`   | differences of changes to collect before a test fails: 1    |
 //! | `RCUWALK_COPIES`  | copies of a busy image, likewise                            |
+//! | `RCUWALK_TORTURE_SECONDS` | how long a torture goes on                          |
 //! | `RCUWALK_SKIPS`   | a file that collects a line per skipped test                |
 
 use std::env;
@@ -68,6 +69,14 @@ pub fn finds() -> usize {
 /// As [`Settings::from_env`].
 pub fn copies(copies: usize) -> usize {
     number("RCUWALK_COPIES").map_or(copies, |n| n as usize)
+}
+
+/// For how many seconds a torture goes on; `seconds` where the environment has no wish.
+///
+/// # Panics
+/// As [`Settings::from_env`].
+pub fn torture_seconds(seconds: u64) -> u64 {
+    number("RCUWALK_TORTURE_SECONDS").unwrap_or(seconds)
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -28,6 +28,7 @@ const STEPS: [(&str, Step); 14] = [
     ("deny", |root, _| deny(root)),
     ("test", |root, skips| {
         let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
+        let test = test.env("RCUWALK_TORTURE_SECONDS", "60");
         test.args(["test", "--workspace"]).run()
     }),
     ("io_uring", io_uring),

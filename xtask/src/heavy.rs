@@ -148,6 +148,10 @@ fn conformance(root: &Path, skips: &Skips) -> Result<Done> {
         .env("RCUWALK_CASES", set_or("RCUWALK_CASES", "20000"))
         .env("RCUWALK_CHANGES", set_or("RCUWALK_CHANGES", "10000000"))
         .env("RCUWALK_COPIES", set_or("RCUWALK_COPIES", "40"))
+        .env(
+            "RCUWALK_TORTURE_SECONDS",
+            set_or("RCUWALK_TORTURE_SECONDS", "600"),
+        )
         .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--package", "rcuwalk-conformance"])
         // And those that are too large to run each time.
