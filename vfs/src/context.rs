@@ -65,6 +65,13 @@ impl VfsPath {
             && (!flags.contains(Flags::REVALIDATE) || sb.is_place_fresh(dentry, &guard))
     }
 
+    /// The number to show users for the inode number `ino` of this inode, or of an entry of this
+    /// directory: one that no two files of the file system have
+    /// ([`FileSystem::number`](crate::FileSystem::number)).
+    pub fn number_of(&self, ino: u64) -> u64 {
+        self.mnt.sb.fs().number(self.inode.inode_key(), ino)
+    }
+
     /// False once the name is known to stand for something else, or for nothing: what is held
     /// lives on, by its other names or as long as it is open.
     #[doc(alias = "d_unhashed")]

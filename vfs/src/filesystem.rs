@@ -26,7 +26,7 @@ pub use types::{
 
 use crate::attr::FileType;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, InodeRef};
+use crate::inode::{Inode, InodeKey, InodeRef};
 use crate::name::Name;
 use crate::open::OpenFlags;
 use crate::super_block::SuperBlock;
@@ -69,6 +69,14 @@ pub trait FileSystem: Send + Sync + 'static {
     fn mounted(&self, sb: &Arc<SuperBlock>) -> Result<()> {
         let _ = sb;
         Ok(())
+    }
+
+    /// The number that front ends show for the inode number `ino` of the numbering that the inode
+    /// `beside` belongs to: where a tree has several numberings (a directory of the host with
+    /// other file systems mounted in it), one that no two files have. Always the same.
+    fn number(&self, beside: InodeKey, ino: u64) -> u64 {
+        let _ = beside;
+        ino
     }
 
     /// The inode that `name` in `dir` stands for, or `None` if there is no such name.

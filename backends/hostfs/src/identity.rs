@@ -172,6 +172,11 @@ pub fn host_mount_id(key: InodeKey) -> u64 {
     key.space >> 32
 }
 
+/// The device that an inode is on.
+pub(crate) fn host_device(key: InodeKey) -> u64 {
+    key.space & 0xffff_ffff
+}
+
 /// Mount and device in one word; see the module's picture.
 fn space(mount: u64, major: u32, minor: u32) -> u64 {
     debug_assert!(

@@ -195,6 +195,7 @@ mod host;
 mod identity;
 mod listing;
 mod lookup;
+mod numbers;
 mod opened;
 mod pin;
 mod process;
@@ -212,6 +213,7 @@ pub use scan::{HostScan, Order};
 pub use watch::{WatchHealth, Watcher};
 
 use dirs::{Dirs, Pin};
+use numbers::Numbers;
 use opened::OpenFiles;
 use watch::Watch;
 
@@ -229,6 +231,7 @@ pub struct HostFs {
     watch: Option<Watch>,
     opened: Arc<OpenFiles>,
     dirs: Arc<Dirs>,
+    numbers: Numbers,
 }
 
 impl HostFs {
@@ -255,7 +258,13 @@ impl HostFs {
             path: path.to_owned(),
             source,
         })?;
+        let seen = host::stat_fd(host::as_fd(&root));
+        let seen = seen.map_err(|source| RootError {
+            path: path.to_owned(),
+            source,
+        })?;
         Ok(HostFs {
+            numbers: Numbers::of_root(seen.key),
             root: Pin::uncounted(root),
             freshness: DEFAULT_FRESHNESS,
             actor: Actor::default(),

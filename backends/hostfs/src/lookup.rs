@@ -80,6 +80,10 @@ impl FileSystem for HostFs {
         }
     }
 
+    fn number(&self, beside: InodeKey, ino: u64) -> u64 {
+        self.numbers.number(beside, ino)
+    }
+
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
         for _ in 0..ATTEMPTS {
             match self.lookup_once(sb, dir, name)? {

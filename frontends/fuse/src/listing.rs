@@ -45,6 +45,7 @@ use std::time::{Duration, SystemTime};
 use rcuwalk::{Attr, DirEntry, Error, File, FileType, ReadDir, Result, Timestamp};
 
 use crate::nodes::NodeRef;
+use crate::ops::shown;
 
 /// High enough for no back end to count there, and below what hashes are made of but for
 /// one in 2^62.
@@ -166,6 +167,11 @@ pub(crate) struct Listed<'e> {
 }
 
 impl OpenDir {
+    /// What the kernel is told of the directory itself.
+    pub(crate) fn attr(&self) -> Attr {
+        shown(self.file.attr(), &self.node)
+    }
+
     /// A directory that has been opened, and what the kernel is told about it.
     pub(crate) fn new(file: File, node: NodeRef) -> (OpenDir, Keeping) {
         let keeping = node.kept.open(&file.attr(), SystemTime::now());
@@ -203,7 +209,7 @@ impl OpenDir {
             if position == here {
                 let dot = Listed {
                     name,
-                    ino: self.file.attr().ino,
+                    ino: self.node.ino,
                     kind: Some(FileType::Directory),
                     is_dot: true,
                     next,
@@ -235,7 +241,7 @@ impl OpenDir {
             let next = entry.next.min(FAR);
             let done = take(Listed {
                 name: &entry.name,
-                ino: entry.ino,
+                ino: self.file.path().number_of(entry.ino),
                 kind: entry.kind,
                 is_dot: false,
                 next,

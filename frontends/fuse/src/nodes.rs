@@ -5,11 +5,10 @@
 //! unused, and the [`NodeTable`] counts what the kernel has been told (NODE-1). All names
 //! of a file share one node, since the cache is keyed by the inode's identity.
 //!
-//! **The id is the inode number** wherever it can be: the kernel shows the id as `st_ino`,
-//! and a number that changed each time the kernel forgets and asks again would break
-//! whoever compares. Where it cannot be (1 is the root's; the kernel still knows another
-//! file of that number, deleted or on another mount of the host), an id is drawn that no
-//! inode number has.
+//! **The id is the inode number** wherever it can be, which is easy to follow in a log. Where it
+//! cannot be (1 is the root's; the kernel still knows another file of that number, which has
+//! been deleted), an id is drawn that no inode number has. The kernel shows users the inode
+//! number in any case, which is the same each time that it forgets and asks again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -32,6 +31,8 @@ pub(crate) struct Node {
     /// Where it was found last, and before.
     place: RwLock<Places>,
     id: AtomicU64,
+    /// The inode number that the kernel shows (NODE-3).
+    pub(crate) ino: u64,
     /// Held by who asks for an entry, which may take another id.
     numbering: Mutex<()>,
     /// Tells the files apart that get the same id one after the other.
@@ -171,7 +172,7 @@ impl Nodes {
             generations: AtomicU64::new(0),
             pressure,
         };
-        let node = nodes.node(root, NodeId::ROOT.0)?;
+        let node = nodes.node(root, |_| NodeId::ROOT.0)?;
         let entry = nodes.known.try_entry(node);
         entry.map_err(Error::from)?.sent();
         Ok(nodes)
@@ -179,7 +180,7 @@ impl Nodes {
 
     /// What a LOOKUP is answered with that has found `path`.
     pub(crate) fn entry(&self, path: &VfsPath) -> Result<NodeEntry<'_>> {
-        let wanted = match path.attr().ino {
+        let wanted = |ino| match ino {
             0 | 1 | DRAWN.. => self.draw(),
             ino => ino,
         };
@@ -283,18 +284,21 @@ impl Nodes {
         DRAWN | self.known.new_id().0
     }
 
-    fn node(&self, path: &VfsPath, id: u64) -> Result<NodeRef> {
+    /// The node of the inode at `path`; a new one gets an `id` that may be its number.
+    fn node(&self, path: &VfsPath, id: impl Fn(u64) -> u64) -> Result<NodeRef> {
         let inode = path.inode();
         loop {
             let node = match self.cache.iget(*inode.key())? {
                 IgetOf::Cached(node) => node,
                 IgetOf::New(new) => {
+                    let ino = path.number_of(inode.inode_key().ino);
                     let node = new.init(Node {
                         place: RwLock::new(Places {
                             last: Some(path.clone()),
                             before: None,
                         }),
-                        id: AtomicU64::new(id),
+                        id: AtomicU64::new(id(ino)),
+                        ino,
                         numbering: Mutex::new(()),
                         generation: self.generations.fetch_add(1, Relaxed),
                         is_used: AtomicBool::new(true),

@@ -145,7 +145,7 @@ impl Ops {
         let entry = self.nodes.entry(path)?;
         Ok(Found {
             generation: entry.inode().generation,
-            attr: shown(self.attr_at(entry.inode(), path), entry.id()),
+            attr: shown(self.attr_at(entry.inode(), path), entry.inode()),
             entry,
         })
     }
@@ -174,11 +174,10 @@ fn name(bytes: &[u8]) -> Result<&[u8]> {
     Ok(Name::new(bytes)?.as_bytes())
 }
 
-/// Attributes with the inode number that the kernel is told with its node; the root's has
-/// no part in that.
-fn shown(attr: Attr, id: NodeId) -> Attr {
-    match id {
-        NodeId::ROOT => attr,
-        NodeId(ino) => Attr { ino, ..attr },
+/// Attributes with the inode number that users see.
+pub(crate) fn shown(attr: Attr, node: &NodeRef) -> Attr {
+    Attr {
+        ino: node.ino,
+        ..attr
     }
 }

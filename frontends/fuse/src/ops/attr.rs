@@ -28,7 +28,7 @@ impl Ops {
     /// GETATTR.
     pub(crate) fn getattr(&self, id: NodeId) -> Result<Attr> {
         let node = self.nodes.get(id)?;
-        Ok(shown(self.attr_of(&node)?, id))
+        Ok(shown(self.attr_of(&node)?, &node))
     }
 
     /// What is cached of what was just found at `path`; or as the host has it, where
@@ -74,7 +74,7 @@ impl Ops {
         } else if change.what == what {
             self.take_set_id(who, &node);
         }
-        Ok(shown(self.attr_of(&node)?, id))
+        Ok(shown(self.attr_of(&node)?, &node))
     }
 
     /// A change of nothing: the kernel's chown(2) to nobody in particular, or a write that is

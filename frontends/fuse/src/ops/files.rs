@@ -326,7 +326,7 @@ impl Ops {
 
     /// The attributes of an open directory.
     pub(crate) fn dir_attr(&self, handle: u64) -> Result<rcuwalk::Attr> {
-        Ok(self.handles.dir(handle)?.file.attr())
+        Ok(self.handles.dir(handle)?.attr())
     }
 
     /// FSYNCDIR.
