@@ -115,8 +115,10 @@ impl Ops {
         let (old, new) = (name(old)?, name(new)?);
         let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
         self.ask(who, old_dir, 0, |ctx| {
+            // Neither directory is below the other; both names are single components.
+            let ctx = ctx.clone().with_root(self.vfs.root());
             let old = (ctx.cwd(), old);
-            self.vfs.renameat2(ctx, old, (&new_dir, new), flags)
+            self.vfs.renameat2(&ctx, old, (&new_dir, new), flags)
         })
     }
 
