@@ -148,8 +148,9 @@ fn open_name(
     let opened = retry_on_intr(|| rustix::fs::openat2(dir, name.as_bytes(), flags, mode, ONE_NAME));
     match opened {
         // ENOSYS from an old kernel or a seccomp filter, EPERM from an older filter.
-        // A real EPERM comes back from openat just the same.
-        Err(Errno::NOSYS | Errno::PERM) => open_name_slow(dir, name, flags, mode),
+        // A real EPERM comes back from openat just the same. EXDEV if somebody moved the file to
+        // another directory meanwhile.
+        Err(Errno::NOSYS | Errno::PERM | Errno::XDEV) => open_name_slow(dir, name, flags, mode),
         opened => opened,
     }
 }

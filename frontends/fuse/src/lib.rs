@@ -18,6 +18,7 @@
 //! | `serve.rs`    | serving by a connection that is there                             |
 //! | `nodes.rs`    | node ids: which inode has which, and for how long                 |
 //! | `ops.rs`      | the operations, by node id; `ops/`: one file for each kind        |
+//! | `removed.rs`  | files that have lost their last name                              |
 //! | `pressure.rs` | how many nodes there are and may be, and who waits when           |
 //! | `shrink.rs`   | the worker that asks the kernel for nodes back                    |
 //! | `listing.rs`  | an open directory, and the positions in it                        |
@@ -65,6 +66,7 @@ mod metrics;
 mod nodes;
 mod ops;
 mod pressure;
+mod removed;
 mod serve;
 mod shrink;
 mod through;

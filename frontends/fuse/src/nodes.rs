@@ -10,7 +10,8 @@
 //! been deleted), an id is drawn that no inode number has. The kernel shows users the inode
 //! number in any case, which is the same each time that it forgets and asks again.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use rcuwalk::inode::{
@@ -21,6 +22,7 @@ use rcuwalk::{Attr, Error, FileType, Inode, Result, VfsPath};
 use crate::handles::OpenFile;
 use crate::listing::Kept;
 use crate::pressure::Pressure;
+use crate::removed::HeldFile;
 use crate::through::Ways;
 
 /// Set in ids that are no inode numbers.
@@ -53,6 +55,8 @@ struct Places {
     last: Option<VfsPath>,
     /// Of a file with several names, the one before, for when that is gone.
     before: Option<VfsPath>,
+    /// The file itself, if somebody has taken its last name away (HOLD-1).
+    held: Option<Box<HeldFile>>,
 }
 
 impl Places {
@@ -115,6 +119,23 @@ impl Node {
         }
     }
 
+    /// Somebody has taken a name of it away. Unless it has another one, `held` is kept until the
+    /// kernel forgets the node.
+    fn has_lost_a_name(&self, held: HeldFile) {
+        let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
+        let is_known = place.last.is_some();
+        let is_kept = is_known && place.held.is_none() && !place.best().is_named();
+        // Dropped unlocked: closing it takes its turn with the caches' locks.
+        let _gone = match is_kept {
+            true => {
+                place.held = Some(Box::new(held));
+                None
+            }
+            false => Some(held),
+        };
+        drop(place);
+    }
+
     fn stands_for(&self, inode: &Inode) -> bool {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         std::ptr::eq(place.last().inode(), inode)
@@ -123,7 +144,7 @@ impl Node {
     /// The kernel has given it back: its names are, too, and not only when RCU frees it.
     fn let_go(&self) {
         let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
-        let names = (place.last.take(), place.before.take());
+        let names = (place.last.take(), place.before.take(), place.held.take());
         drop(place);
         drop(names);
     }
@@ -227,6 +248,26 @@ impl Nodes {
         Some(node.node_id())
     }
 
+    /// A name of what is `held` has been taken away: if the kernel knows it, it stays open.
+    pub(crate) fn has_lost_a_name(&self, held: HeldFile) {
+        // HOLD-1: pairs with the fence in `is_still_named`.
+        fence(SeqCst);
+        let inode = held.file.path().inode_ref();
+        if let Ok(Some(node)) = self.cache.ilookup(inode.key())
+            && node.stands_for(&inode)
+        {
+            node.has_lost_a_name(held);
+        }
+    }
+
+    /// True if the name that a node has just been made known by is still there. Otherwise
+    /// somebody may have taken it away without having seen the node.
+    pub(crate) fn is_still_named(&self, path: &VfsPath) -> bool {
+        // HOLD-1: pairs with the fence in `has_lost_a_name`.
+        fence(SeqCst);
+        path.is_named()
+    }
+
     /// Those that nobody has asked for since `hand` came by, of the next `step` on its way
     /// round, and no more than `most`; the root is not among them.
     pub(crate) fn unused(
@@ -296,6 +337,7 @@ impl Nodes {
                         place: RwLock::new(Places {
                             last: Some(path.clone()),
                             before: None,
+                            held: None,
                         }),
                         id: AtomicU64::new(id(ino)),
                         ino,

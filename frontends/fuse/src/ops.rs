@@ -14,6 +14,8 @@ mod attr;
 mod files;
 mod names;
 
+use std::sync::Arc;
+
 use rcuwalk::inode::{Hand, NodeId};
 use rcuwalk::{Attr, Context, Credentials, Error, Name, Result, Vfs, VfsPath};
 
@@ -25,6 +27,7 @@ use crate::guess::Guess;
 use crate::handles::Handles;
 use crate::nodes::{NodeEntry, NodeRef, Nodes};
 use crate::pressure::{NodeStatistics, Pressure};
+use crate::removed::Removed;
 use crate::through::Offer;
 
 /// A mounted tree, as the kernel knows it.
@@ -32,6 +35,8 @@ pub(crate) struct Ops {
     // Before the tree: places are given back first.
     handles: Handles,
     nodes: Nodes,
+    /// How many files without a name are kept open.
+    removed: Arc<Removed>,
     vfs: Vfs,
     /// Whether contents may pass by.
     pub(crate) offer: Offer,
@@ -51,6 +56,7 @@ impl Ops {
         Ok(Ops {
             handles: Handles::default(),
             nodes: Nodes::new(&vfs.root(), pressure)?,
+            removed: Removed::of_process(),
             vfs,
             offer: Offer::default(),
             guess: Guess::default(),
@@ -151,18 +157,20 @@ impl Ops {
     }
 }
 
-/// Asks of the place where a node is. If others take that name away just then, it may have
-/// another one: the kernel asks again only once.
+/// Asks of the place where a node is. If others take that name away or change it just then, the
+/// node may have another one, or keep the file open (HOLD-1): the kernel asks again only once.
 fn at_place<T>(node: &NodeRef, ask: impl Fn(&VfsPath) -> Result<T>) -> Result<T> {
-    let mut tries = 8;
-    loop {
-        let place = node.place();
-        match ask(&place) {
-            Err(Error::Stale) if tries > 0 && !node.place().is_same_place(&place) => tries -= 1,
+    for _ in 0..TRIES {
+        match ask(&node.place()) {
+            Err(Error::Stale) => {}
             done => return done,
         }
     }
+    ask(&node.place())
 }
+
+/// So often does a name change while one request comes to it by that.
+const TRIES: usize = 8;
 
 /// For what the kernel may know in any case, and checks itself who sees it.
 fn as_daemon(place: VfsPath) -> Context {

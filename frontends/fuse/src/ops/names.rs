@@ -1,10 +1,13 @@
 //! Finding, making, linking, moving and removing names.
 
 use rcuwalk::inode::NodeId;
-use rcuwalk::{Caps, Context, Error, FileType, LookupFlags, RenameFlags, Result, VfsPath};
+use rcuwalk::{
+    Caps, Context, Error, FileType, LookupFlags, OpenFlags, OpenHow, RenameFlags, Result, VfsPath,
+};
 
 use super::{Found, Ops, as_daemon, at_place, name};
 use crate::caller::Caller;
+use crate::removed::HeldFile;
 
 /// How names are looked up that the kernel asks for. It does not know them, or not any more, and
 /// mostly they are not cached here either: a walk without references would be in vain. One that
@@ -16,8 +19,17 @@ impl Ops {
     pub(crate) fn lookup(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<Found<'_>> {
         self.slow_down();
         let (dir, of) = (self.place(parent)?, name(of)?);
-        let path = self.ask(who, dir, 0, |ctx| self.vfs.lookup(ctx, of, UNKNOWN))?;
-        self.found(&path)
+        let mut tries = 8;
+        loop {
+            let ask = |ctx: &Context| self.vfs.lookup(ctx, of, UNKNOWN);
+            let path = self.ask(who, dir.clone(), 0, ask)?;
+            let found = self.found(&path)?;
+            // HOLD-1: otherwise the name stands for something else now.
+            if self.nodes.is_still_named(&path) || tries == 0 {
+                return Ok(found);
+            }
+            tries -= 1;
+        }
     }
 
     /// The LOOKUP in a READDIRPLUS: for the kernel, not for its caller, who may list a
@@ -94,7 +106,10 @@ impl Ops {
     /// UNLINK.
     pub(crate) fn unlink(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<()> {
         let (dir, of) = (self.place(parent)?, name(of)?);
-        self.ask(who, dir, 0, |ctx| self.vfs.unlink(ctx, of))
+        let held = self.hold(who, &dir, of);
+        self.ask(who, dir, 0, |ctx| self.vfs.unlink(ctx, of))?;
+        self.has_lost_a_name(held);
+        Ok(())
     }
 
     /// RMDIR.
@@ -114,12 +129,35 @@ impl Ops {
         let (old_dir, new_dir) = (self.place(old_dir)?, self.place(new_dir)?);
         let (old, new) = (name(old)?, name(new)?);
         let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
+        let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
+        let held = replaces.then(|| self.hold(who, &new_dir, new)).flatten();
         self.ask(who, old_dir, 0, |ctx| {
             // Neither directory is below the other; both names are single components.
             let ctx = ctx.clone().with_root(self.vfs.root());
             let old = (ctx.cwd(), old);
             self.vfs.renameat2(&ctx, old, (&new_dir, new), flags)
+        })?;
+        self.has_lost_a_name(held);
+        Ok(())
+    }
+
+    /// Opens the place of what `who` is about to take a name from (HOLD-1). `None` for a directory,
+    /// which the back end keeps by itself, if there is nothing, or where the bound is reached.
+    fn hold(&self, who: Caller, dir: &VfsPath, of: &[u8]) -> Option<HeldFile> {
+        let share = self.removed.share(who.uid)?;
+        let how = OpenHow::from(OpenFlags::PATH | OpenFlags::NOFOLLOW);
+        let file = self.vfs.open(&as_daemon(dir.clone()), of, how).ok()?;
+        let is_directory = file.path().inode().kind() == FileType::Directory;
+        (!is_directory).then_some(HeldFile {
+            file,
+            _share: share,
         })
+    }
+
+    fn has_lost_a_name(&self, held: Option<HeldFile>) {
+        if let Some(held) = held {
+            self.nodes.has_lost_a_name(held);
+        }
     }
 
     /// A name that the kernel may be asked to drop: of something that it knows, that is no
