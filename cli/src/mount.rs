@@ -34,11 +34,12 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use rcuwalk::{Budget, Credentials, LookupFlags, MountFlags, Vfs};
+use rcuwalk::{Budget, Credentials, Freshness, LookupFlags, MountFlags, Vfs};
 use rcuwalk_ext4::Ext4;
 use rcuwalk_fuse::{Mounted, Options};
-use rcuwalk_hostfs::HostFs;
+use rcuwalk_hostfs::{DEFAULT_FRESHNESS, HostFs};
 use rcuwalk_memfs::MemFs;
+use rustix::fs::StatVfsMountFlags;
 use rustix::process::{getegid, geteuid};
 
 use crate::failure::{Failure, Words};
@@ -66,7 +67,8 @@ OPTIONS OF -o:
   ro, rw, allow_other, suid, dev, noexec, noatime, and their opposites, as in mount(8)
   fsname=NAME               what mount(8) shows as the source
   entry_timeout=SECONDS     how long the kernel believes a name (1)
-  attr_timeout=SECONDS      how long the kernel believes attributes (1)
+  attr_timeout=SECONDS      how long the kernel believes attributes (1); the back end believes
+                            the host for the shorter of both, a second at most
   negative_timeout=SECONDS  how long the kernel believes that a name is missing (0)
   nopassthrough             have the kernel ask for contents even where it need not
   noio_uring                read requests from /dev/fuse even where the kernel offers io_uring
@@ -161,6 +163,11 @@ impl Args {
             source: source_name(&self.source),
             ..Options::default()
         };
+        // What the source's own mount forbids, this one does, unless somebody says otherwise.
+        // (Set-id programs and devices it forbids in any case.)
+        if let Ok(flags) = rustix::fs::statvfs(&self.source).map(|source| source.f_flag) {
+            options.noexec = flags.contains(StatVfsMountFlags::NOEXEC);
+        }
         let mut settings = Settings::default();
         for given in &self.options {
             given.apply(&mut options);
@@ -201,7 +208,7 @@ fn mount(
         max_nodes,
         ..options.clone()
     };
-    let vfs = tree(source, budget)?;
+    let vfs = tree(source, budget, options)?;
     if options.read_only {
         let root = vfs.context(Credentials::root());
         let done = vfs.remount(&root, "/", MountFlags::READ_ONLY);
@@ -220,7 +227,7 @@ fn source_name(source: &Path) -> String {
 }
 
 /// The tree to be shown.
-fn tree(source: &Path, budget: Budget) -> Result<Vfs, Failure> {
+fn tree(source: &Path, budget: Budget, options: &Options) -> Result<Vfs, Failure> {
     if source.as_os_str() == "memfs" {
         return in_memory(budget).map_err(Failure::error);
     }
@@ -235,7 +242,8 @@ fn tree(source: &Path, budget: Budget) -> Result<Vfs, Failure> {
     let vfs = if there.is_dir() {
         // Its own words are for a tree's root; a root user is not meant.
         fs::read_dir(source).map_err(|err| cannot(&Words(&err)))?;
-        Vfs::with_budget(HostFs::new(source).map_err(Failure::error)?, budget)
+        let host = HostFs::new(source).map_err(Failure::error)?;
+        Vfs::with_budget(host.with_freshness(freshness(options)), budget)
     } else if there.is_file() || there.is_block_device() {
         let image = Ext4::open(source).map_err(|err| match err {
             // It has the path, too.
@@ -249,6 +257,16 @@ fn tree(source: &Path, budget: Budget) -> Result<Vfs, Failure> {
         ));
     };
     vfs.map_err(|err| cannot(&err))
+}
+
+/// The back end believes the host no longer than the kernel believes us.
+fn freshness(options: &Options) -> Freshness {
+    let kernel = options.entry_timeout.min(options.attr_timeout);
+    match DEFAULT_FRESHNESS {
+        _ if kernel.is_zero() => Freshness::EachUse,
+        Freshness::Ttl(ttl) => Freshness::Ttl(ttl.min(kernel)),
+        other => other,
+    }
 }
 
 /// An empty tree that belongs to who mounts it, who could make nothing in it otherwise.

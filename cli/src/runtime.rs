@@ -14,7 +14,8 @@
 use std::env;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,14 +42,26 @@ pub(crate) enum State {
     Unknown,
 }
 
-/// Is there, and gone when this is dropped: the name of a socket.
+/// Is there, and gone when this is dropped: the name of a socket, unless another process has
+/// taken the name since.
 #[derive(Debug)]
-pub(crate) struct Bound(PathBuf);
+pub(crate) struct Bound {
+    path: PathBuf,
+    /// Device and inode number of the socket.
+    socket: (u64, u64),
+}
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        if identity(&self.path).is_ok_and(|there| there == self.socket) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let there = path.symlink_metadata()?;
+    Ok((there.dev(), there.ino()))
 }
 
 /// Listens at `path`; what a dead process has left there makes way.
@@ -59,13 +72,20 @@ pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, Bound)> {
     if path.symlink_metadata().is_ok() && !is_refused(path) {
         return Err(ErrorKind::AddrInUse.into());
     }
+    bind_over(path)
+}
+
+/// Listens at `path` in place of whoever did before.
+fn bind_over(path: &Path) -> io::Result<(UnixListener, Bound)> {
     // It gets its name when it listens, so that nobody takes it for a dead one before.
     let mut unnamed = path.as_os_str().to_owned();
     unnamed.push(format!(".{}", std::process::id()));
     let _ = fs::remove_file(&unnamed);
     let listener = UnixListener::bind(&unnamed)?;
+    let socket = identity(unnamed.as_ref())?;
     fs::rename(&unnamed, path)?;
-    Ok((listener, Bound(path.to_owned())))
+    let path = path.to_owned();
+    Ok((listener, Bound { path, socket }))
 }
 
 /// Listens for those who ask about this process's mount.
@@ -76,7 +96,9 @@ pub(crate) fn register(mount: &MountInfo) -> io::Result<(UnixListener, Bound, Pa
         made.recursive(true).mode(0o755).create(dir)?;
         sweep(dir);
     }
-    let (listener, bound) = bind(&path)?;
+    // A process that still listens there served a mount that had this device number before and
+    // is over.
+    let (listener, bound) = bind_over(&path)?;
     Ok((listener, bound, path))
 }
 
@@ -90,6 +112,14 @@ pub(crate) fn forget(mount: &MountInfo) {
 /// How the process of `mount` is.
 pub(crate) fn state(mount: &MountInfo) -> State {
     ask(mount).0
+}
+
+/// A handle of the process that serves `mount`, to wait for its end with; `None` if it is not there,
+/// or not to be seen from here.
+pub(crate) fn process(mount: &MountInfo) -> Option<OwnedFd> {
+    let stream = connect(&socket(mount)?).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    rustix::process::pidfd_open(peer.pid, rustix::process::PidfdFlags::empty()).ok()
 }
 
 /// How the process of `mount` is, which it is, and what it says for itself.
@@ -205,6 +235,18 @@ mod tests {
         drop(living);
         let (_listener, bound) = bind(&path).unwrap();
         drop(bound);
+        assert!(path.symlink_metadata().is_err());
+    }
+
+    #[test]
+    fn a_name_that_another_process_has_taken_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let (_first, old) = bind(&path).unwrap();
+        let (_second, new) = bind_over(&path).unwrap();
+        drop(old);
+        assert!(connect(&path).is_ok(), "the second one's");
+        drop(new);
         assert!(path.symlink_metadata().is_err());
     }
 

@@ -378,7 +378,7 @@ fn a_signal_ends_the_run_without_a_table_and_nothing_stays_behind() {
                 .iter()
                 .any(|name| dir.path().join(name).join("usr").exists())
         };
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + Duration::from_secs(60);
         while !is_built() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{can_mount, image, rcuwalk, run};
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A mount by the command; unmounted whatever becomes of the test.
@@ -32,14 +32,14 @@ impl Mount {
         let before = fs::metadata(at.path()).unwrap().dev();
         let command = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut mount = Mount { command, at };
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if fs::metadata(mount.path()).is_ok_and(|meta| meta.dev() != before) {
                 return mount;
             }
             assert!(mount.command.try_wait().unwrap().is_none(), "has ended");
             thread::sleep(Duration::from_millis(10));
         }
-        panic!("not mounted after five seconds");
+        panic!("not mounted after a minute");
     }
 
     fn path(&self) -> &Path {
@@ -244,4 +244,51 @@ fn a_tree_in_memory_belongs_to_who_mounts_it() {
     let mount = Mount::started(command, at);
     let root = fs::metadata(mount.path()).unwrap();
     assert_eq!((root.uid(), root.gid()), (1000, 1001));
+}
+
+#[test]
+fn the_daemon_believes_no_longer_than_the_kernel() {
+    if !can_mount() {
+        return;
+    }
+    let backing = tempfile::tempdir().unwrap();
+    let options = ["-o", "entry_timeout=0,attr_timeout=0"];
+    let mount = Mount::new(backing.path(), &options);
+    for n in 0..5 {
+        let [there, here] = [backing.path(), mount.path()].map(|dir| dir.join(n.to_string()));
+        assert!(!here.exists());
+        fs::write(&there, "by the host").unwrap();
+        assert_eq!(fs::metadata(&here).unwrap().len(), 11, "a new name");
+        fs::write(&there, "").unwrap();
+        assert_eq!(fs::metadata(&here).unwrap().len(), 0, "new attributes");
+        fs::remove_file(&there).unwrap();
+        assert!(!here.exists(), "a name that is gone");
+    }
+}
+
+struct Unmount<'a>(&'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn what_the_source_forbids_the_mount_forbids() {
+    if !can_mount() {
+        return;
+    }
+    let source = tempfile::tempdir().unwrap();
+    let flags = MountFlags::NOEXEC | MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount("none", source.path(), "tmpfs", flags, None).unwrap();
+    let _source = Unmount(source.path());
+    let flags_of = |options: &[&str]| {
+        let mount = Mount::new(source.path(), options);
+        rustix::fs::statvfs(mount.path()).unwrap().f_flag
+    };
+    let (inherited, given) = (flags_of(&[]), flags_of(&["-o", "exec"]));
+    use rustix::fs::StatVfsMountFlags as Flags;
+    assert!(inherited.contains(Flags::NOEXEC | Flags::NOSUID | Flags::NODEV));
+    assert!(!given.contains(Flags::NOEXEC), "somebody said otherwise");
 }

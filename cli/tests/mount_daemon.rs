@@ -125,6 +125,7 @@ fn in_the_foreground_the_journal_gets_lines_as_it_reads_them() {
     }
     let ended = alone_well(
         r#"
+        touch log # before the shell in the background opens it
         JOURNAL_STREAM=8:1 "$RCUWALK" mount -v memfs mnt 2> log &
         while ! grep -q mounted log; do sleep 0.1; done
         touch mnt/f; umount mnt; wait

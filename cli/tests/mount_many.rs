@@ -50,14 +50,14 @@ impl Mount {
         command.arg(source).arg(at.path()).stderr(Stdio::piped());
         let command = command.spawn().unwrap();
         let mut mount = Mount { command, at };
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if fs::metadata(mount.at.path()).is_ok_and(|meta| meta.dev() != before) {
                 return mount;
             }
             assert!(mount.command.try_wait().unwrap().is_none(), "has ended");
             thread::sleep(Duration::from_millis(10));
         }
-        panic!("not mounted after five seconds");
+        panic!("not mounted after a minute");
     }
 
     /// How many descriptors the process has.

@@ -53,7 +53,7 @@ impl Mount {
         let _ = stream.write_all(request);
         let mut answer = String::new();
         stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
+            .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -231,7 +231,7 @@ fn bad_and_slow_readers_are_sent_away_and_hold_nobody_up() {
     drop(silent);
     let began = Instant::now();
     while !mount.is_answering() {
-        assert!(began.elapsed() < Duration::from_secs(20), "answers no more");
+        assert!(began.elapsed() < Duration::from_secs(60), "answers no more");
         std::thread::sleep(Duration::from_millis(50));
     }
     let giant = [b"GET /metrics HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 20_000]].concat();
@@ -256,7 +256,7 @@ fn bad_and_slow_readers_are_sent_away_and_hold_nobody_up() {
     let mut stream = TcpStream::connect(&mount.address).unwrap();
     while stream.write_all(b"x").is_ok() {
         std::thread::sleep(Duration::from_millis(50));
-        assert!(began.elapsed() < Duration::from_secs(20), "still listens");
+        assert!(began.elapsed() < Duration::from_secs(60), "still listens");
     }
     mount.metrics();
 }

@@ -221,3 +221,50 @@ fn a_log_that_nobody_reads_holds_up_no_request() {
     );
     assert_eq!(&*ended.out, "123\n", "{ended:?}");
 }
+
+/// A mount that gets the device number of one that is just over is answered for by its own
+/// process, also while the old one is still there: here it is stopped.
+#[test]
+fn a_mount_is_not_answered_for_by_the_process_of_the_one_before() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        "$RCUWALK" mount -d -o fsname=OLD memfs mnt; OLD=$(daemon)
+        ls rcuwalk > before
+        kill -STOP $OLD
+        umount mnt
+        "$RCUWALK" mount -d -o fsname=NEW memfs mnt; NEW=$(daemon | grep -vx $OLD)
+        cmp before <(ls rcuwalk) && echo one number
+        answers() { "$RCUWALK" mounts | grep ' /run/' | sed "s/ $NEW / PID-NEW /; s/  */ /g" | cut -d' ' -f1-4; }
+        answers
+        kill -CONT $OLD
+        while daemon | grep -qx $OLD; do sleep 0.1; done
+        answers
+        "$RCUWALK" umount mnt
+        ls rcuwalk | wc -l
+        "#,
+    );
+    let lines = "one number\nNEW /run/mnt PID-NEW alive\nNEW /run/mnt PID-NEW alive\n0\n";
+    assert_eq!(ended.out, lines);
+}
+
+/// When `rcuwalk umount` has ended, the process that served the mount has, too.
+#[test]
+fn umount_waits_for_the_end_of_the_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        for n in 1 2 3 4 5; do
+            "$RCUWALK" mount -d --stats --log-file log memfs mnt
+            "$RCUWALK" umount mnt
+            daemon | wc -l
+        done
+        grep -c unmounted log
+        "#,
+    );
+    assert_eq!(ended.out, "0\n0\n0\n0\n0\n5\n");
+}

@@ -233,7 +233,7 @@ fn an_interrupted_scan_leaves_a_marked_part() {
         let child = endless(&file, &[format]);
         // Once the second file is there, it catches signals.
         let begun = Instant::now();
-        while names(place.path()).len() < 2 && begun.elapsed() < Duration::from_secs(20) {
+        while names(place.path()).len() < 2 && begun.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(100));

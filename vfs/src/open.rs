@@ -60,6 +60,10 @@ bitflags::bitflags! {
         /// A write returns when its data are safe.
         #[doc(alias = "O_DSYNC")]
         const DSYNC = 4096;
+        /// With `READ`: to be executed. That takes the right to execute the file, and not the
+        /// one to read it.
+        #[doc(alias = "FMODE_EXEC")]
+        const EXEC = 8192;
     }
 }
 
@@ -74,7 +78,8 @@ impl OpenFlags {
         .union(OpenFlags::WRITE)
         .union(OpenFlags::APPEND)
         .union(OpenFlags::SYNC)
-        .union(OpenFlags::DSYNC);
+        .union(OpenFlags::DSYNC)
+        .union(OpenFlags::EXEC);
 
     /// What changes something before the file is open.
     const CHANGES: OpenFlags = OpenFlags::CREATE
@@ -85,7 +90,9 @@ impl OpenFlags {
     #[doc(alias = "ACC_MODE")]
     fn access(self) -> Access {
         let mut access = Access::empty();
-        access.set(Access::READ, self.contains(OpenFlags::READ));
+        let executes = self.contains(OpenFlags::EXEC);
+        access.set(Access::READ, self.contains(OpenFlags::READ) && !executes);
+        access.set(Access::EXEC, executes);
         access.set(
             Access::WRITE,
             self.intersects(OpenFlags::WRITE | OpenFlags::TRUNC),

@@ -230,7 +230,7 @@ fn two_dentries_of_a_directory_are_one() {
         assert!(matches!(looped, Err(Error::Invalid)), "EDGE-1: {looped:?}");
         done.send(tree.fs.len()).unwrap();
     });
-    let nodes = wait.recv_timeout(std::time::Duration::from_secs(20));
+    let nodes = wait.recv_timeout(std::time::Duration::from_secs(60));
     assert_eq!(nodes.expect("LOCK-1: it ends"), 4);
 }
 

@@ -89,6 +89,15 @@ pub(crate) fn open(
         FileType::Symlink => return Err(Error::TooManySymlinks),
         _ => return Err(Error::NoSuchDevice),
     }
+    let daemon = Credentials::root();
+    let by = match flags.contains(OpenFlags::EXEC) {
+        // The caller may execute it, and open(2) asks for the right to read it.
+        true => &Caller {
+            credentials: &daemon,
+            ..*by
+        },
+        false => by,
+    };
     let file = open_regular(fs, by, at, access(flags))?;
     Ok(Box::new(HostFile::new(fs, by, at.inode, file, flags)))
 }

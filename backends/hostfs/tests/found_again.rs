@@ -333,7 +333,7 @@ fn changes_are_heard_of_without_a_descriptor() {
             fs::write(dir.path().join(format!("{i}/file")), "longer").unwrap();
             fs::write(dir.path().join(format!("{i}/new")), "").unwrap();
         }
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         for i in 0..40 {
             while size(i).unwrap() != 6 || missing(i).is_err() {
                 assert!(
@@ -388,7 +388,7 @@ fn changes_are_heard_of_while_a_directory_is_elsewhere() {
         fs::rename(&outside, root.join("p")).unwrap();
         let made = fs::metadata(root.join("p/c")).unwrap().modified().unwrap();
         let made = made.duration_since(std::time::UNIX_EPOCH).unwrap();
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             let (file, c) = (stat("/x/file"), stat("/p/c"));
             let shows = file.as_ref().is_ok_and(|file| file.nlink == 2)

@@ -55,6 +55,8 @@ pub(super) struct Server {
     stats_at_end: bool,
     is_daemon: bool,
     since: Instant,
+    /// The mount is over: its number may be another one's by now.
+    is_over: Arc<AtomicBool>,
     /// Names of sockets that go with us.
     _bound: Vec<Bound>,
 }
@@ -68,6 +70,7 @@ impl Server {
             stats_at_end: settings.stats,
             is_daemon: settings.daemon,
             since: Instant::now(),
+            is_over: Arc::default(),
             _bound: Vec::new(),
         }
     }
@@ -77,7 +80,12 @@ impl Server {
         let at = self.mounted.mount_point();
         tracing::info!("{} is mounted on {}", source.display(), at.display());
         let metrics = listener.as_ref().map(|(at, _)| at.address.to_string());
-        let pages = pages(self.mounted.observer(), self.since, metrics);
+        let pages = pages(
+            self.mounted.observer(),
+            self.since,
+            metrics,
+            self.is_over.clone(),
+        );
         match self.register() {
             Ok((listener, bound)) => {
                 self._bound.push(bound);
@@ -124,6 +132,8 @@ impl Server {
             // Neither a signal nor an unmount by others wakes us.
             thread::sleep(Duration::from_millis(100));
         }
+        // Relaxed: nothing is read because of it.
+        self.is_over.store(true, Relaxed);
         if self.stats_at_end {
             self.show();
         }
@@ -161,9 +171,15 @@ impl Server {
 }
 
 /// What can be read from the sockets.
-fn pages(observer: Observer, since: Instant, metrics: Option<String>) -> Arc<http::Pages> {
+fn pages(
+    observer: Observer,
+    since: Instant,
+    metrics: Option<String>,
+    is_over: Arc<AtomicBool>,
+) -> Arc<http::Pages> {
     Arc::new(move |path| match path {
         "/metrics" => Some((metrics::KIND, metrics::text(&observer.statistics()?))),
+        "/status" if is_over.load(Relaxed) => None,
         "/status" => {
             let statistics = observer.statistics()?;
             let status = serde_json::json!({

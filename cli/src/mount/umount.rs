@@ -3,11 +3,13 @@
 //! The mount point of a process that was killed cannot even be looked at (`ENOTCONN`), so it
 //! is found by its directory and name, and by what the kernel says is mounted there.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::failure::{Failure, Words, errno_text};
@@ -16,7 +18,8 @@ use crate::runtime;
 
 /// Unmount what `rcuwalk mount` has mounted
 ///
-/// Also what a killed one has left behind.
+/// Also what a killed one has left behind. Waits for the end of the process that served it, ten
+/// seconds at most, unless --lazy is given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where it is mounted
@@ -36,6 +39,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(_) => return Err(cannot("something else is mounted there")),
         None => return Err(cannot("nothing is mounted there")),
     };
+    // Asked before: afterwards another mount may have its number.
+    let process = match args.lazy {
+        true => None,
+        false => runtime::process(mount),
+    };
     let mut flags = UnmountFlags::NOFOLLOW;
     flags.set(UnmountFlags::DETACH, args.lazy);
     let done = match unmount(&at, flags) {
@@ -44,7 +52,25 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Err(Errno::PERM) => by_helper(&at, args.lazy).map_err(|why| cannot(&why)),
         Err(errno) => Err(cannot(&errno_text(errno.raw_os_error()))),
     };
-    done.inspect(|()| runtime::forget(mount))
+    done?;
+    if let Some(process) = process
+        && !ends(&process)
+    {
+        eprintln!("rcuwalk: {given} is unmounted, and its process has not ended yet");
+    }
+    runtime::forget(mount);
+    Ok(())
+}
+
+/// Waits for the end of the process that served the mount: then its log is written, its names are
+/// gone, and all that it held is released. A stopped one is not waited for without end.
+fn ends(process: &OwnedFd) -> bool {
+    const PATIENCE: Timespec = Timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
+    let mut process = [PollFd::new(process, PollFlags::IN)];
+    retry_on_intr(|| poll(&mut process, Some(&PATIENCE))).is_ok_and(|ended| ended > 0)
 }
 
 fn by_helper(at: &Path, lazy: bool) -> Result<(), String> {

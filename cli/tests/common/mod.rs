@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -24,7 +24,14 @@ pub(crate) struct Ended {
 }
 
 pub(crate) fn run(command: &mut Command) -> Ended {
-    Ended::from(command.output().unwrap())
+    loop {
+        match command.output() {
+            // A copy of the command that another test's child still has open for writing: it has
+            // forked while that was written, and not executed yet.
+            Err(err) if err.kind() == ErrorKind::ExecutableFileBusy => {}
+            output => return Ended::from(output.unwrap()),
+        }
+    }
 }
 
 impl From<Output> for Ended {

@@ -213,7 +213,7 @@ fn unmounting_ends_the_worker() {
         });
         let since = Instant::now();
         mount.mounted.unmount().unwrap();
-        assert!(since.elapsed() < Duration::from_secs(10), "NODE-2: {round}");
+        assert!(since.elapsed() < Duration::from_secs(60), "NODE-2: {round}");
         assert_eq!(mount.mounted.nodes(), 1, "NODE-1: {round}");
     }
 }
@@ -235,7 +235,7 @@ fn what_is_detached_is_served_and_kept_small() {
         let files = entries.map(|entry| entry.unwrap().metadata().unwrap().is_file());
         assert_eq!(files.filter(|is_file| *is_file).count(), 1000);
     }
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     while mount.mounted.nodes() > 64 {
         assert!(Instant::now() < end, "NODE-2: {:?}", mount.mounted);
         thread::sleep(Duration::from_millis(10));

@@ -48,7 +48,7 @@ fn a_mount_that_has_ended_keeps_no_descriptor() {
     while open_descriptors() > before + 10 {
         let now = open_descriptors();
         assert!(
-            start.elapsed() < Duration::from_secs(20),
+            start.elapsed() < Duration::from_secs(60),
             "MEM-1: {before} before, {now} after"
         );
         std::thread::sleep(Duration::from_millis(20));

@@ -3,7 +3,9 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
@@ -263,4 +265,60 @@ fn two_who_list_at_once() {
     state.lock().unwrap().delay = Duration::ZERO;
     thread::sleep(Duration::from_millis(1500));
     assert_eq!(names(&at), both, "FRESH-1: whoever lists it later");
+}
+
+/// Something mounted for a test.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// DIR-1: a directory that cannot be looked at (another user's FUSE mount, one whose server is
+/// gone) is listed, and so is what comes after it.
+#[test]
+fn a_broken_entry_is_listed_and_ends_no_listing() {
+    if !can_mount() {
+        return;
+    }
+    let source = tempfile::tempdir().unwrap();
+    let at = |name: &str| source.path().join(name);
+    for n in 0..50 {
+        fs::write(at(&format!("file-{n}")), "").unwrap();
+    }
+    let (dead, private) = (at("dead"), at("private"));
+    let mut servers = Vec::new();
+    let mut mounted = Vec::new();
+    for (dir, user) in [(&dead, 0), (&private, 12_345)] {
+        fs::create_dir(dir).unwrap();
+        let server = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .unwrap();
+        let fd = server.as_raw_fd();
+        let options = format!("fd={fd},rootmode=40000,user_id={user},group_id=0");
+        let options = CString::new(options).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("test", dir, "fuse", flags, Some(&*options)).unwrap();
+        mounted.push(Mounted(dir));
+        servers.push(server);
+    }
+    drop(servers.remove(0));
+    let errno = |path| fs::metadata(path).unwrap_err().raw_os_error();
+    assert_eq!((errno(&dead), errno(&private)), (Some(107), Some(13)));
+    let mount = Mount::host_dir(source.path(), &Options::default());
+    let listed = names(mount.path());
+    assert!(
+        listed.contains("dead") && listed.contains("private"),
+        "DIR-1: {listed:?}"
+    );
+    assert_eq!(listed, names(source.path()), "DIR-1");
+    for broken in ["dead", "private"] {
+        assert!(fs::metadata(mount.path().join(broken)).is_err());
+    }
+    drop(mount);
+    drop(mounted);
 }

@@ -139,7 +139,7 @@ fn an_open_file_outlives_its_name() {
         assert_eq!(fs::read(&new).unwrap(), b"old");
         drop(replaced);
         // RELEASE is not waited for.
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if mount.mounted.open() == 0 {
                 break;
             }

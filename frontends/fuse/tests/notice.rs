@@ -98,7 +98,7 @@ fn what_is_pruned_is_forgotten_unless_it_is_open() {
         }
         done => done.unwrap(),
     }
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     while mount.mounted.nodes() > 2 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -358,7 +358,7 @@ fn many_may_open_and_close_it_at_once() {
     });
     assert_eq!(fs::read(&path).unwrap(), fs::read(&host).unwrap());
     // RELEASE is not waited for.
-    for _ in 0..500 {
+    for _ in 0..6000 {
         if mount.mounted.open() == 0 {
             break;
         }

@@ -3,15 +3,18 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Mount, can_mount, on_each};
+use rcuwalk::Vfs;
 use rcuwalk_fuse::Options;
+use rcuwalk_hostfs::{Actor, HostFs};
 use rustix::fs::{
     AtFlags, CWD, IFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
 };
@@ -204,7 +207,7 @@ fn a_file_without_a_name_can_get_one() {
         assert_eq!(refused, Err(Errno::NOENT), "EDGE-1");
         drop(exclusive);
         let gone = || mount.mounted.open() == 0;
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(60);
         while !gone() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -271,5 +274,56 @@ fn one_of_two_names_is_enough() {
     for op in statistics.operations {
         let may_fail = ["lookup", "getxattr", "flush"].contains(&&*op.name);
         assert!(may_fail || op.errors == 0, "NODE-1: {}", op.name);
+    }
+}
+
+/// EDGE-1: the right to execute a program is enough to start it, whoever the host sees.
+#[test]
+fn a_program_that_may_only_be_executed_starts() {
+    if !can_mount() {
+        return;
+    }
+    let by_daemon = Mount::hostfs();
+    let backing = tempfile::tempdir().unwrap();
+    fs::set_permissions(backing.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let host = HostFs::new(backing.path()).unwrap();
+    let host = host.acting_as(Actor::Caller).unwrap();
+    let vfs = Vfs::new(host).unwrap();
+    let by_caller = Mount::with(
+        vfs,
+        Some(backing),
+        "hostfs as the caller",
+        &Options::default(),
+    );
+    for mount in [Mount::memfs(), by_daemon, by_caller] {
+        let program = mount.path().join("true");
+        fs::copy("/bin/true", &program).unwrap();
+        let start = |mode| {
+            fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+            loop {
+                // Another test may have had it open for writing while it forked.
+                match Command::new(&program).uid(65_534).gid(65_534).status() {
+                    Err(err) if err.kind() == ErrorKind::ExecutableFileBusy => {}
+                    done => return done.map(|status| status.success()),
+                }
+            }
+        };
+        assert!(start(0o711).unwrap(), "EDGE-1: {}", mount.kind);
+        let refused = start(0o744).unwrap_err().kind();
+        assert_eq!(
+            refused,
+            ErrorKind::PermissionDenied,
+            "EDGE-1: {}",
+            mount.kind
+        );
+        let mut nobody = Command::new("cat");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o711)).unwrap();
+        let read = nobody
+            .arg(&program)
+            .uid(65_534)
+            .gid(65_534)
+            .output()
+            .unwrap();
+        assert!(!read.status.success(), "EDGE-1: {}", mount.kind);
     }
 }

@@ -210,7 +210,7 @@ pub(crate) fn find_nowait<P: Send + Sync + 'static>(
 pub(crate) fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
     let since = Instant::now();
     while !happens() {
-        assert!(since.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(since.elapsed() < Duration::from_secs(60), "never: {what}");
         thread::sleep(Duration::from_micros(200));
     }
 }
@@ -222,7 +222,7 @@ pub(crate) fn comes_back<R: Send + 'static>(
 ) -> R {
     let (tell, told) = channel();
     thread::spawn(move || tell.send(work()));
-    told.recv_timeout(Duration::from_secs(10))
+    told.recv_timeout(Duration::from_secs(60))
         .unwrap_or_else(|_| panic!("never came back: {what}"))
 }
 
@@ -254,7 +254,7 @@ impl Gate {
 
     /// Waits until somebody has come.
     pub(crate) fn arrived(&self) {
-        let patience = Duration::from_secs(20);
+        let patience = Duration::from_secs(60);
         self.arrived
             .recv_timeout(patience)
             .expect("nobody came to the gate");

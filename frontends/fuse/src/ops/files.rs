@@ -295,7 +295,8 @@ impl Ops {
     }
 
     /// READDIRPLUS: each entry with the answer to its LOOKUP, which counts as sent if it is
-    /// taken; `.` and `..` go without.
+    /// taken. `.` and `..` go without, and so does an entry that cannot be looked up (another
+    /// user's FUSE mount, say): it is listed all the same.
     pub(crate) fn readdirplus(
         &self,
         handle: u64,
@@ -308,7 +309,11 @@ impl Ops {
             if listed.is_dot {
                 return Ok(take(&listed, None));
             }
-            let found = self.lookup_listed(dir.file.path(), listed.name)?;
+            let found = match self.lookup_listed(dir.file.path(), listed.name) {
+                Ok(found) => found,
+                Err(err) if is_of_the_entry(&err) => return Ok(take(&listed, None)),
+                Err(err) => return Err(err),
+            };
             let taken = take(&listed, Some(&found));
             if taken.is_continue() {
                 found.entry.sent();
@@ -401,6 +406,13 @@ fn write_all(who: Caller, data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usiz
 }
 
 /// The kernel has dealt with the flags that are not here.
+/// Whether it is the entry that cannot be looked up, rather than no entry just now. One that is
+/// gone is not listed.
+fn is_of_the_entry(err: &Error) -> bool {
+    const OF_ALL: [i32; 4] = [libc::ENOENT, libc::EINTR, libc::EMFILE, libc::ENOMEM];
+    !OF_ALL.contains(&err.errno())
+}
+
 fn open_flags(flags: i32) -> OpenFlags {
     let mut open = match flags & libc::O_ACCMODE {
         libc::O_WRONLY => OpenFlags::WRITE,
@@ -420,5 +432,9 @@ fn open_flags(flags: i32) -> OpenFlags {
     ] {
         open.set(ours, flags & theirs == theirs);
     }
+    open.set(OpenFlags::EXEC, flags & FMODE_EXEC != 0);
     open
 }
+
+/// Set by the kernel where execve(2) opens a program: no flag that open(2) takes.
+const FMODE_EXEC: i32 = 0x20;

@@ -97,7 +97,7 @@ impl Session {
 
     fn receive(&mut self) -> Result<Vec<u8>, Ended> {
         let mut reply = vec![0; 1 << 18];
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while Instant::now() < end {
             if self.has_something(A_WHILE) {
                 let len = rustix::io::read(&self.socket, &mut reply).map_err(|_| Ended)?;

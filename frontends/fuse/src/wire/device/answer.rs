@@ -328,12 +328,15 @@ impl<'h> Ask<'_, 'h> {
         let listed = self.of(Opcode::Readdirplus, |ops, _, _| {
             let dot = ops.dir_attr(fh)?;
             ops.readdirplus(fh, offset, |entry, found| {
-                // Of the directory itself, the kernel knows all it wants: node 0 says so.
-                let (id, attr) = match found {
-                    Some(found) => ((found.entry.id(), found.generation), &found.attr),
-                    None => ((NodeId(0), 0), &dot),
+                // Node 0 says that there is nothing to look up: the kernel lists the entry.
+                let (id, attr, shown) = match found {
+                    Some(found) => {
+                        let (ino, kind) = (found.attr.ino, Some(found.attr.kind));
+                        let id = (found.entry.id(), found.generation);
+                        (id, &found.attr, (entry, ino, kind))
+                    }
+                    None => ((NodeId(0), 0), &dot, (entry, entry.ino, entry.kind)),
                 };
-                let shown = (entry, attr.ino, Some(attr.kind));
                 let fits = out.dirent(most, shown, |out| out.entry(id, attr, ttl));
                 wire::full(!fits)
             })
