@@ -221,6 +221,7 @@ impl Vfs {
         (start, path): (&'a VfsPath, &'a [u8]),
         flags: LookupFlags,
     ) -> Result<Parent<'a>> {
+        self.is_own(start)?;
         filename_parentat(&self.request_at(ctx, start, path, flags))
     }
 

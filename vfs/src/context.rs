@@ -94,6 +94,11 @@ impl VfsPath {
         self.dentry.as_ref().expect("there until it is dropped")
     }
 
+    /// The caches of the `Vfs` that it belongs to, by address: those stay as long as it is held.
+    pub(crate) fn home(&self) -> usize {
+        std::ptr::from_ref(&*self.mnt.sb.caches).addr()
+    }
+
     /// False for the root of the root mount.
     fn has_something_above(&self) -> bool {
         !self.is_mount_root() || self.mnt.point.is_some()
@@ -130,6 +135,9 @@ pub struct Context {
     umask: u16,
     /// There is something above the root that a walk must not reach (WALK-3).
     contained: bool,
+    /// Where its root and current directory belong ([`VfsPath::home`]), or 0 if that is not one
+    /// `Vfs`. With the context, so that a walk compares one word.
+    home: usize,
 }
 
 impl Context {
@@ -140,6 +148,7 @@ impl Context {
         Context {
             cwd: None,
             contained: root.has_something_above(),
+            home: root.home(),
             root,
             credentials,
             umask: 0,
@@ -158,13 +167,20 @@ impl Context {
             cwd,
             ..self
         }
+        .at_home()
     }
 
     /// The same, with another current directory: relative paths start there.
     #[doc(alias("chdir", "fchdir"))]
     pub fn with_cwd(self, cwd: VfsPath) -> Context {
         let cwd = Some(cwd);
-        Context { cwd, ..self }
+        Context { cwd, ..self }.at_home()
+    }
+
+    fn at_home(self) -> Context {
+        let home = self.root.home();
+        let home = if self.cwd().home() == home { home } else { 0 };
+        Context { home, ..self }
     }
 
     /// The same place for somebody else.
@@ -194,6 +210,12 @@ impl Context {
     #[inline]
     pub(crate) fn is_contained(&self) -> bool {
         self.contained
+    }
+
+    /// Where it belongs: [`VfsPath::home`] of its places.
+    #[inline]
+    pub(crate) fn home(&self) -> usize {
+        self.home
     }
 
     /// Where absolute paths start.

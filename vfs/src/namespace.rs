@@ -61,6 +61,12 @@ impl Namespace {
             .expect("the root mount stays while the namespace does")
     }
 
+    /// Where its places belong, to be compared with [`VfsPath::home`].
+    #[inline]
+    pub(crate) fn home(&self) -> usize {
+        std::ptr::from_ref(&*self.caches).addr()
+    }
+
     /// The mounts as of now.
     #[inline]
     pub(crate) fn mounts<'g>(&self, guard: &'g RcuGuard) -> &'g Shared<MountTable> {

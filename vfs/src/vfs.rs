@@ -121,10 +121,11 @@ impl Vfs {
     /// one moment, whatever is renamed meanwhile. Does not block.
     ///
     /// # Errors
-    /// As getcwd(3): [`Error::NotFound`] if the name has been removed, or the place is not
+    /// As getcwd(3): [`Error::Invalid`] for a place of another `Vfs`, [`Error::NotFound`] if the name has been removed, or the place is not
     /// below the context's root.
     #[doc(alias("d_path", "getcwd(2)"))]
     pub fn path_of(&self, ctx: &Context, place: &VfsPath) -> Result<Box<[u8]>> {
+        self.is_own(place)?;
         if place.dentry().flags().contains(Flags::UNHASHED) {
             return Err(Error::NotFound);
         }
@@ -204,6 +205,7 @@ impl Vfs {
     /// [`Error::Invalid`] if it is no symbolic link; what the back end reports.
     #[doc(alias("readlinkat(2)", "AT_EMPTY_PATH"))]
     pub fn read_link_at(&self, link: &VfsPath) -> Result<Box<[u8]>> {
+        self.is_own(link)?;
         if link.inode().kind() != FileType::Symlink {
             return Err(Error::Invalid);
         }
@@ -286,6 +288,15 @@ impl Vfs {
             start,
             path,
             flags,
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Invalid`] for a place of another `Vfs`.
+    pub(crate) fn is_own(&self, place: &VfsPath) -> Result<()> {
+        match place.home() == self.ns.home() {
+            true => Ok(()),
+            false => Err(Error::Invalid),
         }
     }
 

@@ -255,6 +255,8 @@ pub(crate) fn check_path(request: &Request<'_>) -> Result<()> {
         PATH_MAX.. => Err(Error::NameTooLong),
         // A C caller's path would end there; here it is a mistake or an attack.
         _ if has_zero(request.path) => Err(Error::Invalid),
+        // A place of another `Vfs`: its dentries are in other caches.
+        _ if request.ctx.home() != request.ns.home() => Err(Error::Invalid),
         _ => Ok(()),
     }
 }

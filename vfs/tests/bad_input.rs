@@ -3,7 +3,7 @@
 mod common;
 
 use common::{FOLLOW, REF, Tree};
-use rcuwalk::{Access, Budget, Error, FileType, LookupFlags, OpenFlags, Result};
+use rcuwalk::{Access, Budget, Error, FileType, LookupFlags, OpenFlags, RenameFlags, Result};
 
 const TREE: &str = "dir/ dir/file file link->file dangling->nowhere loop->loop a->b b->a \
                     nul->file tail->dir/";
@@ -232,6 +232,52 @@ fn two_dentries_of_a_directory_are_one() {
     });
     let nodes = wait.recv_timeout(std::time::Duration::from_secs(60));
     assert_eq!(nodes.expect("LOCK-1: it ends"), 4);
+}
+
+/// A place of another `Vfs` is refused, in whichever part of a question it comes.
+#[test]
+fn a_path_of_another_vfs_is_refused() {
+    let (tree, other) = (Tree::new("d/ d/f l->d"), Tree::new("d/ d/f l->d"));
+    let foreign = other.hold("/d");
+    let cwd = tree.ctx.clone().with_cwd(foreign.clone());
+    let root = tree.ctx.clone().with_root(foreign.clone());
+    let both = root.clone().with_cwd(foreign.clone());
+    let vfs = &tree.vfs;
+    for ctx in [&cwd, &root, &both, &other.ctx] {
+        for path in ["f", "/d/f", ".", ".."] {
+            for flags in [FOLLOW, REF] {
+                let seen = vfs.stat(ctx, path, flags);
+                assert!(matches!(seen, Err(Error::Invalid)), "{path}: {seen:?}");
+            }
+            let opened = vfs.open(ctx, path, OpenFlags::READ | OpenFlags::CREATE);
+            assert!(matches!(opened, Err(Error::Invalid)), "{path}: {opened:?}");
+            assert!(matches!(vfs.mkdir(ctx, path, 0), Err(Error::Invalid)));
+            assert!(matches!(vfs.unlink(ctx, path), Err(Error::Invalid)));
+            let access = vfs.access(ctx, path, Access::READ, FOLLOW);
+            assert!(matches!(access, Err(Error::Invalid)), "{path}");
+        }
+    }
+    let own = tree.ctx.cwd();
+    let flags = RenameFlags::empty();
+    for (from, to) in [(own, &foreign), (&foreign, own)] {
+        let renamed = vfs.renameat2(&tree.ctx, (from, "d"), (to, "e"), flags);
+        assert!(matches!(renamed, Err(Error::Invalid)), "{renamed:?}");
+        let linked = vfs.linkat(&tree.ctx, (from, "d/f"), (to, "e"), FOLLOW);
+        assert!(matches!(linked, Err(Error::Invalid)), "{linked:?}");
+    }
+    assert!(matches!(
+        vfs.path_of(&tree.ctx, &foreign),
+        Err(Error::Invalid)
+    ));
+    let link = other
+        .vfs
+        .lookup(&other.ctx, "/l", LookupFlags::default())
+        .unwrap();
+    assert!(matches!(vfs.read_link_at(&link), Err(Error::Invalid)));
+    assert!(tree.has("/d/f") && other.has("/d/f"));
+    // With the caches of the other one gone, and a place of it held.
+    drop(other);
+    assert!(matches!(vfs.stat(&cwd, "f", FOLLOW), Err(Error::Invalid)));
 }
 
 /// WALK-1: a directory closed through the place that somebody holds is closed for who

@@ -37,6 +37,7 @@ impl Vfs {
         (start, path): (&VfsPath, &[u8]),
         flags: LookupFlags,
     ) -> Result<VfsPath> {
+        self.is_own(start)?;
         if path.is_empty() && flags.contains(LookupFlags::EMPTY_PATH) {
             // Whoever has been handed an open file may not make a name for it with that.
             let who = ctx.credentials();
