@@ -7,6 +7,7 @@
 //! and look again. When the last chain has moved, the new array takes over and RCU
 //! retires the old one. Nobody waits for a whole table.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64 as AtomicU64Plain, AtomicUsize};
 
@@ -37,6 +38,9 @@ pub(super) struct Buckets<T> {
     /// The next chain that nobody has begun to move, and how many have arrived.
     begun: AtomicUsize,
     moved: AtomicUsize,
+    /// Chains whose mover panicked before it came to their end. The standard mutex, in models
+    /// as well: nothing waits while it is locked.
+    left: std::sync::Mutex<Vec<Range<usize>>>,
 }
 
 /// The lower bits of the hash decide: the walk waits for this, so mixing is for who
@@ -61,7 +65,33 @@ impl<T> Buckets<T> {
             next: RcuPtr::new(None),
             begun: AtomicUsize::new(0),
             moved: AtomicUsize::new(0),
+            left: std::sync::Mutex::default(),
         }
+    }
+
+    /// The next chains to move. Those that a panic left over come last, and only if `check`
+    /// says so: a key whose hash always panics must not make every caller panic.
+    fn begin(&self, check: bool) -> Option<Stride<'_, T>> {
+        let start = self.begun.fetch_add(STRIDE, Relaxed);
+        let end = self.heads.len().min(start.saturating_add(STRIDE));
+        let rest = if start < end {
+            Some(start..end)
+        } else if check {
+            self.left().pop()
+        } else {
+            None
+        };
+        rest.map(|rest| Stride {
+            from: self,
+            all: rest.len(),
+            rest,
+        })
+    }
+
+    fn left(&self) -> std::sync::MutexGuard<'_, Vec<Range<usize>>> {
+        self.left
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     #[inline]
@@ -212,6 +242,35 @@ pub(super) fn unmarked<T>(head: *mut Shared<T>) -> *mut Shared<T> {
     head.map_addr(|address| address & !MARKS)
 }
 
+/// Chains that one thread moves. If it panics, others move the rest.
+struct Stride<'a, T> {
+    from: &'a Buckets<T>,
+    all: usize,
+    rest: Range<usize>,
+}
+
+impl<T> Stride<'_, T> {
+    /// Counts what has moved. True if these were the last chains.
+    fn finish(self) -> bool {
+        let (from, all) = (self.from, self.all);
+        drop(self);
+        // AcqRel: the last one to count sees all the others' moves.
+        from.moved.fetch_add(all, AcqRel) + all == from.heads.len()
+    }
+}
+
+impl<T> Drop for Stride<'_, T> {
+    fn drop(&mut self) {
+        if self.rest.is_empty() {
+            return;
+        }
+        // Relaxed: the thread that moves the rest counts after the lock below, and sees this.
+        let moved = self.all - self.rest.len();
+        self.from.moved.fetch_add(moved, Relaxed);
+        self.from.left().push(self.rest.clone());
+    }
+}
+
 /// A head locked by whoever moves a chain.
 struct LockedHead<'a, T> {
     buckets: &'a Buckets<T>,
@@ -305,7 +364,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         let mine = self.grow.counts().get();
         let check = mine.visit();
         if self.grow.moving.load(Relaxed) {
-            self.move_some();
+            self.move_some(check);
         } else if check {
             self.resize_if_due();
         }
@@ -360,7 +419,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
 
     /// Moves the next few chains; whoever moves the last one finishes.
     #[cold]
-    pub(super) fn move_some(&self) {
+    pub(super) fn move_some(&self, check: bool) {
         let (from, to) = {
             let guard = crate::rcu::read_lock();
             let Some(from) = self.view(&guard).buckets.try_get() else {
@@ -371,24 +430,22 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             };
             (from, to)
         };
-        let start = from.begun.fetch_add(STRIDE, Relaxed);
-        let end = from.heads.len().min(start.saturating_add(STRIDE));
-        if start >= end {
+        let Some(mut stride) = from.begin(check) else {
             return;
-        }
+        };
         // Moving an object reads its hash, and most are in no cache: all are on their way
         // while the first of them is waited for.
-        for index in start..end {
+        for index in stride.rest.clone() {
             let first = from.head(index).load(Relaxed);
             if first.addr() & (END | MOVED) == 0 {
                 prefetch_object(unmarked(first));
             }
         }
-        for index in start..end {
-            self.move_chain(&from, &to, index);
+        while !stride.rest.is_empty() {
+            self.move_chain(&from, &to, stride.rest.start);
+            stride.rest.start += 1;
         }
-        // AcqRel: the last one to count sees all the others' moves.
-        if from.moved.fetch_add(end - start, AcqRel) + (end - start) == from.heads.len() {
+        if stride.finish() {
             self.grow.moving.store(false, Relaxed);
             drop(self.buckets.swap(Some(to)));
         }

@@ -156,41 +156,69 @@ fn readers_find_what_stays_while_all_else_moves() {
     assert_eq!(live.load(Relaxed), 0, "RCU-1: all freed");
 }
 
-/// RCU-1: a `hash` that panics while a chain moves leaves every object on one chain.
-#[test]
-fn a_panic_while_a_chain_moves_frees_nothing_twice() {
-    struct Moody(
-        u64,
-        Arc<AtomicBool>,
-        #[expect(dead_code, reason = "for its drop")] Item,
-    );
-    impl HashKey for Moody {
-        fn hash(&self) -> u64 {
-            assert!(self.0 != 1 || !self.1.load(Relaxed), "not now");
-            self.0 % 2
-        }
+/// An item whose hash can be made to panic.
+struct Moody(
+    u64,
+    Arc<AtomicBool>,
+    #[expect(dead_code, reason = "for its drop")] Item,
+);
+
+impl HashKey for Moody {
+    fn hash(&self) -> u64 {
+        assert!(self.0 != 1 || !self.1.load(Relaxed), "not now");
+        self.0 % 2
     }
-    let (live, bad) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+}
+
+/// A table of four such items, of whose growth the first step has panicked.
+fn interrupted_growth(live: &Arc<Plain>) -> RcuHash<Moody> {
+    let bad = Arc::new(AtomicBool::new(false));
     let table = RcuHash::new(Rank::DentryBucket);
-    let item = |key| Item {
-        key,
-        live: Arc::clone(&live),
-    };
     for key in 0..4 {
         live.fetch_add(1, Relaxed);
-        table
-            .lock(key % 2)
-            .insert(Ref::new(Moody(key, bad.clone(), item(key))));
+        let live = live.clone();
+        let item = Moody(key, bad.clone(), Item { key, live });
+        table.lock(key % 2).insert(Ref::new(item));
     }
     table.resize(2048);
     bad.store(true, Relaxed);
-    let moving = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.move_some()));
+    let moving = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.move_some(true)));
     assert!(moving.is_err());
     bad.store(false, Relaxed);
+    table
+}
+
+/// RCU-1: a `hash` that panics while a chain moves leaves every object on one chain.
+#[test]
+fn a_panic_while_a_chain_moves_frees_nothing_twice() {
+    let live = Arc::default();
+    let table = interrupted_growth(&live);
     assert!(
         table.lock(0).find(|object| object.0 == 0).is_some(),
         "still there, and not locked"
     );
+    drop(table);
+    rcu::barrier();
+    assert_eq!(live.load(Relaxed), 0, "RCU-1: each freed once");
+}
+
+/// The chains that a panic left over are moved by others, and the growth ends.
+#[test]
+fn a_panic_while_a_chain_moves_does_not_stop_growth() {
+    let live = Arc::default();
+    let table = interrupted_growth(&live);
+    // Each visit moves some chains, and some of them those that are left over.
+    let moving = || table.grow.moving.load(Relaxed);
+    (0..2048)
+        .take_while(|_| moving())
+        .for_each(|_| drop(table.lock(0)));
+    assert!(!moving(), "the growth has ended");
+    let size = table.view(&rcu::read_lock()).buckets.size();
+    assert_eq!(size, 2048);
+    for key in 0..4 {
+        let found = table.lock(key % 2).find(|object| object.0 == key).is_some();
+        assert!(found, "{key} has been carried over");
+    }
     drop(table);
     rcu::barrier();
     assert_eq!(live.load(Relaxed), 0, "RCU-1: each freed once");

@@ -16,14 +16,27 @@ const FENCE: u8 = 2;
 /// Decided once, before the first reader registers, and never changed.
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Chooses between membarrier and full fences. Every thread calls it before its
+/// Chooses between membarrier and full fences. Every reader calls it before its
 /// first `light`.
 pub(super) fn init() {
-    if MODE.load(Relaxed) == UNKNOWN {
-        let mode = if register() { MEMBARRIER } else { FENCE };
-        // The first answer stays. A later one may differ (a sandbox came in between),
-        // and readers that rely on membarrier would not be seen without it.
-        let _ = MODE.compare_exchange(UNKNOWN, mode, Relaxed, Relaxed);
+    decided(&MODE, register);
+}
+
+/// The choice, which the first caller makes.
+///
+/// A thread that has not made it may still read UNKNOWN after another thread has. The
+/// exchange then fails with the choice that was made: an exchange never acts on an old value.
+fn decided(mode: &AtomicU8, register: impl FnOnce() -> bool) -> u8 {
+    let known = mode.load(Relaxed);
+    if known != UNKNOWN {
+        return known;
+    }
+    let mine = if register() { MEMBARRIER } else { FENCE };
+    // The first answer stays. A later one may differ (a sandbox came in between),
+    // and readers that rely on membarrier would not be seen without it.
+    match mode.compare_exchange(UNKNOWN, mine, Relaxed, Relaxed) {
+        Ok(_) => mine,
+        Err(first) => first,
     }
 }
 
@@ -43,8 +56,14 @@ pub(super) fn light() {
 pub(super) fn heavy() {
     #[cfg(loom)]
     order_matters();
+    heavy_by(&MODE, register, expedited);
+}
+
+/// A writer need not be a reader, so the mode may be unknown here: readers that are about to
+/// register rely on membarrier, and a fence of this thread alone would not reach them.
+fn heavy_by(mode: &AtomicU8, register: impl FnOnce() -> bool, expedited: impl FnOnce()) {
     fence(SeqCst);
-    if MODE.load(Relaxed) == MEMBARRIER {
+    if decided(mode, register) == MEMBARRIER {
         expedited();
     }
 }
@@ -90,4 +109,27 @@ fn expedited() {
 fn membarrier(command: libc::c_int) -> libc::c_long {
     // SAFETY: the call takes three integers and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// RCU-1: a writer that comes before all readers runs the barrier that they will rely on,
+    /// and keeps to what another thread has chosen.
+    #[test]
+    fn an_unknown_mode_is_not_taken_for_fences() {
+        for (before, registers, runs) in [
+            (UNKNOWN, true, true),
+            (UNKNOWN, false, false),
+            (MEMBARRIER, false, true),
+            (FENCE, true, false),
+        ] {
+            let (mode, mut ran) = (AtomicU8::new(before), false);
+            heavy_by(&mode, || registers, || ran = true);
+            assert_eq!(ran, runs, "RCU-1: {before}, {registers}");
+            let after = if runs { MEMBARRIER } else { FENCE };
+            assert_eq!(mode.load(Relaxed), after, "RCU-1: it stays");
+        }
+    }
 }
