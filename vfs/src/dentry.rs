@@ -8,6 +8,7 @@
 //! | `dentry/moves.rs`     | a name for another one                                |
 //! | `dentry/path.rs`      | from a dentry up to the root                          |
 //! | `dentry/in_lookup.rs` | one back-end lookup per missing name                  |
+//! | `dentry/revalidate.rs`| whether a cached name is still valid                  |
 //! | `dentry/shrink.rs`    | the budget                                            |
 //!
 //! A dentry's sequence count covers its parent, its name, its inode and its flags
@@ -20,6 +21,7 @@ mod in_lookup;
 mod moves;
 mod name;
 pub(crate) mod path;
+mod revalidate;
 mod shrink;
 
 use rcuwalk_sync::atomic::*;
@@ -29,6 +31,7 @@ use rcuwalk_sync::{HashKey, RcuGuard, RcuPtr, Ref, Seq, SeqCount, Shared};
 pub(crate) use cache::Dcache;
 pub(crate) use in_lookup::ParallelLookup;
 pub(crate) use name::{NameHash, NameWords, in_dir};
+pub(crate) use revalidate::{Ask, CachedName, Checked};
 
 use crate::attr::FileType;
 use crate::inode::{Inode, InodeRef, InodeRefOf};

@@ -43,7 +43,7 @@ use rcuwalk_sync::{RcuGuard, Seq, Shared};
 
 pub(crate) use rcu::RcuFound;
 pub(crate) use record::{Reach, Record, Recorder, reach};
-pub(crate) use refs::{RefWalk, d_confirm, d_revalidate};
+pub(crate) use refs::RefWalk;
 
 use crate::context::{Context, VfsPath};
 use crate::dentry::Dentry;

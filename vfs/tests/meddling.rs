@@ -64,6 +64,9 @@ impl FileSystem for Meddled {
     fn open(&self, by: &Caller<'_>, at: &At<'_>, how: OpenFlags) -> Result<Box<dyn FileHandle>> {
         self.fs.open(by, at, how)
     }
+    fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
+        self.fs.rename(by, how)
+    }
     fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
         self.fs.setattr(by, at, change)
     }
@@ -133,6 +136,27 @@ fn a_capability_that_comes_late_is_lost_by_the_next_write() {
     let file = vfs.open(&eve, "file", OpenFlags::WRITE).unwrap();
     file.write_at(b"evil", 0).unwrap();
     assert!(matches!(get(), Err(Error::NoData)), "{:?}", get());
+}
+
+/// FRESH-2: the back end says that a name is outdated because somebody renames it just then. The
+/// dentry has the new name, and keeps it.
+#[test]
+fn a_walk_of_an_old_name_does_not_drop_the_new_one() {
+    let (vfs, ctx, now) = meddled(Freshness::EachUse);
+    for (old, new) in [("/file", "/new file"), ("/dir", "/new dir")] {
+        let held = vfs.lookup(&ctx, old, FOLLOW).unwrap();
+        let (renamer, renamer_ctx): (Weak<Vfs>, _) = (Arc::downgrade(&vfs), ctx.clone());
+        *now.lock().unwrap() = Some(Box::new(move || {
+            let vfs = renamer.upgrade().unwrap();
+            vfs.rename(&renamer_ctx, old, new).unwrap();
+        }));
+        let seen = vfs.stat(&ctx, old, FOLLOW);
+        assert!(matches!(seen, Err(Error::NotFound)), "{old}: {seen:?}");
+        assert!(held.is_named(), "FRESH-2: {old}");
+        assert_eq!(&*vfs.path_of(&ctx, &held).unwrap(), new.as_bytes());
+        let found = vfs.lookup(&ctx, new, FOLLOW).unwrap();
+        assert!(found.is_same_place(&held), "FRESH-2: a second dentry");
+    }
 }
 
 /// EDGE-1: what is mounted on a name while the back end says that the name is outdated can

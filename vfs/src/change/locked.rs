@@ -1,11 +1,10 @@
 //! A directory that is being changed: [`Locked`].
 
 use rcuwalk_sync::lock::WriteGuard;
-use rcuwalk_sync::rcu;
 
 use crate::attr::{FileType, InodeFlags};
 use crate::context::{Context, VfsPath};
-use crate::dentry::{Dcache, DentryRef, Flags, NameHash, Validity};
+use crate::dentry::{Ask, CachedName, Checked, Dcache, DentryRef, Flags, NameHash, Validity};
 use crate::error::{Error, Result};
 use crate::filesystem::{Caller, FileSystem, Freshness};
 use crate::inode::{DEAD_DIR, Inode, InodeRef, Listed};
@@ -14,7 +13,7 @@ use crate::permission::{Access, Caps};
 use crate::super_block::SuperBlock;
 use crate::target::Target;
 use crate::vfs::Vfs;
-use crate::walk::{LookupFlags, d_confirm, d_revalidate};
+use crate::walk::LookupFlags;
 
 /// A directory locked exclusively, for a change by somebody.
 pub(crate) struct Locked<'a> {
@@ -158,7 +157,7 @@ impl<'a> Locked<'a> {
                 validity,
                 dcache,
             };
-            if believes && self.is_fresh(&last) || self.confirms(&last, name)? {
+            if self.is_valid(&last, believes)? {
                 self.is_not_itself(last.inode.as_ref())?;
                 return Ok(last);
             }
@@ -215,25 +214,25 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// A change relies on what the back end says now, not on what it said a while ago.
-    fn confirms(&self, last: &Last<'_>, name: Name<'_>) -> Result<bool> {
+    /// A change relies on what the back end says now, not on what it said a while ago;
+    /// unless it `believes` as much as a walk does of what is there.
+    fn is_valid(&self, last: &Last<'_>, believes: bool) -> Result<bool> {
         let Some(dentry) = &last.dentry else {
             return Ok(false);
         };
-        let revalidate = dentry.flags().contains(Flags::REVALIDATE);
-        Ok(d_confirm(self.sb(), self.inode, dentry, name)?
-            && (!revalidate || d_revalidate(self.sb(), self.inode, dentry, name)?))
-    }
-
-    /// Whether a walk would believe that this is there.
-    fn is_fresh(&self, last: &Last<'_>) -> bool {
-        let (Some(dentry), Some(inode)) = (&last.dentry, &last.inode) else {
-            return false;
+        let is_there = last.inode.as_ref().is_some_and(InodeRef::is_hashed);
+        let ask = match believes && is_there {
+            true => Ask::IfStale,
+            false => Ask::Always,
         };
-        let guard = rcu::read_lock();
-        !dentry.flags().contains(Flags::DOUBTED)
-            && inode.is_hashed()
-            && self.sb().is_name_fresh(dentry, &guard)
+        let cached = CachedName {
+            sb: self.sb(),
+            dir: self.path.dentry(),
+            dir_inode: self.inode,
+            name: last.name,
+            dentry,
+        };
+        Ok(cached.check_locked(ask)? == Checked::Valid)
     }
 
     /// The same, with a negative dentry for a name that is missing.

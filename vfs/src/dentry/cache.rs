@@ -22,9 +22,9 @@ use rcuwalk_sync::{Lru, RcuHash, SeqLock, Shared, rcu};
 use super::in_lookup::LookupTable;
 use super::name::HashKeys;
 use super::shrink::CACHED;
-use super::{Dentry, DentryRef, Flags, NameHash, Validity};
+use super::{Checked, Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::budget::Share;
-use crate::inode::{Inode, InodeRef, InodeRefOf};
+use crate::inode::{InodeRef, InodeRefOf};
 use crate::name::Name;
 
 /// All cached names of one [`Vfs`](crate::Vfs).
@@ -172,14 +172,27 @@ impl Dcache {
         }
     }
 
-    /// Takes a name out of the cache. Who holds the dentry keeps it; nobody finds
-    /// it again. What is mounted on stays: then false.
-    pub(crate) fn d_drop(&self, dentry: &DentryRef) -> bool {
+    /// Takes a name out of the cache. Holders of the dentry keep it; no lookup finds it
+    /// again. A mount point stays.
+    pub(crate) fn d_drop(&self, dentry: &DentryRef) {
+        self.d_drop_if(dentry, |_| true);
+    }
+
+    /// Takes a name out of the cache if `is_it` says, with the dentry locked, that it is the
+    /// one that is meant. A mount point stays, and is [valid](Checked::Valid).
+    pub(crate) fn d_drop_if(
+        &self,
+        dentry: &DentryRef,
+        is_it: impl FnOnce(&Dentry) -> bool,
+    ) -> Checked {
         {
             let locked = dentry.lock(Rank::Dentry);
             let flags = locked.flags();
-            if flags.intersects(Flags::UNHASHED | Flags::ROOT | Flags::MOUNTPOINT) {
-                return flags.contains(Flags::UNHASHED);
+            if flags.contains(Flags::UNHASHED) || !is_it(&locked) {
+                return Checked::Gone;
+            }
+            if flags.intersects(Flags::ROOT | Flags::MOUNTPOINT) {
+                return Checked::Valid;
             }
             let off = self.table.lock(locked.hash.load(Relaxed)).remove(&locked);
             locked
@@ -190,7 +203,7 @@ impl Dcache {
             drop(off);
         }
         drop(self.lru.remove(dentry));
-        true
+        Checked::Dropped
     }
 
     /// The negative dentry of a name that has just been given to `inode`. The caller holds
@@ -206,26 +219,6 @@ impl Dcache {
         let negative = if_unused(dentry, || set_inode(dentry, None, validity));
         if !negative {
             self.d_drop(dentry);
-        }
-    }
-
-    /// Believes that a name in `dir` stands for `inode` until then, unless it has been
-    /// moved out of there, or given to another, since the back end was asked.
-    pub(crate) fn confirm(
-        &self,
-        dentry: &DentryRef,
-        dir: &Inode,
-        inode: Option<&InodeRef>,
-        until: u64,
-    ) {
-        let locked = dentry.lock(Rank::Dentry);
-        let guard = rcu::read_lock();
-        let in_dir = locked.parent(&guard).and_then(|dir| dir.inode(&guard));
-        let who = |inode: &Shared<Inode>| std::ptr::from_ref::<Inode>(inode);
-        let is = locked.inode(&guard).map(who);
-        let was = inode.map(|inode| std::ptr::from_ref::<Inode>(inode));
-        if in_dir.map(who) == Some(std::ptr::from_ref(dir)) && is == was {
-            locked.set_valid_until(until);
         }
     }
 

@@ -13,13 +13,12 @@ use super::text::{LinkStack, Saved};
 use super::{LookupFlags, MAX_LINKS, Parent, Request, may_follow_link};
 use crate::attr::FileType;
 use crate::context::VfsPath;
-use crate::dentry::{DentryRef, Flags, ParallelLookup};
+use crate::dentry::{Ask, CachedName, Checked, DentryRef, Flags, NameHash, ParallelLookup};
 use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, Inode, InodeRef, LinkBody};
 use crate::mount::{MountFlags, MountRef};
 use crate::name::Name;
 use crate::permission::Access;
-use crate::super_block::SuperBlock;
 use crate::target::Target;
 use crate::trace::How;
 
@@ -248,27 +247,45 @@ impl<'a> RefWalk<'a> {
             return Ok(None);
         };
         self.record.how(How::Cached);
-        let believed = match dentry.flags().contains(Flags::DOUBTED) {
-            // To be looked up again, which takes the directory's lock.
-            true => Ok(false),
-            false => self.revalidate(&dentry, name),
-        };
-        if let Ok(true) = believed {
-            return Ok(Some(dentry));
-        }
-        dcache.put(dentry);
-        believed.map(|_| None)
+        let cached = self.cached(self.at.inode_held(), &dentry, hash);
+        let checked = cached.check(self.ask());
+        self.valid(dentry, checked)
     }
 
-    /// True if the dentry is to be believed; otherwise it has been dropped.
-    fn revalidate(&self, dentry: &DentryRef, name: Name<'_>) -> Result<bool> {
-        let sb = &self.at.mnt().sb;
-        let doubtful = self.reval || !sb.is_name_fresh(dentry, &rcu::read_lock());
-        if !dentry.flags().contains(Flags::REVALIDATE) || !doubtful {
-            return Ok(true);
+    /// The dentry if it is valid; without a reference to it otherwise.
+    fn valid(&self, dentry: DentryRef, checked: Result<Checked>) -> Result<Option<DentryRef>> {
+        if let Ok(Checked::Valid) = checked {
+            return Ok(Some(dentry));
         }
-        self.record.how(How::Revalidated);
-        d_revalidate(sb, self.at.inode(), dentry, name)
+        self.request.ns.caches.dcache.put(dentry);
+        checked.map(|_| None)
+    }
+
+    /// A dentry found in the directory where the walk stands.
+    fn cached<'n>(
+        &'n self,
+        dir_inode: &'n InodeRef,
+        dentry: &'n DentryRef,
+        name: NameHash<'n>,
+    ) -> CachedName<'n> {
+        let cached = CachedName {
+            sb: &self.at.mnt().sb,
+            dir: self.at.dentry(),
+            dir_inode,
+            name,
+            dentry,
+        };
+        if cached.is_stale(self.ask()) {
+            self.record.how(How::Revalidated);
+        }
+        cached
+    }
+
+    fn ask(&self) -> Ask {
+        match self.reval {
+            true => Ask::Always,
+            false => Ask::IfStale,
+        }
     }
 
     /// Asks the back end, unless somebody else is doing so already.
@@ -288,13 +305,10 @@ impl<'a> RefWalk<'a> {
             match caches.dcache.d_alloc_parallel(self.at.dentry(), hash) {
                 ParallelLookup::Cached(dentry) => {
                     self.record.how(How::Cached);
-                    let believed = d_confirm(sb, &dir, &dentry, name)
-                        .and_then(|is_same| Ok(is_same && self.revalidate(&dentry, name)?));
-                    if let Ok(true) = believed {
+                    let checked = self.cached(&dir, &dentry, hash).check_locked(self.ask());
+                    if let Some(dentry) = self.valid(dentry, checked)? {
                         return Ok(dentry);
                     }
-                    caches.dcache.put(dentry);
-                    believed?;
                 }
                 ParallelLookup::Mine(in_lookup) => {
                     if dir.shared().has(DEAD_DIR) {
@@ -470,70 +484,17 @@ impl<'a> RefWalk<'a> {
         let Some((parent, name)) = dentry.place() else {
             return Ok(());
         };
-        if let Some(dir) = parent.inode_ref() {
-            d_revalidate(sb, &dir, dentry, Name::new(&name)?)?;
+        if let Some(dir_inode) = parent.inode_ref() {
+            let own = CachedName {
+                sb,
+                dir: &parent,
+                dir_inode: &dir_inode,
+                name: sb.caches.dcache.name(Name::new(&name)?),
+                dentry,
+            };
+            // Dropped or gone, the walk stands where it is.
+            own.check(Ask::Always)?;
         }
         Ok(())
     }
-}
-
-/// Asks the back end whether a cached name still stands for what the cache says.
-/// True if it does; otherwise the dentry has been dropped.
-#[doc(alias = "d_invalidate")]
-pub(crate) fn d_revalidate(
-    sb: &SuperBlock,
-    dir: &Inode,
-    dentry: &DentryRef,
-    name: Name<'_>,
-) -> Result<bool> {
-    // What is mounted on stays as long as the mount does.
-    if dentry
-        .flags()
-        .intersects(Flags::UNHASHED | Flags::MOUNTPOINT)
-    {
-        return Ok(true);
-    }
-    sb.caches.counters.get().revalidation();
-    // Taken before asking: the answer may be older than its arrival.
-    let validity = sb.validity(Some(dir));
-    let inode = dentry.inode_ref();
-    // One that is not in the cache any more is not what the next lookup finds.
-    let is_cached = inode.as_ref().is_none_or(InodeRef::is_hashed);
-    if is_cached && sb.fs().revalidate(sb, dir, name, inode.as_deref())? {
-        let dcache = &sb.caches.dcache;
-        dcache.confirm(dentry, dir, inode.as_ref(), validity.until);
-        return Ok(true);
-    }
-    // Unless something has been mounted there meanwhile.
-    Ok(!sb.caches.dcache.d_drop(dentry))
-}
-
-/// Looks a doubted name up again: true if it still stands for the same inode, or for
-/// nothing; otherwise the dentry has been dropped. The caller holds the directory's
-/// lock.
-pub(crate) fn d_confirm(
-    sb: &SuperBlock,
-    dir: &Inode,
-    dentry: &DentryRef,
-    name: Name<'_>,
-) -> Result<bool> {
-    let flags = dentry.flags();
-    if !flags.contains(Flags::DOUBTED) {
-        return Ok(true);
-    }
-    if !flags.contains(Flags::MOUNTPOINT) {
-        sb.caches.counters.get().slow_lookup();
-        let now = sb.fs().lookup(sb, dir, name)?;
-        let same = match (&now, &dentry.inode_ref()) {
-            (Some(now), Some(cached)) => InodeRef::ptr_eq(now, cached),
-            (None, None) => true,
-            _ => false,
-        };
-        if !same && sb.caches.dcache.d_drop(dentry) {
-            return Ok(false);
-        }
-    }
-    let dcache = &sb.caches.dcache;
-    dcache.change_flags(dentry, |flags| flags.remove(Flags::DOUBTED));
-    Ok(true)
 }
