@@ -56,7 +56,8 @@ mod tests {
         assert_eq!(shown(&stored).as_deref(), Some(expected.as_slice()));
     }
 
-    /// What is no ACL is not made one: another version, an unknown tag, a cut-off entry.
+    /// Returns `None` for anything that is not an ACL: another version, an unknown tag, a
+    /// cut-off entry.
     #[test]
     fn what_is_no_acl_is_refused() {
         for stored in [

@@ -1,7 +1,7 @@
 //! Fields of on-disk structures: little-endian, and never out of bounds.
 //!
-//! Offsets are constants of the format, the slices' lengths are not: a structure that
-//! is too short reads as zeros, and whoever cares has checked its length before.
+//! Offsets are constants of the format; the lengths of the slices are not. A structure that is
+//! too short reads as zeros. Callers for which that matters check the length first.
 
 /// The little-endian number at `offset`; zero where `bytes` is too short.
 #[inline]

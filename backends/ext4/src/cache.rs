@@ -1,10 +1,10 @@
 //! Metadata, read in windows and kept within a budget.
 //!
-//! A window is an aligned piece of the image, a block or 32 KiB, whichever is more: what
-//! is read with a block is what is most likely to be asked for next, the rest of an inode
-//! table or of a directory. The cache of windows is [`InodeCache`], which wants nothing
-//! of inodes: a hit takes no lock, a missing window is read by exactly one thread while
-//! the others who want it wait, and what is not used again goes first.
+//! A window is an aligned piece of the image: a block or 32 KiB, whichever is larger. The
+//! blocks beside the one that was asked for are likely to be read next, such as the rest of an
+//! inode table or of a directory. The cache of windows is an [`InodeCache`], which is not tied
+//! to inodes: a hit takes no lock, exactly one thread reads a missing window while others wait
+//! for it, and windows that are not used again are evicted first.
 //!
 //! Data of files does not come through here: it would wash the metadata out.
 
@@ -45,7 +45,7 @@ pub(crate) struct Window {
     bytes: Box<[u8]>,
     /// A bit for each block that could not be read.
     missing: u64,
-    /// A bit for each block whose checksum somebody has looked at, by [`Verified`].
+    /// A bit for each block whose checksum has been checked, by [`Verified`].
     verified: [AtomicU64; 3],
 }
 
@@ -56,7 +56,7 @@ pub(crate) type WindowRef = InodeRefOf<WindowKey, Window>;
 /// different kinds is looked at as both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verified {
-    /// For whoever calls [`Block::is_verified`].
+    /// The kinds of block that [`Block::is_verified`] tells apart.
     Directory = 0,
     /// A node of an extent tree.
     Extents = 1,
@@ -75,7 +75,8 @@ pub(crate) struct Block {
 }
 
 impl Cache {
-    /// An empty one for so many blocks of this size, a power of two, that takes `bytes` for what nobody uses.
+    /// Returns an empty cache for an image of `blocks_count` blocks. `block_size` is a power of
+    /// two. Unused windows take at most `bytes`.
     pub(crate) fn new(block_size: usize, blocks_count: u64, bytes: usize) -> Cache {
         let window = block_size.max(WINDOW);
         // A cache that cannot hold what one operation needs would read everything twice.
@@ -185,7 +186,7 @@ impl Window {
 }
 
 impl Block {
-    /// True if somebody has verified this block's checksum since it was read.
+    /// True if this block's checksum has been verified since it was read.
     #[inline]
     pub(crate) fn is_verified(&self) -> bool {
         self.is_verified_as(Verified::Directory)
@@ -218,8 +219,8 @@ impl Deref for Block {
     }
 }
 
-/// Reads until `buf` is full or the source ends, and returns how much that was. What was
-/// read before an error counts: whoever goes on from there meets the error.
+/// Reads until `buf` is full or the source ends, and returns the number of bytes read. Bytes
+/// read before an error count; the next read returns the error.
 pub(crate) fn read_full(
     source: &dyn Source,
     buf: &mut [u8],
@@ -232,7 +233,7 @@ pub(crate) fn read_full(
         };
         match source.read_at(rest, at) {
             Ok(0) => break,
-            // A source that claims more than it was asked for is not believed.
+            // A source that claims to have read more than it was asked for is not trusted.
             Ok(got) => done += got.min(rest.len()),
             Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
             Err(err) if done == 0 => return Err(err),
@@ -289,7 +290,7 @@ fn why_missing(source: &dyn Source, block: u64, block_size: usize) -> Error {
     }
 }
 
-/// Nobody creates windows that are not to be read yet, so no lookup meets one.
+/// No caller creates windows ahead of reading them, so no lookup meets one.
 #[cold]
 fn unreachable_stale(block: u64) -> Result<WindowRef> {
     Err(Error::Io {

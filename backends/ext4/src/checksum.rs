@@ -11,12 +11,13 @@ pub enum Checksums {
     /// One structure in sixteen, chosen by its place, so that a bad disk shows up without
     /// each read paying for it. The super block and the group descriptors always.
     Sample,
-    /// None. What is wrong is then found only where it contradicts itself.
+    /// Verifies no checksum. Damage is then found only where the image contradicts itself.
     Never,
 }
 
 impl Checksums {
-    /// Whether the structure at `place` (an inode's number, a block's) is to be checked.
+    /// Returns true if the structure at `place` (an inode's number, a block's) has to be
+    /// verified.
     #[inline]
     pub(crate) fn wanted(self, place: u64) -> bool {
         match self {

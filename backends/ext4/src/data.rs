@@ -86,7 +86,7 @@ fn put_newer_over(volume: &Volume, buf: &mut [u8], first: u64, within: usize) {
     }
 }
 
-/// Contents that are in the inode: what has room in `i_block`, and the rest as an extended
+/// Contents stored in the inode: the first part in `i_block`, the rest in an extended
 /// attribute.
 fn read_inline(volume: &Volume, inode: &RawInode, buf: &mut [u8], offset: u64) -> Result<usize> {
     let more = match inode.size {

@@ -9,9 +9,8 @@
 //! | `dir/linear.rs`  | going through the blocks one after another                  |
 //! | `dir/inline.rs`  | a directory that fits into its inode                        |
 //!
-//! The unit of everything is the [`Leaf`]: a block of entries. A lookup is finding the
-//! leaf and then the name in it, so that whoever wants a name's neighbours has them for
-//! nothing.
+//! The unit of everything is the [`Leaf`]: a block of entries. A lookup first finds the leaf
+//! and then the name in it, so a caller that wants the neighbours of a name gets them for free.
 //!
 //! DIR-1 is easy on an image that does not change: an entry's position is the place of
 //! its record, in bytes from the start of the directory, and a listing goes through the
@@ -65,7 +64,7 @@ pub(crate) struct Directory<'v> {
     blocks: u32,
 }
 
-/// A part of a directory that is filled with entries: a block, or what is in the inode.
+/// A part of a directory that holds entries: a block, or the inline data of the inode.
 pub(crate) struct Leaf {
     contents: Contents,
     place: Place,
@@ -84,14 +83,14 @@ enum Contents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) ino: u32,
-    /// What it is, if the directory tells.
+    /// The file's type, if the directory stores it.
     pub(crate) kind: Option<FileType>,
 }
 
 impl<'v> Directory<'v> {
     /// # Errors
-    /// [`Error::WrongType`] for what is no directory, [`Error::Unsupported`] for an
-    /// encrypted one.
+    /// [`Error::WrongType`] if `inode` is not a directory, [`Error::Unsupported`] if it is
+    /// encrypted.
     pub(crate) fn open(volume: &'v Volume, inode: &'v RawInode) -> Result<Directory<'v>> {
         if inode.kind != FileType::Directory {
             return Err(Error::WrongType { wanted: DIRECTORY });
@@ -151,8 +150,8 @@ impl<'v> Directory<'v> {
             let leaf = leaf?;
             for entry in leaf.entries() {
                 let entry = entry?;
-                // Records before it are looked at again: that is what makes a position
-                // that nobody got from us harmless.
+                // The records before it are parsed again, so a position that this code did not
+                // hand out is harmless.
                 if leaf.position + (entry.start as u64) < position {
                     continue;
                 }
@@ -199,8 +198,8 @@ impl<'v> Directory<'v> {
         self.volume.super_block().features()
     }
 
-    /// No directory has more blocks than the image, which bounds the work that a size made
-    /// up by somebody, and a map that leads to the same few blocks, can cause.
+    /// No directory has more blocks than the image. This bounds the work that a forged size, or
+    /// a map that leads to the same few blocks again and again, can cause.
     fn count_blocks(&self) -> Result<u32> {
         let block_size = u64::from(self.volume.super_block().block_size());
         let size = self.inode.size;

@@ -1,4 +1,4 @@
-//! What can be wrong with an image, said so that somebody can go and look.
+//! Errors found in an image. Each says where in the image the damage is.
 
 use std::fmt;
 use std::io;
@@ -13,12 +13,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// There is no ext2, ext3 or ext4 here, and this is what there is instead.
     NotExt4 {
-        /// What was found: `an xfs file system`, `a directory`, `no known magic number`.
+        /// The format found instead: `an xfs file system`, `a directory`, `no known magic
+        /// number`.
         found: String,
     },
     /// It could not be opened.
     Open {
-        /// What was to be opened.
+        /// The path or name given.
         path: PathBuf,
         /// What the host said.
         source: io::Error,
@@ -34,14 +35,14 @@ pub enum Error {
         place: Place,
         /// The field that is wrong, as the format's documentation names it.
         field: &'static str,
-        /// What is wrong with it, with the value.
+        /// The reason, with the value.
         why: String,
     },
     /// A structure whose checksum does not match its contents.
     Checksum {
         /// Where it is.
         place: Place,
-        /// What was checked: `inode`, `directory block`, …
+        /// The kind of structure: `inode`, `directory block`, …
         what: &'static str,
     },
     /// The image ends before what was to be read: it was cut off, or shrank.
@@ -57,7 +58,7 @@ pub enum Error {
     NotFound,
     /// Not what the operation is for: a directory read as a file, …
     WrongType {
-        /// What it should have been.
+        /// The type that was expected.
         wanted: &'static str,
     },
     /// The host could not read.

@@ -22,7 +22,7 @@ pub struct Ext4 {
     pub(crate) volume: Arc<Volume>,
 }
 
-/// How an image is to be opened: see [`Ext4::options`].
+/// Options for opening an image: see [`Ext4::options`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct OpenOptions {
@@ -160,7 +160,7 @@ impl OpenOptions {
         self
     }
 
-    /// How many bytes of metadata stay cached while nobody uses them.
+    /// Sets how many bytes of unused metadata stay cached.
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
         self
@@ -223,7 +223,7 @@ mod tests {
         Ext4::open(path).unwrap_err().to_string()
     }
 
-    /// What is no image is refused at once, and named.
+    /// A file that is not an ext4 image is refused at once, and the message says what it is.
     #[test]
     fn what_is_no_image_is_named() {
         let temp = tempfile::tempdir().unwrap();
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(refusal(&missing), expected);
     }
 
-    /// What it says of itself is what mke2fs was told.
+    /// The image describes itself with the values that mke2fs was given.
     #[test]
     fn it_says_of_itself_what_mke2fs_was_told() {
         let options = [

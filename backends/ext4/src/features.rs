@@ -8,7 +8,7 @@ use bitflags::bitflags;
 use crate::error::{Error, Result};
 
 bitflags! {
-    /// Of no consequence to who does not know them.
+    /// Features that a reader or writer may ignore if it does not know them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Compat: u32 {
         const DIR_PREALLOC = 1 << 0;
@@ -26,7 +26,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// Who does not know one of these must not read.
+    /// A reader that does not know one of these must refuse the image.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Incompat: u32 {
         const COMPRESSION = 1 << 0;
@@ -48,7 +48,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// Who does not know one of these must not write.
+    /// A writer that does not know one of these must refuse to write.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct RoCompat: u32 {
         const SPARSE_SUPER = 1 << 0;
@@ -172,7 +172,7 @@ fn name<F>(known: Option<(&str, F)>, bit: u32, kind: char) -> String {
 mod tests {
     use super::*;
 
-    /// Names are those of dumpe2fs, also of bits that nobody has named.
+    /// Uses the names of dumpe2fs, and its notation for bits without a name.
     #[test]
     fn features_have_the_names_of_dumpe2fs() {
         let all = Features::new(

@@ -1,10 +1,10 @@
 //! The image as a [`FileSystem`]: what the VFS asks for.
 //!
-//! The rule: **an inode is its number.** Nothing changes, so [`Freshness::Always`], and
-//! what is not needed for each file is read again when it is: only directories keep
-//! their inode beside the VFS's, since each lookup in them begins with it. A link's
-//! target or a file's map are parsed when somebody reads the link or opens the file, out
-//! of a block that is likely to be cached.
+//! The rule: **an inode is its number.** Nothing changes, so every answer is
+//! [`Freshness::Always`]. Only directories keep their parsed inode beside the VFS's, because
+//! each lookup in them begins with it. Other inodes are parsed again when needed: a link's
+//! target when the link is read, a file's map when the file is opened, from a block that is
+//! likely to be cached.
 //!
 //! # Permissions
 //!
@@ -174,7 +174,7 @@ impl FileSystem for Ext4 {
             return Ok(None);
         };
         let mut cursor = InodeCursor::default();
-        // The name itself first: the limit of what may be read in is not for it.
+        // The wanted name comes first: the limit on neighbours does not apply to it.
         let found = leaf
             .found()
             .map(|found| self.iget_named(sb, &mut cursor, dir, found.ino))
@@ -288,7 +288,7 @@ impl Ext4 {
         let again = self.volume.inode(ino)?;
         match again.kind == inode.kind() {
             true => Ok(again),
-            // Somebody writes to the image, against what was agreed.
+            // Another process writes to the image, which the contract of the source forbids.
             false => Err(Error::WrongType {
                 wanted: "of the type it had",
             }),

@@ -1,7 +1,7 @@
 //! Block groups: where each has its part of the inode table.
 //!
-//! All descriptors are read and verified when the image is opened. One that is bad makes
-//! its own group unreadable and no other: what is asked of it gives the reason, anew.
+//! All descriptors are read and verified when the image is opened. A bad descriptor makes only
+//! its own group unreadable: each access to that group returns the reason.
 
 use crate::bytes::{lo_hi, u16_at, u32_at};
 use crate::checksum::{Checksums, crc16, crc32c};
@@ -41,7 +41,7 @@ impl Group {
 }
 
 impl Groups {
-    /// Reads them all; what is bad shows when it is asked for.
+    /// Reads all descriptors. A bad one is reported when its group is used.
     pub(crate) fn read(volume: &Volume) -> Groups {
         let super_block = volume.super_block();
         // An image that was cut off need not have as many as the super block says; those

@@ -19,7 +19,7 @@ pub(crate) const GOOD_OLD_INODE_SIZE: usize = 128;
 const EXTRA_SIZE: u16 = 32;
 
 bitflags! {
-    /// `i_flags`, those that matter to who reads.
+    /// `i_flags`, reduced to those that matter to a reader.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InodeFlags: u32 {
         const IMMUTABLE = 0x10;
@@ -31,7 +31,7 @@ bitflags! {
         const HUGE_FILE = 0x4_0000;
         const EXTENTS = 0x8_0000;
         const VERITY = 0x10_0000;
-        /// Its contents are the value of somebody's extended attribute.
+        /// Its contents are the value of another inode's extended attribute.
         const EA_INODE = 0x20_0000;
         const INLINE_DATA = 0x1000_0000;
         const CASEFOLD = 0x4000_0000;
@@ -105,11 +105,10 @@ impl RawTime {
 }
 
 impl RawInode {
-    /// Parses the inode `ino` out of its slot in the table. `verify`: its checksum is to be
-    /// right.
+    /// Parses the inode `ino` from its slot in the table. With `verify`, checks its checksum.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if nobody uses it, and what can be wrong with it.
+    /// [`Error::NotFound`] if the inode is not in use; otherwise the damage that was found.
     #[inline]
     pub(crate) fn parse(
         super_block: &SuperBlock,
@@ -214,8 +213,8 @@ impl RawInode {
         }
     }
 
-    /// What it takes on the disk, as stat(2) tells it: contents in the inode count, lest
-    /// somebody take the file for a hole.
+    /// The space it takes on the disk, as stat(2) reports it. Inline contents count, so that no
+    /// program takes the file for a hole.
     fn sectors(&self) -> u64 {
         let inline = self.kind == FileType::Regular && self.flags.contains(InodeFlags::INLINE_DATA);
         let inline = if inline { self.size.div_ceil(512) } else { 0 };
@@ -287,8 +286,7 @@ impl Extra {
         if !said.is_multiple_of(4) || usize::from(said) > rest.len() {
             return Err(corrupt(ino, "i_extra_isize", format!("{said} bytes")));
         }
-        // Nobody has used the room yet: then the fields are as good as there, and there
-        // are no attributes.
+        // The space is unused so far: the fields count as present, and there are no attributes.
         let (size, end) = match said {
             0 => (EXTRA_SIZE, length),
             _ => (said, GOOD_OLD_INODE_SIZE as u16 + said),

@@ -10,23 +10,22 @@
 //!
 //! | read             | to learn                                                     |
 //! |------------------|--------------------------------------------------------------|
-//! | `ext4.rs`        | what users see, and how an image is opened                   |
+//! | `ext4.rs`        | the public API, and how an image is opened                   |
 //! | `volume.rs`      | the open image that everything else reads through            |
-//! | `super_block.rs` | where everything is; backups, and what is none of ours       |
+//! | `super_block.rs` | where everything is; backups, and foreign file systems       |
 //! | `cache.rs`       | metadata, read in windows and kept within a budget           |
 //! | `groups.rs`      | where the inode tables are                                   |
 //! | `inode.rs`       | an inode, parsed and verified                                |
 //! | `map.rs`         | from a block of a file to a block of the image               |
 //! | `data.rs`        | contents; `link.rs` targets; `xattr.rs` attributes           |
 //! | `dir.rs`         | names in directories: listed, and looked up by hash          |
-//! | `journal.rs`     | what an unclean image has only in its journal                |
+//! | `journal.rs`     | blocks that an unclean image has only in its journal         |
 //! | `checksum.rs`    | the checksums, and how much is verified                      |
 //! | `fs.rs`          | the [`FileSystem`](rcuwalk::FileSystem) for the VFS          |
 //!
-//! The rule that holds it together: **nothing that an image says is believed.** Every
-//! offset is looked up with a check, every count has a limit, every way down has an end,
-//! and what is wrong is an [`Error`] that names the place and the field. Nothing is ever
-//! written.
+//! The rule that holds it together: **no value in an image is trusted.** Every offset is
+//! checked, every count has a limit, every descent has a maximum depth, and damage is an
+//! [`Error`] that names the place and the field. The crate never writes.
 #![cfg_attr(not(feature = "mmap"), forbid(unsafe_code))]
 #![cfg_attr(feature = "mmap", deny(unsafe_code))]
 

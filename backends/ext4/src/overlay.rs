@@ -11,7 +11,8 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    /// An empty one, for what so many transactions of the journal have.
+    /// Returns an empty overlay with room for the blocks of `transactions` journal
+    /// transactions.
     pub(crate) fn of_transactions(transactions: u32) -> Overlay {
         Overlay {
             transactions,

@@ -11,8 +11,8 @@
 //! either from where they are, as names lead to them (neighbours in a directory are
 //! neighbours in the inode table as a rule), or from a table that was read before.
 //!
-//! **Each directory is visited once**, whatever a damaged image says: who comes second
-//! reports a second name for it and goes on. So the scan ends.
+//! **Each directory is visited once**, whatever a damaged image says: a second name for a
+//! directory is reported as a problem, and the scan goes on. So the scan ends.
 
 mod table;
 mod worker;
@@ -122,7 +122,7 @@ impl ImageScan<'_> {
     /// path.
     pub fn run<V: Visitor>(&self, stop: &AtomicBool, visitors: Vec<V>) -> (Vec<V>, Ended) {
         if visitors.is_empty() {
-            // Nobody to tell anything is not the same as nothing to tell.
+            // A stopped visitor hides the rest; that is not the same as a complete scan.
             return (visitors, Ended::Early);
         }
         let shared = Shared {
@@ -176,7 +176,7 @@ struct Shared<'s> {
 struct Visited([Mutex<HashSet<u32>>; 16]);
 
 impl Visited {
-    /// True for the first who asks.
+    /// True for the first caller only.
     fn first(&self, ino: u32) -> bool {
         let shard = &self.0[ino as usize % self.0.len()];
         let mut inodes = shard.lock().unwrap_or_else(PoisonError::into_inner);

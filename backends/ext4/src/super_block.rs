@@ -73,7 +73,7 @@ impl SuperBlock {
 
     #[cold]
     fn find_slow(source: &dyn Source, checksums: Checksums, err: Error) -> Result<SuperBlock> {
-        // Before the backups: they outlive a new file system that somebody has made here.
+        // Checked before the backups, which survive when another file system is made here.
         if let Some(found) = foreign::recognise(source)? {
             return Err(Error::NotExt4 {
                 found: found.into(),
@@ -90,7 +90,7 @@ impl SuperBlock {
         }
     }
 
-    /// Parses and checks one, as it is to be found in `group`.
+    /// Parses and checks a copy of the super block found in `group`.
     pub(crate) fn parse(
         bytes: &[u8; SIZE],
         group: u32,
@@ -362,8 +362,8 @@ impl SuperBlock {
         self.has_checksums() && self.creator == LINUX
     }
 
-    /// True if `length` blocks from `first` can be somebody's: not before the first
-    /// group's super block, nor behind the end.
+    /// True if `length` blocks from `first` may belong to a file: they lie between the first
+    /// group's super block and the end.
     #[inline]
     pub(crate) fn may_own(&self, first: u64, length: u64) -> bool {
         first > u64::from(self.first_data_block)

@@ -14,7 +14,7 @@ use crate::{data, journal, map, xattr};
 #[cfg(test)]
 mod tests;
 
-/// An image and what is known of it.
+/// An open image, with its parsed super block, groups and cache.
 pub(crate) struct Volume {
     source: Box<dyn Source>,
     super_block: SuperBlock,
@@ -25,8 +25,8 @@ pub(crate) struct Volume {
     present_blocks: u64,
 }
 
-/// Remembers where the last inode was found: the next one is usually beside it. Whoever
-/// goes through many inodes keeps one; it keeps a window of the cache in use.
+/// Remembers the window of the last inode read: the next inode is usually beside it. A caller
+/// that goes through many inodes keeps one; it pins one window of the cache.
 #[derive(Default)]
 pub(crate) struct InodeCursor {
     run: Option<Run>,
@@ -90,9 +90,8 @@ impl Volume {
         &self.super_block
     }
 
-    /// How many blocks of the file system the image had when it was opened. What is kept
-    /// in blocks of its own and has more of them than this is not what it claims, so it is
-    /// a bound for work where sizes come from the image.
+    /// The size of the file system in blocks when the image was opened. No structure can have
+    /// more blocks than this, so it bounds the work that sizes in the image can cause.
     #[inline]
     pub(crate) fn present_blocks(&self) -> u64 {
         self.present_blocks
@@ -116,7 +115,7 @@ impl Volume {
         self.checksums
     }
 
-    /// True if the checksum of the metadata in `block` is to be verified.
+    /// True if the checksum of the metadata in `block` has to be verified.
     #[inline]
     pub(crate) fn verifies(&self, block: u64) -> bool {
         self.super_block.has_checksums() && self.checksums.wanted(block)
@@ -131,7 +130,8 @@ impl Volume {
         self.cache.block(&*self.source, &self.overlay, number)
     }
 
-    /// The inode `ino`, verified. [`Error::NotFound`] if there is none, or nobody uses it.
+    /// Returns the inode `ino`, verified; [`Error::NotFound`] if it does not exist or is not in
+    /// use.
     pub(crate) fn inode(&self, ino: u32) -> Result<RawInode> {
         self.inode_near(&mut InodeCursor::default(), ino)
     }
@@ -161,7 +161,7 @@ impl Volume {
         }))
     }
 
-    /// What is in the window of this inode's slot.
+    /// Parses this inode's slot in its window.
     fn run_of(&self, ino: u32) -> Result<Run> {
         let super_block = &self.super_block;
         if ino == 0 || ino > super_block.inodes_count() {

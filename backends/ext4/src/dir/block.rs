@@ -42,7 +42,7 @@ pub(crate) struct Entry<'a> {
     /// Never 0.
     pub(crate) ino: u32,
     pub(crate) name: &'a [u8],
-    /// What it is, if the directory tells.
+    /// The file's type, if the directory stores it.
     pub(crate) kind: Option<FileType>,
     /// Where its record begins in the block.
     pub(crate) start: usize,

@@ -121,7 +121,7 @@ impl<const N: usize> Iterator for Words<'_, N> {
         if self.rest.is_empty() {
             return None;
         }
-        // The length of all that is left, not only of what goes into this group.
+        // The length of the whole remainder, not only of the bytes in this group.
         let fill = (self.rest.len() as u32 & 0xff).wrapping_mul(0x0101_0101);
         let (now, rest) = self.rest.split_at(self.rest.len().min(N * 4));
         let mut words = [fill; N];

@@ -293,7 +293,7 @@ fn checksum_matches(block: &[u8], seed: u32) -> bool {
     ) else {
         return false;
     };
-    // The checksum counts as zeros in itself, what is reserved before it as it is.
+    // The checksum field counts as zeros; the reserved field before it counts as it is.
     let sum = crc32c(crc32c(seed, table), &tail[..4]);
     crc32c(sum, &[0; 4]) == u32_at(tail, 4)
 }

@@ -284,8 +284,8 @@ fn names_of_one_hash_are_followed_into_the_next_leaf() {
     }
 }
 
-/// A flipped bit in any block of a directory is a wrong checksum, with the block named;
-/// who does not want checksums verified does not hear of it.
+/// A flipped bit in any block of a directory is a checksum error that names the block; a reader
+/// that has turned verification off does not get it.
 #[test]
 fn checksums_are_verified_if_that_is_wanted() {
     let Some(image) = small_blocks(true) else {
@@ -328,7 +328,7 @@ fn checksums_are_verified_if_that_is_wanted() {
     }
 }
 
-/// A listing can go on behind a bad block, for who wants that.
+/// A listing can continue behind a bad block if the caller wants that.
 #[test]
 fn the_leaves_behind_a_bad_one_can_be_read() {
     let Some(mut bytes) = small_blocks(true) else {
@@ -466,7 +466,7 @@ fn no_block_of_a_directory_keeps_anybody_busy() {
     for round in 0..150 {
         let mut bytes = good.clone();
         for _ in 0..1 + round % 20 {
-            // The root and what is at the start of a block more often than the rest.
+            // Flips bits in the root and at the start of blocks more often than elsewhere.
             let place = places[[0, random(places.len())][random(2)]];
             let offset = [random(48), random(1024)][random(2)];
             bytes[place + offset] = [0, 0xff, 1, random(256) as u8][random(4)];

@@ -72,7 +72,7 @@ pub(super) struct Format {
     pub(super) async_commit: bool,
 }
 
-/// What is checked, and where the checksums are.
+/// Which blocks carry checksums, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JournalChecksums {
     None,
@@ -85,7 +85,7 @@ pub(super) enum JournalChecksums {
 }
 
 impl JournalChecksums {
-    /// The seed of what has a checksum of its own.
+    /// The seed for structures that have a checksum of their own.
     pub(super) fn seed(self) -> Option<u32> {
         match self {
             JournalChecksums::V2(seed) | JournalChecksums::V3(seed) => Some(seed),
@@ -102,7 +102,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// `None` for what is no block of the log's own.
+    /// `None` if the block is not one of the log's own.
     pub(super) fn of(block: &[u8]) -> Option<Header> {
         (be32_at(block, 0) == MAGIC).then(|| Header {
             block_type: be32_at(block, 4),

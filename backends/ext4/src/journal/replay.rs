@@ -40,7 +40,8 @@ pub(super) fn replay(log: &Log<'_>, blocks_count: u64) -> Result<Overlay> {
                 }
                 let tags: Vec<Tag> = walk.tags().collect();
                 for tag in tags {
-                    // As on the kernel, nobody looks at what was revoked, right or wrong.
+                    // The kernel does not read revoked blocks either, so damage in them is
+                    // ignored.
                     if revoked.covers(tag.block, walk.sequence) {
                         walk.advance()?;
                     } else {
@@ -323,7 +324,8 @@ impl Commit<'_> {
         u64::from(be32_at(self.0, 48)) << 32 | u64::from(be32_at(self.0, 52))
     }
 
-    /// True if its checksum is right; `transaction` is that of what it commits.
+    /// True if its checksum is right; `transaction` is the checksum of the transaction it
+    /// commits.
     fn matches(&self, checksums: JournalChecksums, transaction: u32) -> bool {
         let said = be32_at(self.0, Self::CHECKSUM);
         match checksums {

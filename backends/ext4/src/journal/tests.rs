@@ -81,8 +81,8 @@ fn contents(at: &Path, block_size: usize, blocks: &[u8]) -> String {
     path.display().to_string()
 }
 
-/// A replayed image reads as the one that debugfs has replayed: later contents win,
-/// revoked ones do not come back, magic numbers do, what is not committed does not count.
+/// A replayed image reads like one that debugfs has replayed: later contents win, revoked ones
+/// do not come back, escaped magic numbers do, uncommitted ones do not count.
 #[test]
 fn replay_is_that_of_debugfs() {
     // debugfs writes over the end of a transaction that revokes, so such a one is the last.
@@ -448,7 +448,7 @@ fn a_bad_super_block_is_refused() {
     assert!(matches!(unsigned.replay(), Err(Error::Checksum { .. })));
 }
 
-/// What was revoked is not looked at: the kernel mounts with such a block.
+/// Revoked blocks are not read: the kernel mounts an image with such a block.
 #[test]
 fn what_was_revoked_may_be_anything() {
     let mut journal = ByHand::new(1, 1);

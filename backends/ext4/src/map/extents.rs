@@ -101,8 +101,8 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// Everything that the way down relies on: the entries are in order, do not overlap,
-    /// and lie within `covers`; what they point to is in the image.
+    /// Checks everything that the descent relies on: the entries are in order, do not overlap,
+    /// and lie within `covers`; their blocks are inside the image.
     fn check(&self, volume: &Volume, covers: &Range<u64>) -> Result<()> {
         let mut free_from = covers.start;
         for entry in self.entries {
@@ -150,7 +150,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The last entry that begins at `wanted` or before: what it leads to.
+    /// Returns the target of the last entry that begins at or before `wanted`.
     fn step(&self, wanted: u64, covers: Range<u64>) -> Step {
         let after = self
             .entries

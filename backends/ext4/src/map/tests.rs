@@ -46,7 +46,7 @@ fn at(physical: u64, length: u32) -> Mapping {
     }
 }
 
-/// Runs, holes before, between and behind them, and what has not been written.
+/// Runs, holes before, between and behind them, and unwritten extents.
 #[test]
 fn extents_and_the_holes_between_them() {
     let root = [
@@ -84,7 +84,7 @@ fn a_tree_is_walked_to_its_leaves() {
     assert_eq!(map(111), at(66, 2));
 }
 
-/// Whatever the way down relies on is checked, and what is wrong is named.
+/// Everything that the descent relies on is checked, and the error names the damage.
 #[test]
 fn extents_that_contradict_themselves_are_named() {
     let leaf =

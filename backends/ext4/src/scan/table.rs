@@ -1,9 +1,9 @@
 //! All inodes of an image, read in the order they are on it.
 //!
-//! The tables are read in large pieces, past the cache of windows, by all threads; each
-//! inode in use is kept in one cache line. **It only saves time:** what could not be
-//! read, and the few that do not fit a line, are not in here, and whoever asks for them
-//! goes to the image, and gets the reason.
+//! All threads read the tables in large pieces, past the cache of windows. Each inode in use is
+//! kept in one cache line. **The table only saves time:** unreadable inodes, and the few that
+//! do not fit a line, are missing from it. Callers then read the image itself and get the
+//! reason.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -44,7 +44,7 @@ struct Line {
 }
 
 impl Table {
-    /// Reads all inodes with so many threads; fewer once `stop` is raised.
+    /// Reads all inodes with `threads` threads; stops early once `stop` is set.
     pub(super) fn read(volume: &Volume, threads: usize, stop: &AtomicBool) -> Table {
         let super_block = volume.super_block();
         let count = volume.groups().count();

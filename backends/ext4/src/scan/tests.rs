@@ -314,8 +314,8 @@ fn what_debugfs_alone_can_make_comes_too() {
     assert_eq!(file.mtime.sec, (3 << 32) + 0x10);
 }
 
-/// Targets come as they are, or not at all if nobody wants them; one that cannot be read
-/// is a problem, and its link comes all the same.
+/// Targets are delivered unchanged, or not at all if the visitor does not want them; an
+/// unreadable target is a problem, and its link is still delivered.
 #[test]
 fn targets_are_read_if_they_are_wanted() {
     let Some(image) = Image::make("4M", &["-O", "encrypt"], |tree| {
@@ -343,8 +343,8 @@ fn targets_are_read_if_they_are_wanted() {
     }
 }
 
-/// A visitor that has enough, and somebody who raises the flag, end the scan on all
-/// threads, soon, and it says so.
+/// A visitor that returns false and a raised stop flag both end the scan soon, on all threads,
+/// and the result says so.
 #[test]
 fn a_scan_that_is_stopped_ends_early() {
     let Some(image) = Image::make("24M", &["-b", "1024"], fill) else {
@@ -362,7 +362,7 @@ fn a_scan_that_is_stopped_ends_early() {
                     let what = format!("{order:?}, {threads} threads, {raises}, {enough}");
                     assert_eq!(ended, Ended::Early, "{what}");
                     assert_eq!(found.len(), threads, "{what}");
-                    // What is in a block that has been begun may still come.
+                    // Entries of a block that is already being delivered may still arrive.
                     let came = count.load(Relaxed);
                     assert!((enough..all).contains(&came), "{what}: {came} of {all}");
                 }
@@ -372,14 +372,14 @@ fn a_scan_that_is_stopped_ends_early() {
             assert_eq!(ended, Ended::Early);
             assert!(count.load(Relaxed) <= 1, "the root, at most");
         }
-        // Nobody is told anything, so nobody may take it for all there is.
+        // The visitor was told nothing, so the summary must not look complete.
         let (visitors, ended) = scan.run(&AtomicBool::new(false), Vec::<Keep<'_>>::new());
         assert!(visitors.is_empty());
         assert_eq!(ended, Ended::Early);
     }
 }
 
-/// What is bad is reported where it is, and everything else is delivered.
+/// Damage is reported where it is, and everything else is delivered.
 #[test]
 fn damage_costs_what_is_damaged_and_nothing_else() {
     let Some(image) = Image::make("24M", &["-b", "1024", "-g", "4096"], fill) else {
@@ -481,7 +481,7 @@ fn a_directory_in_two_places_is_visited_once() {
         .filter(|path| path.ends_with("file"));
     assert_eq!(files.collect::<Vec<_>>(), ["a/b/file", "c/d/file"]);
 
-    // Which name comes first is left to chance; what is below comes once either way.
+    // Either name may come first; the entries below it are delivered once in both cases.
     image.debugfs(&["ln /c/d /a/again"]);
     let ext4 = open(image.bytes());
     for order in BOTH {

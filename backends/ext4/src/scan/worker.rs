@@ -29,7 +29,7 @@ pub(super) struct Worker<'s, V> {
     shared: &'s Shared<'s>,
     inodes: Inodes<'s>,
     visitor: V,
-    /// Directories that nobody else has been given.
+    /// Directories that no other worker has been given.
     mine: Vec<Task>,
 }
 
@@ -213,8 +213,8 @@ impl<'s> Inodes<'s> {
         if let Some(known) = self.table.and_then(|table| table.get(ino)) {
             return Ok(known);
         }
-        // What the table does not have is not in use, or could not be read: who asks for it
-        // is told which.
+        // An inode that is missing from the table is unused or could not be read. Reading it
+        // from the image tells which.
         let inode = self.volume.inode_near(&mut self.cursor, ino)?;
         Ok((inode.attr(), inode.generation))
     }

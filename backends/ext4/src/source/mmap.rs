@@ -2,12 +2,12 @@
 //!
 //! # The danger
 //!
-//! Reading from a mapping has no way to fail. If the file is cut short meanwhile, or its
-//! disk or server cannot deliver a page, the kernel sends `SIGBUS`, which ends the
-//! process: no error, no partial result. And a file that is written to meanwhile is memory
-//! that changes behind the compiler's back, which Rust does not allow. So this is for
-//! images that nobody changes, on disks that are trusted; everything else is what
-//! [`FileSource`](super::FileSource) is for.
+//! Reading from a mapping cannot report an error. If the file is truncated meanwhile, or its
+//! disk or server cannot deliver a page, the kernel sends `SIGBUS`, which ends the process
+//! without an error or a partial result. A file that is written to meanwhile is memory that
+//! changes behind the compiler's back, which Rust does not allow. So use this only for images
+//! that no process changes, on disks that you trust; use [`FileSource`](super::FileSource) for
+//! all others.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use memmap2::{Advice, Mmap};
 
 use super::{Source, copy_at};
 
-/// An image file, mapped into memory. See the [module](self) for what has to be promised.
+/// An image file, mapped into memory. See the [module](self) for what the caller promises.
 #[derive(Debug)]
 pub struct MmapSource(Mmap);
 
@@ -25,7 +25,7 @@ impl MmapSource {
     /// Maps it.
     ///
     /// # Safety
-    /// As long as the source lives, nobody writes to the file, and nobody makes it shorter.
+    /// As long as the source lives, no process writes to the file or truncates it.
     #[allow(unsafe_code)]
     pub unsafe fn open(path: impl AsRef<Path>) -> io::Result<MmapSource> {
         let file = File::open(path)?;
@@ -62,7 +62,7 @@ mod tests {
         }) else {
             return;
         };
-        // SAFETY: nobody but this test knows of the image.
+        // SAFETY: only this test knows of the image.
         let source = unsafe { MmapSource::open(image.path()) }.unwrap();
         let mapped = Ext4::options().open_source(source).unwrap();
         let mut buf = [0; 10];

@@ -1,7 +1,7 @@
 //! Looking for a backup of the super block without knowing where they are.
 //!
-//! Where a group begins depends on sizes that only the super block knows, so the usual
-//! ones are tried; what is found there has to agree that it is there.
+//! The first block of a group depends on sizes that only the super block knows, so the usual
+//! sizes are tried. A copy counts only if it says that it lies in that group.
 
 use super::{SIZE, SuperBlock};
 use crate::cache::read_exact;
@@ -18,7 +18,7 @@ pub(super) fn search(source: &dyn Source, checksums: Checksums) -> Option<SuperB
     for log_block_size in [2, 0, 1, 3, 4, 5, 6] {
         let block_size = 1024_u64 << log_block_size;
         for ratio in RATIOS {
-            // As many as a block of bitmap has bits: nobody sets it otherwise.
+            // One block of bitmap covers the group: every mke2fs does it this way.
             let blocks_per_group = block_size * 8 * ratio;
             // With bigalloc groups begin at block 0, whatever the size.
             let first = u64::from(block_size == 1024 && ratio == 1);

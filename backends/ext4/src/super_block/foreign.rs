@@ -1,10 +1,10 @@
-//! What there is instead of a super block of ours, for the message.
+//! Recognises other formats where an ext4 super block was expected, for the error message.
 
 use crate::cache::read_full;
 use crate::error::{Error, Result};
 use crate::source::Source;
 
-/// Where others have their marks, and what they are called.
+/// Offsets, magic numbers and names of other formats.
 const MARKS: &[(u64, &[u8], &str)] = &[
     (0, b"XFSB", "an xfs file system"),
     (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
@@ -51,7 +51,7 @@ pub(super) fn recognise(source: &dyn Source) -> Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// When nothing else was found: what can be said at all.
+/// The message when no known format matches.
 pub(super) fn describe(source: &dyn Source) -> &'static str {
     match source.len() {
         Ok(0) => "nothing, it is empty",

@@ -9,7 +9,7 @@ fn find(bytes: Vec<u8>) -> Result<SuperBlock> {
     SuperBlock::find(&bytes, Checksums::Always)
 }
 
-/// Whatever later arithmetic leans on is checked, and what is wrong is named.
+/// Every field that later arithmetic relies on is checked, and the error names the field.
 #[test]
 fn a_super_block_that_contradicts_itself_is_named() {
     let cases: &[(usize, &[u8], &str)] = &[
@@ -33,7 +33,7 @@ fn a_super_block_that_contradicts_itself_is_named() {
     assert!(find(HandMade::new().0).is_ok());
 }
 
-/// What it is instead is said, also if backups have survived it.
+/// The error names the foreign format, also where ext4 backups have survived it.
 #[test]
 fn what_is_none_of_ours_is_named() {
     let with = |at: usize, mark: &[u8]| {
@@ -65,8 +65,8 @@ fn what_is_none_of_ours_is_named() {
     }
 }
 
-/// A feature that would have us read wrongly is refused by name, before anything else of
-/// the super block is believed.
+/// A feature that would make the reader misread the image is refused by name, before any other
+/// field of the super block is used.
 #[test]
 fn a_feature_that_we_do_not_know_is_refused() {
     let mut image = HandMade::new();

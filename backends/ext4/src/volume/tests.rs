@@ -79,7 +79,7 @@ fn fill(tree: &Path) {
         pieces.write_all_at(&piece, index * 8192).unwrap();
     }
     let sparse = File::create(tree.join("sparse")).unwrap();
-    // Whole blocks: mke2fs rounds the size to what it has written, with inline_data.
+    // Whole blocks: with inline_data, mke2fs rounds the size up to the blocks it wrote.
     for block in [0, 5, 250, 20_000, 1_250_000, 1_500_000] {
         let piece = [block as u8 | 1; 4096];
         sparse.write_all_at(&piece, block * 4096).unwrap();
@@ -137,7 +137,7 @@ fn compare(kind: &str, image: &Image, volume: &Volume) {
     }
 }
 
-/// Both ends of what is large, and all of what is not.
+/// Both ends of large files, and small ones completely.
 fn compare_contents(what: &str, volume: &Volume, ino: u32, expected: &File) {
     let inode = volume.inode(ino).unwrap();
     let mut ours = vec![1; 600_007];
@@ -270,7 +270,7 @@ fn a_cursor_finds_the_same_inodes() {
     }
 }
 
-/// A bad byte in an inode is an error of that inode, unless nobody wants to know.
+/// A bad byte in an inode is an error of that inode, unless verification is off.
 #[test]
 fn a_bad_inode_is_found_by_its_checksum() {
     let Some(image) = Image::make("4M", &[], |tree| fs::write(tree.join("f"), b"x").unwrap())
@@ -410,8 +410,8 @@ fn read_everything(volume: &Volume) {
     }
 }
 
-/// A source that shrinks while it is read gives errors from there on, and what is left of
-/// it can still be read.
+/// A source that shrinks while it is read returns errors from the new end on, and everything
+/// before it can still be read.
 #[test]
 fn an_image_that_shrinks_is_read_as_far_as_it_still_goes() {
     struct Shrinking(Arc<Mutex<Vec<u8>>>);
@@ -446,8 +446,8 @@ fn an_image_that_shrinks_is_read_as_far_as_it_still_goes() {
     read_everything(&volume);
 }
 
-/// A bad byte in a block of a tree, of attributes or of descriptors is an error of those
-/// who need it, and of nobody else.
+/// A bad byte in a block of a tree, of attributes or of descriptors is an error for reads that
+/// need that block, and for no others.
 #[test]
 fn bad_blocks_are_found_by_their_checksums() {
     let Some(image) = Image::make("24M", &["-b", "1024", "-g", "4096"], |tree| {
