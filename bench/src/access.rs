@@ -51,7 +51,7 @@ const CHUNK: usize = 512;
 /// How often a run of many threads is repeated that did not run at the same time.
 const RETRIES: usize = 5;
 
-/// The benchmark: what is asked, of what, and how long.
+/// The benchmark: the paths, the tree, and the duration.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// The paths.
@@ -273,7 +273,7 @@ pub enum AccessError {
     },
     /// The tree cannot be built or entered.
     Io {
-        /// What was to be done.
+        /// The step that failed.
         what: &'static str,
         /// Why it was not.
         source: io::Error,

@@ -4,8 +4,7 @@
 //! each thread, in a directory of its own, makes empty files, renames them all, and
 //! removes them all. [`Change::run`] is the whole benchmark:
 //!
-//! 1. Both do a lap of it while somebody looks: what is there after each step must be the
-//!    same.
+//! 1. Both do one lap of it, checked: the tree after each step must be the same for both.
 //! 2. Round by round, for each number of threads, both run in turn.
 //! 3. Round by round, a path is walked again and again, while nothing else happens, beside
 //!    a storm of renames elsewhere, and beside one in the file's own directory.
@@ -137,7 +136,7 @@ pub enum ChangeError {
     Failed {
         /// Whose.
         side: &'static str,
-        /// What was to be done.
+        /// The step that failed.
         what: &'static str,
         /// Why not.
         why: String,

@@ -16,14 +16,14 @@
 //! | `fuse/turn.rs`     | one contender's turn, and how it is checked            |
 //! | `fuse/report.rs`   | the numbers, as a table and as JSON                    |
 //!
-//! What keeps it fair: both daemons run in this process, with as many threads (by io_uring, at
-//! least one for each processor, and one more), and let the kernel believe names and attributes
-//! for as long. Ours is also measured without what the plain one does not use: without io_uring,
-//! and without passthrough as well. **Cold**
-//! means mounted anew: the kernel knows nothing of the mount, the daemon nothing of the
-//! directory; what the host caches of the directory itself stays warm, and the kernel's own
-//! turn is warm throughout. What one contender reads must be what the others read: names,
-//! attributes and contents are summed up while they are read, and compared.
+//! The comparison is fair: both daemons run in this process, with the same number of threads
+//! (by io_uring, at least one for each processor, and one more), and with the same timeouts for
+//! names and attributes. Ours is also measured without the features that the plain daemon
+//! lacks: without io_uring, and without passthrough as well. **Cold** means freshly mounted:
+//! the kernel knows nothing of the mount, and the daemon knows nothing of the directory. The
+//! host's own caches of the directory stay warm, and the kernel's own turn is warm throughout.
+//! All contenders must read the same: names, attributes and contents are summed up while they
+//! are read, and compared.
 
 mod daemon;
 mod offer;
@@ -70,7 +70,7 @@ pub struct Fuse {
     pub listed: usize,
     /// MiB that are read, and written over.
     pub mib: u64,
-    /// How long the kernel believes names and attributes.
+    /// How long the kernel caches names and attributes.
     pub timeout: Duration,
     /// How many rounds count.
     pub rounds: usize,
@@ -138,8 +138,8 @@ impl Fuse {
                 if stop.load(Relaxed) {
                     return Err(FuseError::Stopped);
                 }
-                // Now after the one, now after the other neighbour: what somebody leaves to be
-                // freed is not always the same one's to pay for.
+                // The order alternates: memory that one contender leaves to be freed is then
+                // not always freed in the turn of the same next one.
                 let turn = match round % 2 {
                     0 => turn,
                     _ => contenders.len() - 1 - turn,
@@ -190,7 +190,7 @@ pub enum FuseError {
     Differ(String),
     /// Something failed that must not.
     Failed {
-        /// What was to be done.
+        /// The step that failed.
         what: &'static str,
         /// By whom.
         contender: &'static str,

@@ -1,8 +1,8 @@
 //! `rcuwalk bench iget`: the inode cache against the node tables that daemons keep.
 //!
-//! One operation is what a file server does for a LOOKUP: get the inode of a number
-//! with a reference, reading it in if nobody has it; look at it; put the reference.
-//! [`Iget::run`] is the whole benchmark. For each [`Mix`]:
+//! One operation is the work of a file server for a LOOKUP: get the inode of a number with a
+//! reference, reading it in if it is not cached; look at it; put the reference. [`Iget::run`]
+//! is the whole benchmark. For each [`Mix`]:
 //!
 //! 1. Every entrant's table is filled with as many inodes.
 //! 2. Round by round, for each number of threads, all entrants run in turn.
@@ -19,9 +19,9 @@
 //! | `iget/memory.rs` | what a cached inode takes                                 |
 //! | `iget/report.rs` | the numbers, as tables and as JSON                        |
 //!
-//! What keeps it fair: all see the same keys in the same rounds on the same cores;
-//! all hand out counted references to as much; nobody is told beforehand how many
-//! inodes will come.
+//! The comparison is fair: all contenders see the same keys in the same rounds on the same
+//! cores; all hand out counted references to inodes of the same size; none is told beforehand
+//! how many inodes will come.
 
 mod array;
 mod course;
@@ -233,7 +233,7 @@ pub enum IgetError {
         mix: Mix,
         /// With how many threads.
         threads: usize,
-        /// What it does.
+        /// The reason.
         what: String,
     },
     /// The measurement failed.

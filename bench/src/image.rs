@@ -1,9 +1,10 @@
 //! `rcuwalk bench walktrees --image`: a backup's walk over an ext4 image.
 //!
-//! The image is made by mkfs.ext4 and filled through the kernel, then walked in turn by
-//! the kernel, on a read-only loop mount; by ours through the VFS, every name and inode
-//! instantiated, one `stat` each; and by ours as a scan. Nobody has an inode cached when
-//! a walk begins. Blocks are cached, for all; then everybody once more without that.
+//! The image is made by mkfs.ext4 and filled through the kernel. Then it is walked in turn: by
+//! the kernel, on a read-only loop mount; by ours through the VFS, with every name and inode
+//! instantiated and one `stat` each; and by ours as a scan. No contender has an inode cached
+//! when a walk begins. Blocks are cached for all of them; a second series runs without cached
+//! blocks.
 //!
 //! [`ImageWalk::run`] is the whole benchmark. **No figure is printed unless all saw the
 //! same**: a checksum over path, inode, type, permissions, owner, group, size, time and
@@ -44,7 +45,7 @@ use mount::LoopMount;
 use seen::Seen;
 use turn::{Blocks, CONTENDERS, Contender, Turn};
 
-/// The benchmark: which trees, and who walks them with what.
+/// The benchmark: the trees, the contenders, and their threads.
 #[derive(Clone, Debug)]
 pub struct ImageWalk {
     /// The trees that the image is filled with.
@@ -198,8 +199,8 @@ impl ImageWalk {
                 .map(|()| None);
         }
         let start = std::time::Instant::now();
-        // Under another name until it is whole: what was begun is not to be taken for an
-        // image next time.
+        // Written under another name until it is complete, so that an unfinished image is not
+        // taken for a complete one next time.
         let mut begun = image.as_os_str().to_owned();
         begun.push(".part");
         let begun = PathBuf::from(begun);
@@ -267,7 +268,7 @@ pub enum ImageError {
     Thread(io::Error),
     /// Something about the image did not work.
     Image {
-        /// What was tried, or who tried.
+        /// The step, or the contender, that failed.
         what: &'static str,
         /// Which image.
         image: PathBuf,
@@ -278,7 +279,7 @@ pub enum ImageError {
     OtherTrees {
         /// Which image.
         image: PathBuf,
-        /// What is in it.
+        /// The expected totals.
         entries: u64,
         /// What should be.
         wanted: u64,
@@ -287,7 +288,7 @@ pub enum ImageError {
     Different {
         /// Whose walk.
         contender: &'static str,
-        /// What it saw.
+        /// The totals it saw.
         seen: Seen,
         /// What the first one saw.
         expected: Seen,

@@ -8,9 +8,9 @@
 //! to the process, the thread that measures first takes one of its own:
 //! [`KernelTree::enter`].
 //!
-//! Each choice was measured (ext4, 101 rounds, ratio to what is used here): rustix's
-//! access and libc's are alike (1.00), faccessat is slower (1.06), absolute paths
-//! after chroot(2) are slower by a little (1.01 to 1.02). So the kernel gets its best.
+//! Each choice was measured (ext4, 101 rounds, as a ratio to the call used here): rustix's
+//! access and libc's are alike (1.00), faccessat is slower (1.06), absolute paths after
+//! chroot(2) are slightly slower (1.01 to 1.02). So the kernel gets its best.
 //!
 //! **Where the tree is built matters.** tmpfs and ramfs keep no negative dentries: each
 //! missing name is looked up anew, at twice the cost. A tree there would measure

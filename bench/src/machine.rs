@@ -39,16 +39,16 @@ impl Machine {
     }
 }
 
-/// How many cores this process may use; 1 if nobody knows.
+/// The number of cores that this process may use; 1 if unknown.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Loads from all over a large block of memory, each waiting for the one before.
 ///
-/// A table of a million inodes fits into no core's own cache, so its rates are made
-/// of such loads; and what they take depends on the machine's other users. Measured in
-/// the same rounds, it tells whether two runs saw the same machine.
+/// A table of a million inodes does not fit into a core's own cache, so its rates consist of
+/// such loads, and their time depends on other users of the machine. Measured in the same
+/// rounds, it tells whether two runs saw the same machine.
 pub struct MemoryLatency {
     /// One cache line each; the first word is the number of the line to go to next.
     lines: Vec<[u64; 8]>,

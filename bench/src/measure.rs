@@ -1,10 +1,9 @@
 //! Measuring contenders so that their ratio can be trusted.
 //!
-//! A machine's speed drifts: clocks change, neighbours come and go. So contenders
-//! take turns in short rounds, a slow moment hits all of them, and what is compared
-//! is the median of the rounds ([`Rounds`]). Rates of many threads at once are
-//! counted only over the time in which all of them ran, or, where threads share
-//! cores, up to a common end ([`Together`]).
+//! A machine's speed drifts: clocks change, neighbours come and go. So contenders take turns in
+//! short rounds, a slow moment hits all of them, and the medians of the rounds are compared
+//! ([`Rounds`]). Rates of many threads at once are counted only over the time in which all of
+//! them ran, or, where threads share cores, up to a common end ([`Together`]).
 //!
 //! Both look at a stop flag between laps. A stopped measurement yields nothing at
 //! all: half a comparison is not a result.
@@ -110,8 +109,8 @@ impl Rounds {
         let count = contenders.len();
         let mut samples = vec![Vec::with_capacity(self.rounds); count];
         for round in 0..self.rounds {
-            // Each round starts with another one, so that nobody always runs in the
-            // caches that the same neighbour leaves behind.
+            // Each round starts with another contender, so that none always runs in the caches
+            // that the same neighbour leaves behind.
             for turn in 0..count {
                 let next = (round + turn) % count;
                 samples[next].push(contenders[next].round(self.time, stop)?);
@@ -200,7 +199,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The stop flag was raised; what was measured until then is thrown away.
+/// The stop flag was raised; measurements made so far are thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped;
 

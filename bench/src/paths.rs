@@ -3,8 +3,8 @@
 //! A [`PathList`] holds absolute paths, in order, duplicates included: that is
 //! what programs ask for. Paths are bytes; nothing here expects UTF-8.
 //!
-//! Contenders get them [relative](PathList::relative) to the root of the tree they
-//! are asked of, so that nobody needs chroot(2) and all resolve the same bytes.
+//! Contenders get them [relative](PathList::relative) to the root of their tree, so that none
+//! needs chroot(2) and all resolve the same bytes.
 
 mod trace;
 
@@ -118,7 +118,7 @@ fn check(path: &[u8], line: usize) -> Result<Vec<u8>, PathListError> {
     Ok(path.to_owned())
 }
 
-/// What is wrong with a list of paths.
+/// An error in a list of paths.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PathListError {
@@ -154,7 +154,7 @@ pub enum PathListError {
     InFile {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The reason.
         wrong: Box<PathListError>,
     },
 }

@@ -8,7 +8,7 @@ use std::io;
 
 use crate::iget::{Got, InodeTable, OursTable, allowed, resident_bytes};
 
-/// How large the process was when so many keys had been asked for.
+/// The size of the process after this number of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Keys so far.

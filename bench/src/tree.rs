@@ -48,7 +48,7 @@ pub struct TreeSpec {
 pub struct Entry {
     /// The path relative to the root, without `.`, `..` or empty components.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The kind of entry.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
@@ -98,8 +98,8 @@ impl Entry {
 
 /// Sees that entries form a tree, as they are added one by one.
 ///
-/// What it lets through can be built without following a link and without leaving
-/// the directory that it is built in.
+/// An accepted entry can be built without following a link and without leaving the directory
+/// that it is built in.
 #[derive(Default)]
 struct Checker<'a> {
     is_dir: HashMap<&'a [u8], bool>,

@@ -12,7 +12,7 @@ pub(crate) struct CpuTime {
 }
 
 impl CpuTime {
-    /// Until now, to a clock tick (10 ms as a rule). Zero if nobody knows.
+    /// Time used so far, in steps of a clock tick (usually 10 ms). Zero if unknown.
     pub(crate) fn now() -> CpuTime {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
@@ -23,7 +23,7 @@ impl CpuTime {
         }
     }
 
-    /// What has been used since `before`.
+    /// Returns the time used since `before`.
     pub(crate) fn since(self, before: CpuTime) -> CpuTime {
         CpuTime {
             user: self.user.saturating_sub(before.user),
@@ -32,8 +32,8 @@ impl CpuTime {
     }
 }
 
-/// Time that the processors have been busy with this process or others, all together;
-/// zero if nobody knows.
+/// The time that all processors together were busy with this process or others; zero if
+/// unknown.
 pub(crate) fn machine_busy() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
@@ -64,8 +64,7 @@ pub(crate) fn reset_peak_memory() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The most memory that was resident since [`reset_peak_memory`], in bytes; 0 if nobody
-/// knows.
+/// The peak of resident memory since [`reset_peak_memory`], in bytes; 0 if unknown.
 pub(crate) fn peak_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     high_water_mark(&status).unwrap_or(0)

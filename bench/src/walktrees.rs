@@ -1,10 +1,10 @@
 //! `rcuwalk bench walktrees`: trees larger than the cache, with three ways of locking.
 //!
-//! The workload of the kernel patch that made inode lookups lockless: threads that each
-//! walk a tree of their own, a `stat` per file, while the cache holds a part of the trees
-//! only. No inode is found cached; each is looked for twice, in vain, and inserted. What
-//! differs between the contenders is how the inode cache locks: once for each of the
-//! three, once for the patch, and once per bucket for ours ([`Scheme`]).
+//! The workload of the kernel patch that made inode lookups lockless: each thread walks a tree
+//! of its own, with a `stat` per file, while the cache holds only a part of the trees. No inode
+//! is found cached; each costs two failed lookups and an insertion. The contenders differ in
+//! how the inode cache locks: once for each of the three, once for the patch, and once per
+//! bucket for ours ([`Scheme`]).
 //!
 //! [`WalkTrees::run`] is the whole benchmark: what every walk has to see is computed, the
 //! contenders walk in turn, round by round, first through the VFS, then with the inode
@@ -55,7 +55,7 @@ const CONTENDERS: [Contender; 3] = [
     },
 ];
 
-/// The benchmark: which trees, who walks them, and what is cached.
+/// The benchmark: the trees, the threads, and the size of the cache.
 #[derive(Clone, Debug)]
 pub struct WalkTrees {
     /// The trees.
@@ -72,9 +72,8 @@ impl WalkTrees {
     /// Enough for a median, in less than a minute.
     pub const ROUNDS: usize = 5;
 
-    /// As many threads as the patch was measured with, and a million files: a twentieth
-    /// of what it was measured on. A build for debugging, which measures nothing, has a
-    /// fiftieth of that.
+    /// As many threads as the patch was measured with, and a million files: a twentieth of the
+    /// patch's own workload. A debug build, which measures nothing, uses a fiftieth of that.
     pub const SHAPE: Shape = Shape {
         trees: 20,
         dirs: if cfg!(debug_assertions) { 1 } else { 50 },
@@ -153,7 +152,7 @@ impl WalkTrees {
     ) -> Result<[Vec<Turn>; 3], WalkTreesError> {
         let mut turns = [const { Vec::new() }; 3];
         for round in 0..self.rounds {
-            // Each round starts with another one, so that nobody always gets the memory
+            // Each round starts with another contender, so that none always gets the memory
             // that the same neighbour leaves behind.
             for place in 0..CONTENDERS.len() {
                 let next = (round + place) % CONTENDERS.len();
@@ -203,7 +202,7 @@ pub enum WalkTreesError {
         contender: &'static str,
         /// Which.
         path: String,
-        /// What was said instead.
+        /// The answer it gave instead.
         source: rcuwalk::Error,
     },
     /// A walk did not see what is there.

@@ -8,7 +8,7 @@ fn memory_is_flat_once_the_budget_is_reached() {
     const BUDGET: u64 = 10_000;
     let mut kib = Vec::with_capacity(64);
     scan::stream(25 * BUDGET, BUDGET, BUDGET, |sample| kib.push(sample.kib)).unwrap();
-    // The budget's own worth, and what is retired and not yet freed, come first.
+    // The budget itself, and retired memory that is not yet freed, come first.
     let (warm_up, rest) = kib.split_at(10);
     let settled = warm_up.iter().max().unwrap() - kib[0];
     let most = rest.iter().max().unwrap() - kib[0];

@@ -122,7 +122,7 @@ impl ImageScan<'_> {
     /// path.
     pub fn run<V: Visitor>(&self, stop: &AtomicBool, visitors: Vec<V>) -> (Vec<V>, Ended) {
         if visitors.is_empty() {
-            // A stopped visitor hides the rest; that is not the same as a complete scan.
+            // Without a visitor nothing is scanned, and the result must not look complete.
             return (visitors, Ended::Early);
         }
         let shared = Shared {

@@ -125,7 +125,7 @@ impl<S: Hashes> InodeTable for SccTable<S> {
     }
 }
 
-/// The same with lookups under epochs instead of the lock.
+/// Like the map above, with lookups under epochs instead of the lock.
 #[derive(Default)]
 pub(crate) struct SccIndex<S: Hashes>(scc::HashIndex<u64, Arc<Inode>, S>);
 

@@ -9,7 +9,7 @@ impl<S: BuildHasher + Clone + Default + Send + Sync + 'static> Hashes for S {}
 
 /// Makes hashers that fold one multiplication, as our cache does with a number.
 ///
-/// Anybody who may choose the numbers can make them collide.
+/// A client that chooses the numbers can make them collide.
 pub(crate) type Folding = BuildHasherDefault<FoldingHasher>;
 
 #[derive(Default)]

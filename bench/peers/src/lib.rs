@@ -1,12 +1,12 @@
 //! The node tables that `rcuwalk bench iget` compares with ours, and the daemon that
 //! `rcuwalk bench fuse` does.
 //!
-//! | read                 | whose                                                     |
+//! | read                 | node table                                                |
 //! |----------------------|-----------------------------------------------------------|
 //! | `std_maps.rs`        | most daemons': a `HashMap` behind one lock                |
 //! | `three_maps.rs`      | virtiofsd's and fuse-backend-rs's: three `BTreeMap`s      |
-//! | `concurrent_maps.rs` | dashmap, papaya and scc, as somebody would try them first |
-//! | `hash.rs`            | the hash that may be given to all of them                 |
+//! | `concurrent_maps.rs` | dashmap, papaya and scc, as a first attempt would use them |
+//! | `hash.rs`            | the hash function that all of them can be given           |
 //! | `plain_fuse.rs`      | a FUSE daemon with a `Mutex<HashMap>`                     |
 //!
 //! Each table is used as its documentation shows, with its own hasher (unless asked otherwise)

@@ -108,7 +108,7 @@ impl Plain {
         Ok(self.path(parent)?.join(name))
     }
 
-    /// What is at `path`, with one more lookup counted.
+    /// Returns the node for `path`, with one more lookup counted.
     fn found(&self, path: PathBuf, meta: &Metadata) -> FileAttr {
         let mut nodes = lock(&self.nodes);
         let node = nodes.entry(meta.ino()).or_insert_with(|| Node {
@@ -334,7 +334,7 @@ impl Filesystem for Plain {
     }
 }
 
-/// What is open(2)'s own has been done by the kernel, or is said by the caller.
+/// Flags that the kernel has already handled, or that the caller sets itself.
 fn options(flags: i32) -> fs::OpenOptions {
     let access = flags & libc::O_ACCMODE;
     let mut options = fs::OpenOptions::new();

@@ -11,7 +11,7 @@ use crate::hash::Hashes;
 
 type Map<S> = HashMap<u64, Arc<Inode>, S>;
 
-/// Inserts unless somebody was faster.
+/// Inserts unless another thread was faster.
 fn insert<S: Hashes>(map: &mut Map<S>, inode: Arc<Inode>, key: u64) -> Got<Arc<Inode>> {
     match map.entry(key) {
         Entry::Occupied(entry) => Got::Cached(entry.get().clone()),

@@ -1,4 +1,4 @@
-//! The contenders on one tree, and what they answer.
+//! The contenders on one tree, and their answers.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
@@ -147,7 +147,7 @@ impl Ours {
         )
     }
 
-    /// The kernel's own tree, which nobody changes while we look.
+    /// The kernel's own tree, which no process changes during the run.
     fn hostfs(root: &Path) -> Result<Self, AccessError> {
         let fs = HostFs::new(root).map_err(|err| AccessError::Vfs {
             contender: "hostfs",

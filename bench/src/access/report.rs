@@ -15,7 +15,7 @@ use crate::text::grouped;
 /// Below this share of a core the reader is told.
 const BUSY: f64 = 0.95;
 
-/// What was measured. Serialised, it is the JSON document of the benchmark.
+/// The result of the benchmark. Serialised, it is the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `access`.
@@ -39,7 +39,7 @@ pub struct Report {
     pub cpu_share: f64,
     /// What answered the timed walks of ours.
     pub walks: Vec<Walks>,
-    /// What it was measured on.
+    /// The machine it was measured on.
     pub machine: Machine,
 }
 

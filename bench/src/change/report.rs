@@ -10,7 +10,7 @@ use super::storm::{Storm, Walks};
 use crate::machine::Machine;
 use crate::measure::{Summary, median};
 
-/// What was measured. Serialised, it is the JSON document of the benchmark.
+/// The result of the benchmark. Serialised, it is the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `change`.
@@ -23,7 +23,7 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// How long walks took beside renames; memfs first.
     pub latency: Vec<Latency>,
-    /// What it was measured on.
+    /// The machine it was measured on.
     pub machine: Machine,
 }
 
@@ -32,7 +32,7 @@ pub struct Report {
 pub struct Row {
     /// `memfs` or `tmpfs`.
     pub contender: &'static str,
-    /// What was done.
+    /// The operation.
     pub op: Step,
     /// How many threads at once, each in a directory of its own.
     pub threads: usize,

@@ -17,14 +17,15 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// One of the two that are compared.
 pub(super) trait Side: Sync {
-    /// What it is called in the report.
+    /// Its name in the report.
     fn name(&self) -> &'static str;
 
     /// Makes the directory at `path` and those above it, from the side's root, where they
     /// are missing, and holds it.
     fn dir(&self, path: &str) -> Result<Box<dyn Dir + '_>, ChangeError>;
 
-    /// How many walks have been given up under RCU so far; `None` where nobody counts.
+    /// The number of walks that have left RCU so far; `None` for a side that does not count
+    /// them.
     fn slow_walks(&self) -> Option<u64> {
         None
     }

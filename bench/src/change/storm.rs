@@ -13,7 +13,7 @@ use super::ChangeError;
 use super::side::{Dir, Side};
 use crate::measure::Together;
 
-/// What is walked: from the side's root, five components.
+/// The path that is walked: five components from the side's root.
 const DIR: &str = "walked/by/many/threads";
 const FILE: &str = "file";
 
@@ -50,8 +50,8 @@ pub(super) struct Walks {
     pub(super) p999: f64,
     /// Renames per second meanwhile.
     pub(super) renames: f64,
-    /// Walks of a million that were given up under RCU and went on, or began anew, with
-    /// references; where somebody counts.
+    /// Walks per million that left RCU and continued or restarted with references, if the side
+    /// counts them.
     pub(super) slow_per_million: Option<f64>,
 }
 
@@ -168,7 +168,8 @@ fn rename_to_and_fro<'a>(
 
 /// How many walks took how many nanoseconds.
 struct Histogram {
-    /// By nanosecond, up to what is nearly never seen; the last counts the rest.
+    /// A bucket per nanosecond, up to a time that is hardly ever seen; the last bucket counts
+    /// the rest.
     buckets: Vec<u32>,
     count: u64,
 }

@@ -10,7 +10,7 @@ use rcuwalk_hostfs::HostFs;
 
 /// A daemon that shows a directory of the host.
 pub trait Daemon: Sync {
-    /// What it is called in the report.
+    /// Its name in the report.
     fn name(&self) -> &'static str;
 
     /// Mounts it. Dropped, the result is unmounted, and no thread answers any more.
@@ -20,7 +20,7 @@ pub trait Daemon: Sync {
     fn mount(&self, how: &Mounting<'_>) -> io::Result<Box<dyn Served>>;
 }
 
-/// What is mounted, and how.
+/// The daemon to mount, and its settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Mounting<'a> {
     /// The directory that is shown.
@@ -29,7 +29,7 @@ pub struct Mounting<'a> {
     pub mount_point: &'a Path,
     /// How many threads answer.
     pub threads: usize,
-    /// How long the kernel believes names and attributes.
+    /// How long the kernel caches names and attributes.
     pub timeout: Duration,
 }
 
@@ -46,7 +46,7 @@ pub trait Served: Send {
     }
 }
 
-/// `rcuwalk mount` of a directory, with what there is, and without one thing and another that the
+/// `rcuwalk mount` of a directory with all its features, and without some of those that the
 /// plain daemon does not have.
 pub(super) struct Ours {
     name: &'static str,

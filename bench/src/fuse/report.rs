@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::measure::{Summary, median};
 use crate::text::grouped;
 
-/// What was measured. Serialised, it is the JSON document of the benchmark.
+/// The result of the benchmark. Serialised, it is the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `fuse`.
@@ -36,14 +36,14 @@ pub struct Report {
     pub threads: [usize; 3],
     /// Where the tree was: its file system.
     pub within: String,
-    /// What it was measured on.
+    /// The machine it was measured on.
     pub machine: Machine,
 }
 
 /// One contender doing one thing: medians of the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was done.
+    /// The operation.
     pub work: Work,
     /// By whom.
     pub contender: &'static str,
@@ -59,8 +59,9 @@ pub struct Row {
     pub spread: f64,
     /// Entries or files per second, or bytes.
     pub per_second: f64,
-    /// Processor time of who asks and who answers, in seconds, to a clock tick (10 ms as a
-    /// rule): the median of the rounds. It shows less of what else runs on the machine.
+    /// Processor time of the client and the daemon in seconds, in steps of a clock tick
+    /// (usually 10 ms): the median of the rounds. Other load on the machine affects it less
+    /// than elapsed time.
     pub cpu_s: f64,
     /// How many times faster than the plain daemon: the median of the rounds' ratios.
     pub ratio_to_baseline: f64,

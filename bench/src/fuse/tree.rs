@@ -1,10 +1,10 @@
 //! The directory that is served.
 //!
 //! ```text
-//! walked/00/00/f0000 …    empty to the eye, but of some size each
-//! made/00 …               a directory for each who makes files
+//! walked/00/00/f0000 …    empty files, each with a size of its own
+//! made/00 …               a directory for each thread that makes files
 //! listed/entry-000000 …
-//! data                    what is read, and written over
+//! data                    read, and overwritten
 //! ```
 
 use std::fs::{self, File};

@@ -10,7 +10,7 @@ use super::work::{self, Done, Work};
 use super::{Fuse, FuseError};
 use crate::usage::CpuTime;
 
-/// Who takes a turn.
+/// A contender.
 pub(super) enum Contender<'a> {
     /// The directory itself.
     Kernel,
@@ -45,8 +45,8 @@ impl Contender<'_> {
         };
         let at = tempfile::tempdir().map_err(|why| turn.failed("make a directory", why))?;
         let before = self.contents(tree)?;
-        // One mount for each of those that are to be cold, and one for contents: what was removed
-        // is still being freed for a while.
+        // One mount for each cold phase, and one for contents: removed files are still being
+        // freed for a while.
         for works in [
             &[Work::ColdWalk, Work::HotWalk][..],
             &[Work::ColdNames][..],
@@ -91,7 +91,7 @@ impl Contender<'_> {
         })
     }
 
-    /// What is in the file, as the kernel sees it.
+    /// The contents of the file, as the kernel sees them.
     fn contents(&self, tree: &Tree) -> Result<Done, FuseError> {
         work::read(tree.path()).map_err(|why| FuseError::Failed {
             what: "be checked",
@@ -107,9 +107,9 @@ const PASSES: u32 = 4;
 /// What the stamps of passes on the directory itself differ by: no turn has one so high.
 const DIRECT: u64 = 1 << 15;
 
-/// One of them, with the processor time that it took; of contents, the mean of some passes,
-/// each after one on the directory itself: how fast memory is differs from one moment to the
-/// next by more than is to be seen.
+/// One phase, with its processor time. For contents, the mean of several passes, each after one
+/// pass on the directory itself: the speed of memory varies from one moment to the next by more
+/// than the difference between contenders.
 pub(super) fn timed(
     work: Work,
     root: &Path,
@@ -123,7 +123,7 @@ pub(super) fn timed(
     let (mut time, mut cpu, mut direct) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     for _ in 0..passes {
         if is_contents {
-            // With other contents, so that what is there in the end is who was to write it.
+            // With other contents, so that the final contents prove which contender wrote them.
             direct += one(work, tree.path(), size, tree, stamp ^ DIRECT)?.time;
         }
         let before = CpuTime::now();

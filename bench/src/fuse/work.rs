@@ -1,4 +1,4 @@
-//! What is timed: each from the start of the first thread to the end of the last one.
+//! The timed phases: each from the start of the first thread to the end of the last one.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -65,11 +65,11 @@ impl Work {
     }
 }
 
-/// How long something took, and what was seen.
+/// The duration of a phase, and a digest of its answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Done {
     pub(super) time: Duration,
-    /// Processor time of this process meanwhile: of who asks, and of who answers.
+    /// Processor time of this process during the phase, client and daemon together.
     pub(super) cpu: Duration,
     /// What the same took just before, without a daemon.
     pub(super) direct: Option<Duration>,
@@ -79,7 +79,7 @@ pub(super) struct Done {
     pub(super) sum: u64,
 }
 
-/// What is read or written at a time.
+/// Bytes per read or write.
 const BLOCK: usize = 128 << 10;
 
 /// Where something is looked at in what was read: one word of each of these.
@@ -263,7 +263,7 @@ fn together(threads: usize, one: impl Fn(usize) -> io::Result<Done> + Sync) -> i
         };
         let handles: Vec<_> = (0..threads).map(|n| scope.spawn(run(n))).collect();
         let mut all = Done::default();
-        // Theirs: whoever waits for them may be the last to run.
+        // The workers' own clocks: the thread that waits for them may be the last to run.
         let mut first: Option<Instant> = None;
         for handle in handles {
             let panicked = |_| io::Error::other("a thread panicked");
@@ -292,8 +292,8 @@ impl Done {
     }
 }
 
-/// An entry of the walk, and what stat(2) says of it, but for what may differ: times of
-/// access, and numbers of devices and inodes.
+/// An entry of the walk, and its stat(2) without the fields that may differ: times of access,
+/// and numbers of devices and inodes.
 #[expect(clippy::unnecessary_cast, reason = "narrower on other machines")]
 fn looks(dir: usize, name: &[u8], stat: &Stat) -> u64 {
     let mut sum = hash(dir as u64, name);
@@ -310,7 +310,7 @@ fn looks(dir: usize, name: &[u8], stat: &Stat) -> u64 {
     sum
 }
 
-/// FNV-1a: short names, and nobody who would make them collide.
+/// FNV-1a: the names are short, and no adversary chooses them.
 fn hash(start: u64, bytes: &[u8]) -> u64 {
     let start = mix(start ^ 0xcbf2_9ce4_8422_2325);
     bytes.iter().fold(start, |sum, byte| {

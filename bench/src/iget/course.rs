@@ -12,12 +12,12 @@ use crate::random::Random;
 /// How long the threads of a core warm it up, together.
 const WARM_UP: Duration = Duration::from_millis(8);
 
-/// Of the hot keys of the mixed load, so many in a hundred may have been evicted, by a
-/// cache that guesses what is hot. With more it would be another load.
+/// The percentage of hot keys of the mixed load that a cache may have evicted by guessing
+/// wrongly which keys are hot. With more, it would be another load.
 const HOT_MISSES: u64 = 10;
 
-/// A cache keeps its budget to within so many percent: to look at the whole at each
-/// insertion would cost more than it saves.
+/// A cache keeps its budget to within this percentage: checking the total at each insertion
+/// would cost more than it saves.
 const OVER_BUDGET: u64 = 2;
 
 /// The most that a cache with this budget may have.
@@ -252,7 +252,7 @@ impl SharedTally {
     }
 }
 
-/// One run: how fast, and what there is to check. Counts include the warm-up.
+/// One run: its rate, and the counts to check. Counts include the warm-up.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     /// Operations per second.
@@ -267,7 +267,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// What is wrong with it, in words.
+    /// The reason why the run does not count, in words.
     pub(super) fn check(&self) -> Result<(), String> {
         let Tally {
             hot_hits,

@@ -1,8 +1,8 @@
 //! What a cached inode takes, seen from outside: how much the process grows.
 //!
-//! A counting allocator would say it more exactly and slow down everybody who
-//! allocates. So a fresh process fills one table, and is asked for its size before
-//! and after: that counts what the C library and our slabs add, and the tables.
+//! A counting allocator would be more exact, and would slow down every allocation. So a fresh
+//! process fills one table and reports its own size before and after: that includes the
+//! overhead of the C library, our slabs, and the tables.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ pub(super) fn bytes_per_inode<T: InodeTable>(
     make: impl Fn(u64) -> T,
 ) -> io::Result<InodeBytes> {
     let before = resident_bytes()?;
-    // As for the hits: nothing of it is to be evicted.
+    // As for the hits: nothing may be evicted.
     let table = make(2 * inodes);
     let allocated_before = table.allocated();
     for key in 0..inodes {

@@ -32,7 +32,7 @@ impl Mix {
     /// All loads.
     pub const ALL: [Mix; 3] = [Mix::Hit, Mix::Mixed, Mix::Stream];
 
-    /// The keys of this load over so many cached inodes, for up to `lanes` threads.
+    /// Returns the keys of this load over `cached` inodes, for up to `lanes` threads.
     pub(super) fn keys(self, inodes: u64, lanes: usize) -> Keys {
         let hot = match self {
             Mix::Hit => inodes,
@@ -74,7 +74,7 @@ impl Keys {
     /// How many inodes may be cached.
     pub(super) fn budget(&self) -> u64 {
         match self.mix {
-            // Nothing is to be evicted, and shares of a budget do not fill evenly.
+            // Nothing may be evicted, and the shards of a budget do not fill evenly.
             Mix::Hit => 2 * self.inodes,
             _ => self.inodes,
         }

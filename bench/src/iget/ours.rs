@@ -19,7 +19,7 @@ impl Key for Ino {
 pub struct OursTable(InodeCache<Ino, u64>);
 
 impl OursTable {
-    /// An empty cache that keeps at most so many inodes.
+    /// Returns an empty cache with a budget of this number of inodes.
     pub fn new(inodes: u64) -> OursTable {
         OursTable::with_scheme(inodes, Scheme::OURS)
     }

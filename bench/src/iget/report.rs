@@ -14,7 +14,7 @@ const REFERENCE: &str = "btreemap";
 /// Above this share of the time the reader is told.
 const DISTURBED: f64 = 0.05;
 
-/// What was measured. Serialised, it is the JSON document of the benchmark.
+/// The result of the benchmark. Serialised, it is the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `iget`.
@@ -37,7 +37,7 @@ pub struct Report {
     /// The nanoseconds of a load from a random place in 64 MiB that waits for the one
     /// before, the median of the same rounds: what a table of this size is made of.
     pub memory_ns: f64,
-    /// What it was measured on.
+    /// The machine it was measured on.
     pub machine: Machine,
 }
 

@@ -30,7 +30,7 @@ pub trait InodeTable: Send + Sync {
         self.len() == 0
     }
 
-    /// What it has counted itself, if it does.
+    /// Its own counters, if it has any.
     fn counters(&self) -> Option<Counters> {
         None
     }
@@ -82,7 +82,7 @@ pub fn part_of(key: u64) -> u64 {
     key.rotate_left(32) ^ 0x5DEE_CE66_D569_4C1B
 }
 
-/// One who takes part: a name, and how to make the table.
+/// A contender: a name, and how to make the table.
 pub struct Entrant {
     pub(super) name: &'static str,
     start: Box<dyn Fn(Keys) -> Box<dyn Course>>,
@@ -118,7 +118,7 @@ impl Entrant {
         mix == Mix::Hit || !self.hits_only
     }
 
-    /// What it is called in reports.
+    /// Its name in reports.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -127,7 +127,8 @@ impl Entrant {
         (self.start)(keys)
     }
 
-    /// What each of so many inodes takes. Right only in a process that has just started: what was freed before would be used again.
+    /// Returns the bytes that each of `inodes` inodes takes. Right only in a process that has
+    /// just started: otherwise memory freed before would be used again.
     ///
     /// # Errors
     ///

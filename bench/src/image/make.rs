@@ -20,7 +20,7 @@ const NAME: u64 = 48;
 /// Journal, bitmaps, and what mkfs.ext4 keeps for root.
 const REST: u64 = 512 << 20;
 
-/// The least for a block group, which is a quarter of what it could have.
+/// The smallest block group: a quarter of the largest possible one.
 const GROUP: u64 = 32 << 20;
 
 /// Makes an image of these trees at `path`. The caller has
@@ -28,18 +28,18 @@ const GROUP: u64 = 32 << 20;
 ///
 /// # Errors
 ///
-/// What the host said, or that there is something at `path`; `Interrupted` once `stop` is
-/// raised. What was begun is removed then.
+/// The host's error, or that `path` exists; `Interrupted` once `stop` is raised. The unfinished
+/// image is then removed.
 pub(super) fn make(path: &Path, shape: Shape, stop: &AtomicBool) -> io::Result<()> {
     let inodes = shape.inodes().unwrap_or(u64::MAX >> 16);
-    // A twentieth more: each block group has so many and no more.
+    // A twentieth more: the number of inodes in each block group is fixed.
     let most = inodes + inodes / 20 + 10_000;
     // A group's bitmap of inodes is one block. mkfs.ext4 makes smaller groups where there
     // are to be that many inodes, but not as small as one likes.
     let groups = most.div_ceil(8 * 4096);
     let bytes = (most * (INODE + NAME) + REST).max(groups * GROUP);
     has_room(path, inodes * INODE)?;
-    // Not over what is there: somebody else may be making it.
+    // Never over an existing file: another process may be making it.
     let file = File::create_new(path).map_err(|err| match err.kind() {
         io::ErrorKind::AlreadyExists => io::Error::new(
             err.kind(),
@@ -69,9 +69,9 @@ fn make_in(path: &Path, inodes: u64, shape: Shape, stop: &AtomicBool) -> io::Res
     fill(mount.path(), shape, stop)
 }
 
-/// Holes are filled when the kernel writes back what it has been told, and nobody hears
-/// that there was no room for it: the image is bad then, if the kernel does not hang. So
-/// what is sure to be needed has to be there before.
+/// The kernel fills holes of a loop device's file only at writeback, and no caller hears that
+/// there was no space: the image is then damaged, if the kernel does not hang. So the space
+/// that is certain to be needed is allocated first.
 fn has_room(path: &Path, needed: u64) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let room = rustix::fs::statvfs(dir.unwrap_or(Path::new(".")))?;

@@ -70,13 +70,13 @@ impl Drop for LoopMount {
     fn drop(&mut self) {
         let detach = rustix::mount::UnmountFlags::empty();
         if rustix::mount::unmount(self.path(), detach).is_err() {
-            // Somebody is still in it: it goes with the last of them.
+            // The mount is in use: it goes away with its last user.
             let _ = rustix::mount::unmount(self.path(), rustix::mount::UnmountFlags::DETACH);
         }
     }
 }
 
-/// Runs a program to its end; what it wrote to standard error is the error.
+/// Runs a program to its end; its standard error becomes the error message.
 ///
 /// # Errors
 ///

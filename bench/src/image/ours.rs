@@ -26,7 +26,7 @@ fn open(image: &Path, contender: Contender) -> io::Result<Ext4> {
 
 /// # Errors
 ///
-/// What it is, if it is none that we can read.
+/// The reason why this is not an image that we can read.
 pub(super) fn is_image(path: &Path) -> io::Result<()> {
     open(path, Contender::SCAN).map(drop)
 }

@@ -14,7 +14,7 @@ use crate::measure::Summary;
 use crate::text::grouped;
 use crate::walktrees::Shape;
 
-/// What was measured. Serialised, it is the JSON document of the benchmark.
+/// The result of the benchmark. Serialised, it is the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `walktrees`.
@@ -44,7 +44,7 @@ pub struct Report {
     pub checksum: String,
     /// Cores that other programs and the kernel's threads kept busy meanwhile, on average.
     pub other_programs: f64,
-    /// What it was measured on.
+    /// The machine it was measured on.
     pub machine: Machine,
 }
 

@@ -4,7 +4,7 @@
 //! change, and links. The checksum is a sum over the entries, so that it does not matter
 //! who saw an entry, and when; a directory's path is hashed once for all its entries.
 
-/// What is compared of an entry.
+/// The attributes of an entry that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Inode number.

@@ -1,4 +1,4 @@
-//! One contender's turn: what is cached is dropped, then the walk is timed.
+//! One contender's turn: its caches are dropped, then the walk is timed.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use super::seen::Seen;
 use super::{ImageWalk, Place, ours};
 use crate::usage::{CpuTime, machine_busy, peak_memory, reset_peak_memory};
 
-/// Who walks, and how.
+/// A contender, and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contender {
     pub(super) name: &'static str,
@@ -55,7 +55,7 @@ pub(super) enum Blocks {
     Cold,
 }
 
-/// What was measured in one turn.
+/// The result of one turn.
 pub(super) struct Turn {
     pub(super) seen: Seen,
     pub(super) total: Duration,
@@ -88,7 +88,7 @@ impl Turn {
         let mut total = Duration::ZERO;
         let seen = match contender.who {
             Who::Kernel => kernel::walk(place.mount.path(), bench.threads, place.stop)?,
-            // What was cached is given back after the clock has stopped.
+            // Cached objects are freed after the clock has stopped.
             Who::Vfs => ours::through_vfs(place.image, contender, bench, place.stop, || {
                 total = start.elapsed();
             })?,

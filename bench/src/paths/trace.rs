@@ -40,7 +40,7 @@ pub(super) fn run(command: &[OsString]) -> Result<Trace, TraceError> {
         .arg(output.path())
         .arg("--")
         .args(command)
-        // Standard output belongs to the report of whoever asked for the trace.
+        // Standard output belongs to the report of the command that asked for the trace.
         .stdout(Stdio::from(io::stderr()))
         .status()
         .map_err(|err| match err.kind() {

@@ -85,7 +85,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// What is at `path`, whose directories are known; `None` if nothing is.
+    /// Returns the entry at `path`, whose directories are known; `None` if it does not exist.
     fn meet(&mut self, path: &[u8]) -> io::Result<Option<Kind>> {
         if let Some(entry) = self.met.get(path) {
             return Ok(Some(entry.kind.clone()));

@@ -14,9 +14,8 @@ impl TreeSpec {
     ///
     /// Owners are set only if we are root. The mode of `dir` itself stays.
     ///
-    /// Nothing is followed or overwritten: each entry is made new, in directories
-    /// made just before. On an error, what was built so far is left to the caller,
-    /// who owns `dir`.
+    /// Follows no link and overwrites nothing: each entry is new, in directories made just
+    /// before. On an error, the partial tree is left to the caller, who owns `dir`.
     pub fn materialise(&self, dir: &Path) -> io::Result<()> {
         let host_path = |entry: &Entry| dir.join(OsStr::from_bytes(&entry.path));
         let is_root = rustix::process::geteuid().is_root();
@@ -82,7 +81,7 @@ mod tests {
             meta.permissions().mode() & 0o7777
         };
         let modes = ["a", "a/b", "a/b/c"].map(mode);
-        // First, so that the directory can be removed also by who is not root.
+        // First, so that a user other than root can remove the directory as well.
         for path in ["a", "a/b"] {
             fs::set_permissions(dir.path().join(path), Permissions::from_mode(0o700)).unwrap();
         }

@@ -138,7 +138,7 @@ fn unescape(field: &str) -> Result<Vec<u8>, String> {
 pub struct ParseError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The reason.
     pub what: String,
 }
 

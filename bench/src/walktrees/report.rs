@@ -12,10 +12,10 @@ use crate::machine::Machine;
 use crate::measure::Summary;
 use crate::text::grouped;
 
-/// From so many cores on the reader is told.
+/// From this number of cores on, the reader is warned.
 const BUSY: f64 = 0.1;
 
-/// What was measured. Serialised, it is the JSON document of the benchmark.
+/// The result of the benchmark. Serialised, it is the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `walktrees`.
@@ -46,7 +46,7 @@ pub struct Report {
     /// Cores that other programs kept busy meanwhile, on average: from some 0.1 on, all
     /// times are longer than on an idle machine.
     pub other_programs: f64,
-    /// What it was measured on.
+    /// The machine it was measured on.
     pub machine: Machine,
 }
 

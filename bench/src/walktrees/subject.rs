@@ -1,4 +1,4 @@
-//! What is walked: the VFS, or the inode cache without one; and what a walk has seen.
+//! The subject of a walk: the VFS, or the inode cache alone; and the totals of a walk.
 
 use std::io::Write;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use rcuwalk::{Attr, Budget, Context, Credentials, LookupFlags, Vfs};
 use super::synth::{Place, Shape, SynthFs, mix};
 use crate::measure::Stopped;
 
-/// Files after which somebody looks whether he is to stop.
+/// The number of files after which a walker checks the stop flag.
 pub(super) const CHUNK: u64 = 1_000;
 
 /// How much of the library is on the way to an inode.
@@ -72,7 +72,7 @@ impl Subject {
         }
     }
 
-    /// Somebody who walks, on one thread.
+    /// A walker on one thread.
     pub(super) fn walker(&self, shape: Shape) -> Walker<'_> {
         match self {
             Subject::Vfs(vfs) => Walker::Vfs {

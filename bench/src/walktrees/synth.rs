@@ -80,7 +80,7 @@ impl Shape {
         }
     }
 
-    /// What `stat` answers, but for the device.
+    /// The answer of `stat`, without the device.
     pub fn attr(&self, place: Place) -> Attr {
         let ino = self.ino(place);
         if let Place::File(..) = place {

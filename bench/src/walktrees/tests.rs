@@ -38,7 +38,7 @@ fn every_inode_is_looked_for_twice_in_vain_and_locked_2_1_1_times() {
             assert_eq!(row.locks_per_inode, locks, "{row:?}");
             assert_eq!(row.evict_locks_per_inode, 1.0, "{row:?}");
             assert_eq!((row.contended, row.threads), (0, 1), "{row:?}");
-            // The cache was full: what comes pushes as many out, but for a batch.
+            // The cache was full: each new inode evicts one, give or take a batch.
             assert!(row.evicted.abs_diff(inodes) <= 128, "{row:?}");
         }
     }

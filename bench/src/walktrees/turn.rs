@@ -189,7 +189,7 @@ impl Walk<'_> {
 }
 
 impl Counts {
-    /// Between two moments when nobody was walking.
+    /// Between two moments when no thread was walking.
     fn between(before: &InodeStatistics, after: &InodeStatistics) -> Counts {
         Counts {
             hits: after.hits - before.hits,
