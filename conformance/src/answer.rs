@@ -33,7 +33,7 @@ impl Answer {
     }
 }
 
-/// The attributes of what was found, as far as all sides must agree on them.
+/// The attributes of the file that was found, as far as all sides must agree on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Which node of the tree.

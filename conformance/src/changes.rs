@@ -6,18 +6,18 @@
 //!
 //! | read          | to learn                                                        |
 //! |---------------|-----------------------------------------------------------------|
-//! | `op.rs`       | an operation as plain data; `users.rs`: who makes it            |
+//! | `op.rs`       | an operation as plain data; `users.rs`: the users that make it  |
 //! | `generate.rs` | random sequences, about half of whose operations succeed        |
-//! | `answer.rs`   | what an operation comes to                                      |
-//! | `side.rs`     | what is asked of both sides; whole trees                        |
-//! | `host.rs`     | the kernel's side, a thread that is many users                  |
+//! | `answer.rs`   | the result of an operation                                      |
+//! | `side.rs`     | operations on both sides; whole trees                           |
+//! | `host.rs`     | the kernel's side, a thread that acts as many users             |
 //! | `subject.rs`  | rcuwalk's side                                                  |
 //! | `compare.rs`  | when two answers are the same: numbers and moments differ       |
-//! | `known.rs`    | every difference that is meant                                  |
+//! | `known.rs`    | every intended difference                                       |
 //! | `differ.rs`   | the comparison; `shrink.rs`: from a difference to a small one   |
-//! | `coverage.rs` | which operations came to what                                   |
-//! | `linear.rs`   | whether names changed by many threads changed one at a time     |
-//! | `crowd.rs`    | many threads in shared directories, and what must hold          |
+//! | `coverage.rs` | which operations had which results                              |
+//! | `linear.rs`   | whether changes by many threads have a sequential order         |
+//! | `crowd.rs`    | many threads in shared directories, and their invariants        |
 //!
 //! EDGE-1: errno and effect as Linux gives them, for changes.
 

@@ -26,7 +26,7 @@ use crate::walks::{Place, Planner, Walk};
 /// Walks per tree: enough to fill its caches, few enough for many trees.
 pub const WALKS_PER_TREE: usize = 100;
 
-/// Who says what is right.
+/// The side that decides which answer is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oracle {
     /// The running kernel, on the materialised tree.
@@ -56,7 +56,7 @@ pub enum Way {
     RcuFirst,
     /// stat with [`LookupFlags::REF_WALK`].
     RefWalk,
-    /// lookup, and the inode of what it returns.
+    /// lookup, and the inode of the file it returns.
     Lookup,
 }
 
@@ -85,11 +85,11 @@ pub struct Difference {
 /// the walks: the two that shrinking changes.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Who is asked.
+    /// The side under test.
     pub subject: Subject,
-    /// Who says what is right.
+    /// The side that decides which answer is right.
     pub oracle: Oracle,
-    /// What the tree may contain and who may walk.
+    /// The contents of the tree, and the users that walk it.
     pub powers: Powers,
     /// With so small a budget that entries are evicted while the batch runs.
     pub tight: bool,
@@ -285,8 +285,8 @@ fn mount(fs: impl rcuwalk::FileSystem, tight: bool) -> rcuwalk::Result<Vfs> {
 }
 
 thread_local! {
-    /// Panics of this thread are answers now: nobody wants a thousand backtraces
-    /// while one of them is being shrunk.
+    /// Panics of this thread are answers now: a thousand backtraces would be printed while one
+    /// of them is being shrunk.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 

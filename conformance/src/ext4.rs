@@ -8,16 +8,16 @@
 //!
 //! | read            | to learn                                                    |
 //! |-----------------|-------------------------------------------------------------|
-//! | `recipe.rs`     | which images there are, and how each is made                |
-//! | `workshop.rs`   | where they are made: mounts that nobody else sees           |
-//! | `fill.rs`       | what is put into them; `fill/*`: one kind of thing each     |
+//! | `recipe.rs`     | the list of images, and how each is made                    |
+//! | `workshop.rs`   | where they are made: mounts in a private namespace          |
+//! | `fill.rs`       | their contents; `fill/*`: one kind of contents each         |
 //! | `collisions.rs` | names that one hash puts into one place                     |
 //! | `compare.rs`    | the comparison; `compare/*`: one aspect each                |
 //! | `busy.rs`       | an image caught in the middle of changes                    |
 //!
 //! Everything generated follows from a seed, so that an image can be made again.
 //!
-//! EDGE-1: what is read is what Linux reads.
+//! EDGE-1: this crate reads the same from an image as Linux.
 
 pub mod busy;
 pub mod collisions;

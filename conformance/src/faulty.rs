@@ -23,7 +23,7 @@ pub enum Fault {
     Fail(i32),
     /// It does what it is to do, and its answer is lost: the caller gets this errno.
     FailAfter(i32),
-    /// It takes so much longer.
+    /// The call is delayed by this time.
     Delay(Duration),
     /// Other threads run before it.
     Yield,
@@ -366,7 +366,7 @@ impl FileHandle for FaultyFile {
         len: u64,
     ) -> Result<u64> {
         let from: &dyn Any = from;
-        // What is beneath knows its own files only.
+        // The back end beneath knows its own files only.
         let from = match from.downcast_ref::<FaultyFile>() {
             Some(from) => from.file.as_ref(),
             None => return Err(Error::NotSupported),

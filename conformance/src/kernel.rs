@@ -7,8 +7,8 @@
 //! library that spreads ids over all of them, and rustix does not go through it.
 //! The thread ends with the group, so nothing has to be taken back.
 //!
-//! chroot and other people's ids take privileges: [`powers`] says which are there.
-//! In a user namespace with a single id there is a root, but nobody else.
+//! chroot and other users' ids take privileges: [`powers`] says which this process has. In a
+//! user namespace with a single id there is a root, but no other user.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

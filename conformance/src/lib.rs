@@ -13,14 +13,14 @@
 //! | `materialise.rs` | the same tree on the host and in memfs                 |
 //! | `kernel.rs`      | the kernel's answer, chroot'ed and without privileges  |
 //! | `model.rs`       | path resolution in its plainest form                   |
-//! | `coverage.rs`    | proof that the generators reach what they are for      |
+//! | `coverage.rs`    | proof that the generators reach their targets          |
 //! | `shrink.rs`      | from a difference to a small difference                |
-//! | `settings.rs`    | seed, number of cases, what was skipped and why        |
-//! | `faulty.rs`      | a back end that fails at a call of choice             |
+//! | `settings.rs`    | seed, number of cases, skipped parts with reasons      |
+//! | `faulty.rs`      | a back end that fails at a call of choice              |
 //! | `ext4.rs`        | images of ext4: made, filled, and read by two readers  |
 //!
-//! `changes.rs` does the same for operations that change things, and has a map of its own.
-//! Beside them, with no kernel to ask: `damage.rs`, ext4 images that somebody has damaged.
+//! `changes.rs` does the same for operations that change files, and has a map of its own.
+//! Beside them, without a kernel to compare with: `damage.rs`, damaged ext4 images.
 //!
 //! EDGE-1: errno and effect as Linux gives them.
 

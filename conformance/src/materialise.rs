@@ -134,7 +134,7 @@ impl Drop for Removed {
 }
 
 fn open_up(dir: &Path) {
-    // Failures show when the directory is removed; there is nobody to tell here.
+    // Errors are ignored: they show when the directory is removed.
     let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -41,7 +41,7 @@ impl Settings {
         }
     }
 
-    /// The same for tests of changes, which count operations: many more are made in a
+    /// As above, for tests of changes, which count operations: many more of them are made in a
     /// second than walks over new trees.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! A directory tree as plain data: what is materialised, walked and shrunk.
+//! A directory tree as plain data, to be materialised, walked and shrunk.
 //!
 //! Nodes are inodes; a directory's entries name them, so that a hard link is an
 //! entry like any other. Node 0 is the root. Removing an entry (shrinking) leaves
@@ -20,7 +20,7 @@ pub const ROOT: NodeIx = 0;
 /// An inode.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// The kind of file.
     pub kind: FileType,
     /// Permission bits.
     pub mode: u16,
@@ -80,14 +80,14 @@ impl Node {
     }
 }
 
-/// A name in a directory, and what it stands for.
+/// A name in a directory, and its node.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'t> {
     /// The directory.
     pub dir: NodeIx,
     /// The name in it.
     pub name: &'t [u8],
-    /// What it names.
+    /// The node.
     pub node: NodeIx,
 }
 

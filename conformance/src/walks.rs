@@ -1,4 +1,4 @@
-//! A walk as plain data: who looks up which path, from where, and how.
+//! A walk as plain data: the user, the path, the start, and the flags.
 
 mod plan;
 

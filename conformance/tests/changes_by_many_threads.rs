@@ -36,7 +36,7 @@ fn names<'a>(entries: impl Iterator<Item = &'a [u8]>) -> u8 {
     entries.fold(0, |all, name| all | 1 << (name[0] - b'a'))
 }
 
-/// The kernel's names: what is held against rcuwalk holds for it.
+/// The kernel's names: the checks that rcuwalk has to pass hold for the kernel.
 struct Kernels(PathBuf);
 
 impl Kernels {
@@ -86,7 +86,7 @@ impl Names for Kernels {
     }
 }
 
-/// EDGE-1: what is asked of rcuwalk below holds for the kernel.
+/// EDGE-1: the checks that rcuwalk has to pass below hold for the kernel.
 #[test]
 fn names_change_one_at_a_time_in_the_kernel() {
     let test = "names_change_one_at_a_time_in_the_kernel";
@@ -183,8 +183,8 @@ fn names_change_one_at_a_time() {
     }
 }
 
-/// LOCK-1: debug builds check each lock's rank; what they cannot see ends in here, rather
-/// than when somebody loses patience.
+/// LOCK-1: debug builds check each lock's rank. A deadlock that they cannot see ends here,
+/// before the whole run times out.
 fn without_deadlock(work: impl FnOnce()) {
     let (ended, wait) = mpsc::channel::<()>();
     thread::spawn(move || {
@@ -200,8 +200,8 @@ fn without_deadlock(work: impl FnOnce()) {
 /// Many times what the longest test takes; the deep run has more to do.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// EDGE-1: after eight threads have changed shared directories, names, listings and link
-/// counts fit together, whoever is asked, and nothing is left that has no name.
+/// EDGE-1: after eight threads have changed shared directories, names, listings and link counts
+/// fit together on each side, and no file without a name is left.
 #[test]
 fn shared_directories_stay_a_tree() {
     let Settings { seed, cases } = Settings::of_changes(60_000);

@@ -16,7 +16,7 @@ use rcuwalk_conformance::ext4::workshop::{in_workshop, mke2fs};
 use rcuwalk_conformance::settings::{self, Settings};
 use rcuwalk_hostfs::Actor;
 
-/// EDGE-1: what is done to memfs comes to what it comes to on tmpfs.
+/// EDGE-1: changes of memfs have the same results as on tmpfs.
 #[test]
 fn changes_over_memfs_match_the_kernel() {
     in_workshop("changes_over_memfs_match_the_kernel", |workshop| {
@@ -39,8 +39,8 @@ fn changes_over_memfs_by_ref_walk_match_the_kernel() {
     });
 }
 
-/// EDGE-1: what is done to a directory of ext4 through hostfs comes to what it comes to
-/// in another directory of the same ext4.
+/// EDGE-1: changes of a directory of ext4 through hostfs have the same results as in another
+/// directory of the same ext4.
 #[test]
 fn changes_over_hostfs_match_the_kernel() {
     agree_on_ext4(
@@ -50,7 +50,7 @@ fn changes_over_hostfs_match_the_kernel() {
     );
 }
 
-/// EDGE-1: and so it does if the host is asked as whoever asks rcuwalk.
+/// EDGE-1: the same holds if hostfs acts with the caller's credentials.
 #[test]
 fn changes_over_hostfs_as_the_caller_match_the_kernel() {
     let test = "changes_over_hostfs_as_the_caller_match_the_kernel";

@@ -1,5 +1,5 @@
-//! ext4 images that somebody has damaged: whatever they say, reading them comes to an
-//! end, in time and within a budget of memory. See `rcuwalk_conformance::damage`.
+//! Damaged ext4 images: whatever they contain, reading them ends in time and within a budget of
+//! memory. See `rcuwalk_conformance::damage`.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -64,7 +64,7 @@ const FINDS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What was found once does not come back.
+/// Findings of earlier runs do not come back.
 #[test]
 fn what_was_found_once_does_not_come_back() {
     let Some(seeds) = images("what_was_found_once_does_not_come_back") else {
@@ -94,6 +94,6 @@ fn random_damage_ends_in_errors() {
             Err(found) => panic!("mutant {index}: {}\n  {}", found.why, found.mutant),
         }
     }
-    // Damage that nothing gets past is no test of what is behind.
+    // Damage that stops every reader at once does not test the code behind it.
     assert!(opened * 2 > settings.cases, "{opened} could be opened");
 }

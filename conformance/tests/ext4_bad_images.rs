@@ -1,5 +1,5 @@
-//! What is no ext4 image, or not a whole one: clear errors that name the thing, no
-//! panic, nothing made up.
+//! Files that are not ext4 images, or not complete ones: clear errors that name the damage, no
+//! panic, no invented contents.
 
 use std::fs::{self, File};
 use std::io;
@@ -113,7 +113,7 @@ impl Source for Shrinking {
     }
 }
 
-/// The same with a file that somebody truncates meanwhile.
+/// As above, with a file that another process truncates meanwhile.
 #[test]
 fn a_file_that_is_truncated_while_it_is_read_gives_errors() {
     with_image(
@@ -140,7 +140,7 @@ fn a_file_that_is_truncated_while_it_is_read_gives_errors() {
     );
 }
 
-/// EDGE-1: what is something else is called what it is.
+/// EDGE-1: a file of another format is called by its name.
 #[test]
 fn what_is_no_image_is_called_what_it_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ fn is_about_the_end(said: &str) -> bool {
         .any(|word| said.contains(word))
 }
 
-/// Everything that can be reached, and what was said of the rest.
+/// Everything that can be reached, and the errors for the rest.
 #[derive(Default)]
 struct Walked {
     entries: usize,

@@ -39,7 +39,7 @@ fn each_layout_reads_as_the_kernel_does() {
     all("each_layout_reads_as_the_kernel_does", recipe::LAYOUTS);
 }
 
-/// EDGE-1: whatever inodes look like, how blocks are found, what is checksummed how.
+/// EDGE-1: all kinds of inodes, block maps and checksums.
 #[test]
 fn each_shape_of_inode_reads_as_the_kernel_does() {
     let seen = all(

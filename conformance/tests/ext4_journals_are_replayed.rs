@@ -91,7 +91,7 @@ fn an_image_with_fast_commits_is_refused() {
 fn a_torn_copy_gives_answers_or_errors() {
     in_workshop("a_torn_copy_gives_answers_or_errors", |workshop| {
         for mode in &busy::MODES[1..3] {
-            // What they are is printed; that they are is the claim.
+            // The messages are printed; the claim is that there are some.
             assert!(!outcomes(workshop, mode, Catch::Torn).is_empty());
         }
     });
@@ -100,7 +100,7 @@ fn a_torn_copy_gives_answers_or_errors() {
 /// What became of one copy.
 #[derive(Debug, PartialEq)]
 enum Outcome {
-    /// No difference, after so many blocks came from the journal.
+    /// No difference, after this number of blocks came from the journal.
     Same { replayed: usize },
     /// Where the kernel gave answers, ours gave errors.
     Fails(String),

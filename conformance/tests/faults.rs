@@ -240,7 +240,7 @@ fn acl(mask: u16) -> Vec<u8> {
     acl
 }
 
-/// What there is to know about something with a name.
+/// All attributes of a name.
 #[derive(Debug, PartialEq)]
 struct Known {
     attr: Attr,
@@ -378,7 +378,7 @@ fn clean_up(world: World) {
     } = world;
     drop((open, nameless));
     let mut paths: Vec<_> = tree(&vfs).into_iter().collect();
-    // What is below first.
+    // Children first.
     paths.reverse();
     for (path, known) in paths {
         match known.attr.kind {
@@ -496,7 +496,7 @@ fn each_answer_of_memfs_is_lost_in_turn() {
     on_memfs(Fault::FailAfter);
 }
 
-/// EDGE-1, MEM-1: on hostfs, with names that are believed for ever.
+/// EDGE-1, MEM-1: on hostfs, with names that are cached for ever.
 #[test]
 fn each_call_of_hostfs_fails_in_turn() {
     if !is_root() {
@@ -514,8 +514,8 @@ fn each_answer_of_hostfs_is_lost_in_turn() {
     on_hostfs(Fault::FailAfter);
 }
 
-/// MEM-1: a file system that is full says so, wherever it happens; what had room is there,
-/// and all room comes back.
+/// MEM-1: a full file system returns ENOSPC from every operation that needs space; files
+/// written before are intact, and all space comes back.
 #[test]
 fn whatever_the_budget_it_is_kept() {
     let plenty = 64 * 4096;
@@ -528,7 +528,7 @@ fn whatever_the_budget_it_is_kept() {
         for (name, step) in STEPS {
             match step(&mut world) {
                 Err(Error::NoSpace) => full += 1,
-                // What it works on could not be made.
+                // The file that it works on could not be made.
                 Err(Error::NotFound | Error::BadDescriptor | Error::NoData) | Ok(()) => {}
                 // No ACL was set, so none lets them in.
                 Err(Error::PermissionDenied) if *name == "access by ACL" => {}

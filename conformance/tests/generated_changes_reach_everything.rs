@@ -61,8 +61,8 @@ fn same(op: Op) -> Op {
     op
 }
 
-/// EDGE-1: run twice, a sequence comes to the same: what is compared does not depend on
-/// the moment. And each operation comes to each thing that it should be seen coming to.
+/// EDGE-1: run twice, a sequence has the same results: the comparison does not depend on
+/// timing. And each operation has every result that it should be able to have.
 #[test]
 fn the_kernel_agrees_with_itself_on_tmpfs() {
     let test = "the_kernel_agrees_with_itself_on_tmpfs";

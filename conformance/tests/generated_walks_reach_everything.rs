@@ -64,7 +64,7 @@ fn every_errno_occurs() {
 fn every_feature_occurs() {
     let coverage = compare_models(Clone::clone).expect("the model agrees with itself");
     for feature in Feature::all() {
-        // Walks that end after exactly so many links are rare by nature.
+        // Walks that end after exactly this number of links are rare.
         let least = if matches!(feature, Feature::Links39 | Feature::Links40) {
             5
         } else {

@@ -13,8 +13,8 @@ use rcuwalk_conformance::kernel;
 use rcuwalk_conformance::materialise::Powers;
 use rcuwalk_conformance::settings::{self, Settings};
 
-/// EDGE-1: the plain model of path resolution says what the kernel says, so that
-/// it may stand in for it where nobody may chroot.
+/// EDGE-1: the plain model of path resolution gives the kernel's answers, so that it may
+/// replace the kernel where chroot(2) is not allowed.
 #[test]
 fn the_model_walks_as_the_kernel_does() {
     if let Some(powers) = powers("the_model_walks_as_the_kernel_does") {

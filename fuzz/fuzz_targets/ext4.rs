@@ -1,6 +1,6 @@
-//! Damaged ext4 images, by the fuzzer's bytes: which seed, which changes, which values.
-//! Everything else is in `rcuwalk_conformance::damage`, where it works without a fuzzer
-//! too; what is found here is shown as text that its runner can replay.
+//! Damaged ext4 images, chosen by the fuzzer's bytes: the seed, the changes, the values.
+//! Everything else is in `rcuwalk_conformance::damage`, where it works without a fuzzer too; a
+//! finding is shown as text that its runner can replay.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -15,8 +15,8 @@ static ALLOCATOR: Counting = Counting;
 fn images() -> &'static [Seed] {
     static SEEDS: OnceLock<Vec<Seed>> = OnceLock::new();
     SEEDS.get_or_init(|| {
-        // libFuzzer's own ends the process at the first panic. Ours are looked into first:
-        // what is reported is the least that panics.
+        // libFuzzer's own hook ends the process at the first panic. Ours first shrinks the
+        // finding to the smallest damage that panics, and reports that.
         drop(std::panic::take_hook());
         watch(Duration::from_secs(60));
         seeds().expect("what the images are made with")

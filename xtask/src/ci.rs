@@ -66,9 +66,9 @@ fn deny(root: &Path) -> Result<Done> {
     cargo(root, "deny check")
 }
 
-/// What is mounted once more, with requests that come by io_uring: the tests, and the suites of
-/// others. Where the kernel cannot be had to offer that it is no skip: the same has been tested
-/// by /dev/fuse.
+/// Mounts once more with requests by io_uring: the tests, and the foreign suites. Where the
+/// kernel cannot be made to offer it, this is not a skip: the same has been tested by
+/// /dev/fuse.
 fn io_uring(root: &Path, skips: &Skips) -> Result<Done> {
     let Some(_offer) = Offer::make() else {
         println!("it takes root, and a kernel with FUSE over io_uring (Linux 6.15)");

@@ -28,7 +28,7 @@ const ASAN_CRATES: [(&str, &str); 3] = [
     ("backends/memfs", "rcuwalk-memfs"),
 ];
 
-/// All of it at [`Depth::Deep`]. What is missing here is skipped and reported.
+/// Runs everything at [`Depth::Deep`]. Missing tools are reported and skipped.
 pub(crate) fn deep(root: &Path) -> Result<Done> {
     let steps: [(&str, Step); 7] = [
         ("loom", |root, _| loom(root, Depth::Deep)),
@@ -75,8 +75,7 @@ pub(crate) fn loom(root: &Path, depth: Depth) -> Result<Done> {
 
 /// Model-checks `vfs/tests/shuttle*`.
 pub(crate) fn shuttle(root: &Path, depth: Depth) -> Result<Done> {
-    // Of each scheduler and model. It chooses them at random: what is seldom comes
-    // about in the deep run.
+    // For each scheduler and model. Schedules are random: rare ones come up in the deep run.
     let schedules = match depth {
         Depth::Short => "3000",
         Depth::Deep => "100000",
@@ -193,9 +192,9 @@ const FUZZED: [(&str, &[&str]); 2] = [
     ("fuse", &["-max_len=8192", "-timeout=60"]),
 ];
 
-/// Damaged ext4 images and raw FUSE messages: chosen by libFuzzer where there is cargo-fuzz,
-/// which finds its way by what it has reached. Where there is not, images by chance; messages
-/// are sent by chance in any case (`RCUWALK_HOSTILE`).
+/// Damaged ext4 images and raw FUSE messages. With cargo-fuzz, libFuzzer chooses the images and
+/// is guided by coverage; without it, they are random. Messages are always random
+/// (`RCUWALK_HOSTILE`).
 fn fuzz(root: &Path) -> Result<Done> {
     let seconds = set_or("RCUWALK_FUZZ_SECONDS", "1800");
     let has_fuzzer = nightly_host(root).is_some()
@@ -213,7 +212,7 @@ fn fuzz(root: &Path) -> Result<Done> {
     for (target, how) in FUZZED {
         Cmd::nightly_cargo(root)
             .args(["fuzz", "run", "--fuzz-dir", "fuzz"])
-            // What is fuzzed is safe code; ASan would only make it slow.
+            // The fuzzed code is safe Rust; ASan would only make it slow.
             .args(["--sanitizer", "none"])
             .arg("--target-dir", target_dir(root, "fuzz"))
             .args([target, "--"])

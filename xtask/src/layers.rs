@@ -8,8 +8,8 @@
 //! | `frontends/*` | `vfs`               |                                      |
 //! | the rest      | all                 |                                      |
 //!
-//! The first column is [`Layer::of`], the second [`Layer::may_use`]; tests
-//! (dev-dependencies) are free but for the one rule in the table.
+//! The first column is [`Layer::of`], the second [`Layer::may_use`]. Tests (dev-dependencies)
+//! are free, with the exception of the one rule in the table.
 
 use std::path::Path;
 

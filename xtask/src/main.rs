@@ -65,8 +65,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match dispatch(&args, &root()) {
         Ok(Done::Passed) => ExitCode::SUCCESS,
-        // Whoever asks for one check by name wants it to have run; only `ci`
-        // may go on without it.
+        // A check asked for by name must run; only `ci` may go on without it.
         Ok(Done::Skipped(reason)) => fail(&format!("skipped: {reason}")),
         Err(message) => fail(&message),
     }

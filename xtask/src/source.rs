@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::run::Result;
 
-/// One file: where it is below the root, and what it says.
+/// One file: its path below the root, and its text.
 pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) text: String,

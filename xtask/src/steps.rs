@@ -17,7 +17,7 @@ pub(crate) type Step = fn(&Path, &Skips) -> Result<Done>;
 pub(crate) struct Steps<'a> {
     /// What the run is called.
     pub(crate) name: &'a str,
-    /// What it does, in this order.
+    /// The actions, in this order.
     pub(crate) steps: &'a [(&'a str, Step)],
     /// True where everything is expected to run.
     pub(crate) no_skips: bool,

@@ -1,13 +1,13 @@
 //! The suites of others, through mounts: pjdfstest and fsx.
 //!
-//! pjdfstest asks each system call what POSIX says of it, as root and as two more users.
-//! fsx writes a file by chance, in every way there is, and compares what it reads. Both run
-//! through memfs and a host directory as `rcuwalk mount` shows them. What is left out, and
-//! why, is a list in docs/semantics.md; the list that is read here is that one.
+//! pjdfstest checks each system call against POSIX, as root and as two more users. fsx writes a
+//! file at random, in every way there is, and compares what it reads. Both run through memfs
+//! and a host directory as `rcuwalk mount` shows them. docs/semantics.md lists the excluded
+//! cases with reasons; that list is the one read here.
 //!
 //! | read                  | to learn                                              |
 //! |-----------------------|-------------------------------------------------------|
-//! | this file             | which suites there are, and what they run on          |
+//! | this file             | the suites, and the mounts they run on                |
 //! | `suites/tools.rs`     | where they come from                                  |
 //! | `suites/pjdfstest.rs` | how pjdfstest is run, and what counts as passed       |
 //! | `suites/fsx.rs`       | what fsx does to a file                               |
@@ -31,11 +31,11 @@ use mounted::{Mounted, Scratch};
 
 pub(crate) use tools::install;
 
-/// What is mounted: its name, and the tree.
+/// A mount: its name, and the tree.
 const TREES: [(&str, Tree); 2] = [("memfs", Tree::Memory), ("hostfs", Tree::Host)];
 
-/// For how many seconds the kernel believes names and attributes: not at all, so that each
-/// question reaches us; as by default; so long that what a change does not take back shows.
+/// The timeouts for names and attributes in seconds: none, so that each question reaches the
+/// daemon; the default; and one so long that a missing invalidation shows.
 const BELIEVED: [&str; 3] = ["0", "1", "3600"];
 
 #[derive(Clone, Copy)]
@@ -82,7 +82,7 @@ pub(crate) fn run(root: &Path) -> Result<Done> {
     Ok(Done::Passed)
 }
 
-/// What is not here, if anything.
+/// Returns the missing tool, if any.
 fn missing(root: &Path) -> Option<String> {
     // As in `skips::are_failures`.
     if !fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
@@ -117,7 +117,7 @@ impl Setting<'_> {
     }
 }
 
-/// Cargo's directory for what it builds.
+/// Cargo's target directory.
 fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from)
 }

@@ -15,7 +15,7 @@ impl TreeSpec {
     /// Owners are set only if we are root. The mode of `dir` itself stays.
     ///
     /// Follows no link and overwrites nothing: each entry is new, in directories made just
-    /// before. On an error, the partial tree is left to the caller, who owns `dir`.
+    /// before. On an error, the caller, who owns `dir`, removes the partial tree.
     pub fn materialise(&self, dir: &Path) -> io::Result<()> {
         let host_path = |entry: &Entry| dir.join(OsStr::from_bytes(&entry.path));
         let is_root = rustix::process::geteuid().is_root();

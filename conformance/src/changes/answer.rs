@@ -14,7 +14,7 @@ pub struct Answer {
     pub seen: Vec<(At, Said)>,
 }
 
-/// A result, with what it brings.
+/// A result, with its data.
 #[derive(Clone, PartialEq)]
 pub enum Said {
     /// It succeeded.
@@ -141,7 +141,7 @@ impl fmt::Debug for Stat {
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// The `S_IFMT` bits of what it stands for, as listed.
+    /// The `S_IFMT` bits of the file, as listed.
     pub kind: u32,
     /// Its inode number, as listed.
     pub ino: u64,

@@ -1,7 +1,7 @@
 //! When two answers are the same.
 //!
-//! Results, data and errnos are compared as they are; what cannot be the same is
-//! compared by what it means:
+//! Results, data and errnos are compared as they are; values that cannot be equal are compared
+//! by their meaning:
 //!
 //! - **Inode numbers** through a bijection. File systems use them again: so from answer to
 //!   answer it is one of numbers with their files' moments of birth, which no two files
@@ -26,7 +26,7 @@ type Pair<T> = (T, T);
 /// An inode number, and when it was given.
 type Born = (u64, Option<Moment>);
 
-/// What is known of two sides while their answers are compared.
+/// The correspondence of two sides' numbers and moments, as known so far.
 pub struct Comparer {
     files: Bijection<Born>,
     /// As last seen, by the kernel's file.

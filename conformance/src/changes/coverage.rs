@@ -47,7 +47,7 @@ impl Coverage {
     }
 }
 
-/// The call, and what it is a call of where that makes it another one.
+/// The call, with its variant where that makes it another call.
 fn kind(op: &Op) -> String {
     let kind = op.kind();
     match op {

@@ -1,8 +1,8 @@
-//! Many threads that change shared directories at random, and what must hold then.
+//! Many threads that change shared directories at random, and the invariants that hold then.
 //!
-//! Their results depend on who comes first, so nothing is said about those but that none
-//! is absurd. [`census`] looks at what is left, in every way there is of asking, and
-//! finds a tree whose counts are right.
+//! Their results depend on timing, so they are only checked for absurd ones. Afterwards
+//! [`census`] reads the tree in every way there is, and checks that it is a tree whose counts
+//! are right.
 
 use std::collections::HashMap;
 
@@ -107,8 +107,8 @@ fn is_explained(err: &Error) -> bool {
     )
 }
 
-/// Counts everything below the root, which nobody is changing, and returns how many
-/// inodes there are.
+/// Counts everything below the root, which no thread is changing, and returns the number of
+/// inodes.
 ///
 /// # Errors
 /// What is not as it must be.

@@ -63,20 +63,20 @@ pub enum Outcome {
 
 /// What many sequences came to.
 pub struct Findings {
-    /// What was reached.
+    /// The coverage.
     pub coverage: Coverage,
     /// Differences, each shrunk; of those that look alike, the first.
     pub failures: Vec<Failure>,
 }
 
-/// Compares `settings.cases` generated operations, until there are `most` differences that
-/// do not look alike. The kernel's run below `top`. What comes after a difference that is
-/// meant, and ends its sequence, is not compared and does not count.
+/// Compares `settings.cases` generated operations, until there are `most` differences that do
+/// not look alike. The kernel's run below `top`. Operations after an intended difference that
+/// ends its sequence are neither compared nor counted.
 ///
 /// To be called on a thread of its own: see [`Host::new`].
 ///
 /// # Panics
-/// If the kernel cannot be asked at all; if most of what is generated is not compared.
+/// If the kernel cannot be asked at all, or if most generated operations are not compared.
 pub fn run(
     subject: &impl Subject,
     top: &Path,
@@ -127,7 +127,7 @@ pub fn run(
 }
 
 impl Findings {
-    /// What was reached, if all went well.
+    /// The coverage, if all went well.
     ///
     /// # Errors
     /// The differences, as text.

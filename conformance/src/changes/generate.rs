@@ -1,9 +1,9 @@
 //! Random sequences of operations that collide.
 //!
-//! There are five names and directories three deep, so that operations meet. So that
-//! about half of them succeed, a [`Planner`] keeps a rough idea of what there is by now.
-//! It is told what became of each step on the kernel's side; a sequence depends on its
-//! random numbers and on those answers alone.
+//! There are five names and directories three deep, so that operations meet. To make about half
+//! of them succeed, a [`Planner`] keeps a rough idea of the tree so far. It is told the result
+//! of each step on the kernel's side; a sequence depends on its random numbers and on those
+//! results alone.
 //!
 //! | read                 | to learn                                              |
 //! |----------------------|-------------------------------------------------------|
@@ -51,7 +51,7 @@ pub struct Planner {
     made: usize,
     guess: Guess,
     who: Who,
-    /// What may be immutable or append-only by now, and be in the way.
+    /// Paths that may be immutable or append-only by now, and in the way.
     flagged: Vec<String>,
     /// Extended attributes that may be there by now.
     attributes: Vec<(At, String)>,

@@ -39,7 +39,7 @@ pub struct Host {
     all: CapabilitySet,
     who: Who,
     slots: [Option<OwnedFd>; SLOTS + 1],
-    /// Who has opened what is in there.
+    /// The user that opened the file in each slot.
     openers: [Who; SLOTS + 1],
     /// For data that is read, names of attributes, entries of directories.
     buffer: Vec<u8>,
@@ -133,10 +133,10 @@ impl Host {
 
 /// Makes the kernel's coarse clock tick.
 ///
-/// Files get the time of the last tick, up to 10 ms ago, but for one that changes after
-/// its times were asked for: it gets the time to the nanosecond, and so do those that
-/// change after it (multigrain timestamps, since Linux 6.13). So with a file at hand,
-/// whoever changes anything can make sure that it shows.
+/// Files get the time of the last tick, up to 10 ms ago. The exception is a file that changes
+/// after its times were queried: it gets the time to the nanosecond, and so do files that
+/// change after it (multigrain timestamps, since Linux 6.13). So a program with one file at
+/// hand can make sure that a change is visible in the times.
 pub struct Clock(OwnedFd);
 
 impl Clock {
@@ -154,8 +154,8 @@ impl Clock {
     /// # Errors
     /// What the kernel says.
     pub fn tick(&self) -> io::Result<()> {
-        // The first time may only bring it up to what somebody else has got to the
-        // nanosecond; the second goes beyond that.
+        // The first time may only catch up with a time that another process got to the
+        // nanosecond; the second goes beyond it.
         for _ in 0..2 {
             rustix::fs::fstat(&self.0)?;
             rustix::io::pwrite(&self.0, b" ", 0)?;

@@ -187,8 +187,8 @@ pub fn sticky_directories() -> bool {
     })
 }
 
-/// "An open file acts for who has opened it", where Linux asks who uses it: whose slot it
-/// is, for operations that are made on the open file alone.
+/// An open file here acts with the credentials of its opener; Linux uses the caller's for some
+/// operations. Returns the opener's slot for operations that act on the open file alone.
 pub(super) fn is_done_by_opener(op: &Op) -> Option<usize> {
     match op {
         Op::Read { slot, .. }

@@ -1,5 +1,6 @@
-//! Names changed by many threads at once: is there an order of the operations, one after
-//! another, that gives each its result and keeps to what was over before what began?
+//! Names changed by many threads at once: is there a sequential order of the operations that
+//! explains each result and respects real time (an operation that ended before another began
+//! comes first)?
 //!
 //! [`explain`] looks for it as Wing and Gong do: it takes one operation after another
 //! that no other had to come before, as long as results agree, and goes back where it is
@@ -104,7 +105,7 @@ impl Act {
         }
     }
 
-    /// What must come of it in this state, which it changes.
+    /// Returns the expected result in this state, and applies the operation to it.
     fn apply(self, state: &mut State) -> Came {
         const NOENT: Came = Came::Errno(libc::ENOENT);
         const EXIST: Came = Came::Errno(libc::EEXIST);

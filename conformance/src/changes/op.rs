@@ -9,12 +9,12 @@ use crate::changes::users::Who;
 /// How many open files a sequence has at most.
 pub const SLOTS: usize = 5;
 
-/// One operation and who makes it.
+/// One operation and its user.
 #[derive(Clone, PartialEq)]
 pub struct Step {
     /// Whose permissions count.
     pub who: Who,
-    /// What is done.
+    /// The call.
     pub op: Op,
     /// Whether the files it names are looked at afterwards. Not always: looking
     /// fills caches, and some mistakes need them empty.
@@ -93,7 +93,7 @@ pub enum Op {
     Close { slot: usize },
     /// pread(2).
     Read { slot: usize, at: i64, len: usize },
-    /// pwrite(2) of so many bytes of this value. It appends where O_APPEND says so.
+    /// pwrite(2) of this number of bytes of this value. It appends under O_APPEND.
     Write {
         slot: usize,
         at: i64,

@@ -144,7 +144,7 @@ impl Failure {
         }
     }
 
-    /// What it has in common with those that look alike.
+    /// The signature that similar differences share.
     pub fn kind(&self) -> String {
         kind(&self.steps, &self.difference)
     }

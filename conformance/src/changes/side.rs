@@ -1,7 +1,7 @@
-//! What is asked of both sides, in the same way: a step, a look afterwards, a tree.
+//! The interface of both sides: a step, a check afterwards, a whole tree.
 //!
-//! A whole tree is read with the same operations that sequences are made of, so there
-//! is one translation of each, and a listing that lies is found by what it leads to.
+//! A whole tree is read with the same operations that sequences consist of, so there is one
+//! translation of each, and a false listing is found by following it.
 
 use rustix::fs::OFlags;
 
@@ -39,7 +39,7 @@ pub fn answer(side: &mut impl Side, step: &Step) -> Answer {
     Answer { said, seen }
 }
 
-/// Everything there is: the tree from its root, the current directory, what is open.
+/// The whole state: the tree from its root, the current directory, the open files.
 fn tree(side: &mut impl Side) -> Vec<Found> {
     let mut found = Vec::new();
     below(side, "/", &mut found);
@@ -126,7 +126,7 @@ fn opened<S: Side>(
     }
 }
 
-/// Both ends of a file. What is open only for writing, or no file, says so.
+/// Both ends of a file. A handle that cannot be read returns its error.
 fn contents(side: &mut impl Side, slot: usize, stat: &Said) -> Said {
     let (size, kind) = match stat {
         Said::Stat(stat) => (stat.size, stat.kind()),

@@ -252,7 +252,7 @@ impl<'v> Ours<'v> {
         }
     }
 
-    /// What is open in `slot`.
+    /// The open file in `slot`.
     fn file(&self, slot: usize) -> Result<&File> {
         match &self.slots[slot] {
             Some(slot) if !slot.is_path => Ok(&slot.file),
@@ -283,8 +283,8 @@ impl<'v> Ours<'v> {
         })
     }
 
-    /// What is open for its place only, which does not do for extended attributes. They
-    /// are asked for by place otherwise, so that it counts who asks.
+    /// An O_PATH handle, which is not enough for extended attributes. Other handles are asked
+    /// by path, so that the caller's credentials count.
     fn place_only(&self, at: &At) -> Option<&File> {
         match at {
             At::Handle(slot) => self.slots[*slot]

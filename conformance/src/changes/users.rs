@@ -2,7 +2,7 @@
 
 use rustix::thread::CapabilitySet;
 
-/// Who makes an operation.
+/// The user that makes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
     /// uid 0 with every capability.
@@ -41,7 +41,7 @@ impl Who {
         }
     }
 
-    /// What the kernel is told; `all` is what there is to be had.
+    /// The capabilities to set in the kernel; `all` is the set that this process has.
     pub fn caps(self, all: CapabilitySet) -> CapabilitySet {
         match self {
             Who::Root => all,

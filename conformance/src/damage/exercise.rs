@@ -1,6 +1,6 @@
-//! Everything that can be done with an image: what there is, by number, by name and by
-//! scanning. Answers do not matter here, as nobody knows what a damaged image should say;
-//! coming back does, and that two ways to the same answer agree.
+//! Everything that can be done with an image: reading it by number, by name and by scanning.
+//! The answers do not matter here, as there is no right answer for a damaged image. The calls
+//! have to return, and two ways to the same answer have to agree.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

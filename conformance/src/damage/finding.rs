@@ -26,7 +26,7 @@ pub fn examine(seed: &Seed, mutant: &Mutant) -> Result<Seen, Finding> {
         Err(why) => why,
     };
     let mutant = smallest(seed, mutant);
-    // What is left over says it best, unless it failed by chance.
+    // The remaining mutations describe the finding best, unless it failed by chance.
     let why = check(seed, &mutant).err().unwrap_or(why);
     Err(Finding { mutant, why })
 }

@@ -40,7 +40,7 @@ pub enum Kind {
     JournalDescriptor,
     /// The end of a transaction.
     JournalCommit,
-    /// What is not to be replayed.
+    /// Transactions that replay must skip.
     JournalRevoke,
     /// A block to be replayed.
     JournalData,
@@ -81,7 +81,7 @@ impl Kind {
     }
 }
 
-/// A structure: what it is, and where.
+/// A structure: its kind and its offset.
 #[derive(Clone, Debug)]
 pub(crate) struct Spot {
     pub(crate) kind: Kind,
@@ -321,7 +321,7 @@ impl<'b> Finder<'b> {
             let number = u32_at(entry, 0);
             match level {
                 0 => blocks.push(number.into()),
-                // The resize inode's lead to what is none of its own, and zeros.
+                // The resize inode's blocks lead to blocks that are not its own, and to zeros.
                 _ if ino == 7 => {}
                 _ => self.indirect(ino, number, level - 1, nth, blocks),
             }

@@ -23,7 +23,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What is promised: a second, and the cache, sixteen times the image, and some
+    /// The promised limits: a second, and the cache, sixteen times the image, and a few
     /// megabytes for the VFS and for buffers. Unoptimised code gets more time.
     pub fn promised(image: usize) -> Limits {
         let seconds = if cfg!(debug_assertions) { 20 } else { 1 };
@@ -40,8 +40,8 @@ pub(crate) fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Has another thread end the process, and say with what it was busy, if an image takes
-/// `most` or longer: then it would take for ever.
+/// Starts a thread that ends the process and reports the current step if an image takes `most`
+/// or longer: otherwise it would never end.
 pub fn watch(most: Duration) {
     /// In steps, so that a machine that stood still for a while counts as one of them.
     const STEPS: u32 = 10;
@@ -64,7 +64,7 @@ pub fn watch(most: Duration) {
     });
 }
 
-/// One at a time: what is measured is of the whole process.
+/// One at a time: the measurement covers the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Odd while something is busy, and more with each.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
@@ -120,8 +120,8 @@ fn gave(bytes: usize) {
     NOW.fetch_sub(bytes, Relaxed);
 }
 
-// SAFETY: the system's allocator does what is asked for, with the same arguments; what is
-// counted beside it is nobody's memory.
+// SAFETY: passes each call on to the system's allocator with the same arguments; counting
+// touches no allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size());

@@ -4,8 +4,8 @@
 //! plain; repaired; Always; Inode 13.0 i_size_lo@4/4=0xffffffff; cut 1000000
 //! ```
 //!
-//! Places are named by what they are and not by their bytes in the image, so that the
-//! text means the same where another mke2fs has laid out the image a little differently.
+//! Places are named by their meaning and not by their offset in the image, so that the text
+//! means the same where another mke2fs has laid out the image differently.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ use super::seeds::Seed;
 pub struct Mutant {
     /// The seed's name.
     pub seed: String,
-    /// What is changed, in this order.
+    /// The changes, in this order.
     pub mutations: Vec<Mutation>,
     /// Whether checksums are put right afterwards.
     pub repaired: bool,
@@ -42,7 +42,7 @@ pub enum Mutation {
         at: u32,
         /// Its bytes.
         width: u8,
-        /// What it says then.
+        /// The new value.
         value: u64,
     },
     /// A structure gets the contents of another one, as far as they fit.
@@ -52,14 +52,14 @@ pub enum Mutation {
         /// What gets them.
         to: Place,
     },
-    /// The image ends after so many bytes.
+    /// The image is cut off after this number of bytes.
     Cut(usize),
 }
 
 /// A structure of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What it is.
+    /// The kind of structure.
     pub kind: Kind,
     /// Whose.
     pub number: u32,
@@ -123,7 +123,7 @@ impl Mutation {
         }
     }
 
-    /// What it is about, for counting.
+    /// The subject, for counting.
     pub fn about(&self) -> String {
         match self {
             Mutation::Set { place, .. } => format!("{:?}", place.kind),
@@ -257,7 +257,7 @@ fn place(kind: &str, number: &str) -> Option<Place> {
 mod tests {
     use super::*;
 
-    /// What is written down is what is read back.
+    /// A mutation written as text and parsed again is the same.
     #[test]
     fn a_mutant_is_its_text() {
         let text = "plain; repaired; Never; Inode 13.0 i_size_lo@4/4=0xffffffff; \

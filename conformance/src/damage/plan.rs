@@ -1,8 +1,8 @@
 //! Thinking up changes.
 //!
-//! Kinds of structures are chosen first, each as likely as the others, so that the one
-//! index root gets as much damage as the hundred inodes. Values are those that have a
-//! meaning somewhere: limits, neighbours of what was there, block and inode numbers.
+//! The kind of structure is chosen first, each with the same probability, so that the one index
+//! root gets as much damage as the hundred inodes. Values are those with a meaning somewhere:
+//! limits, neighbours of the old value, block and inode numbers.
 
 use rcuwalk_ext4::Checksums;
 
@@ -151,7 +151,7 @@ fn spot<'l>(layout: &'l Layout, kinds: &[Kind], choices: &mut Choices<'_>) -> Op
     choices.pick(&spots)
 }
 
-/// What a field of so many bytes could say instead of `old`.
+/// Returns a value for a field of `width` bytes that differs from `old`.
 fn value(old: u64, width: u8, spot: &Spot, layout: &Layout, choices: &mut Choices<'_>) -> u64 {
     let bits = usize::from(width) * 8;
     let all = u64::MAX >> (64 - bits);

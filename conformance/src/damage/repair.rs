@@ -1,8 +1,8 @@
 //! Checksums put right: of every structure of the layout, whatever its contents are now.
 //!
-//! What they begin with (the super block's number, an inode's generation) and where they
-//! are (behind a table whose length may have been changed) is taken from the damaged
-//! image, as a reader would.
+//! The seed of a checksum (the super block's number, an inode's generation) and its place
+//! (behind a table whose length may have been changed) are taken from the damaged image, as a
+//! reader would take them.
 
 use super::layout::{Kind, Layout, Spot, be32_at, u16_at, u32_at};
 

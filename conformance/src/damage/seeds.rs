@@ -143,7 +143,7 @@ const RECIPES: &[Recipe] = &[
 
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
-/// All of them; or what is missing here to make them.
+/// Makes all of them, or returns the reason why they cannot be made here.
 ///
 /// # Panics
 /// If a tool is there and does not do what it is asked for.
@@ -201,7 +201,7 @@ fn make(recipe: &Recipe, tools: &Tools, temp: &TempDir) -> Seed {
         .arg("3M");
     run(&mut mke2fs, &[0]);
     debugfs(tools, &image, temp.path(), &fill(temp.path()));
-    // Links are counted and directories indexed; what is odd afterwards is meant to be.
+    // Links are counted and directories indexed; oddities that remain are intended.
     run(Command::new(&tools.e2fsck).arg("-fyD").arg(&image), &[0, 1]);
     debugfs(tools, &image, temp.path(), &recipe.more.join("\n"));
     if let Some(options) = recipe.journal {
@@ -220,8 +220,8 @@ fn make(recipe: &Recipe, tools: &Tools, temp: &TempDir) -> Seed {
     }
 }
 
-/// Wipes what the journal has and nobody needs for finding the journal, so that whoever
-/// does not replay it has nothing: the root directory, and its inode.
+/// Wipes the root directory and its inode, which are also in the journal and not needed to find
+/// it: a reader that does not replay the journal finds nothing.
 fn leave_to_the_journal(layout: &mut Layout, bytes: &mut [u8]) {
     let size = layout.block_size;
     let wiped = [Kind::Inode, Kind::Directory].map(|kind| {
@@ -324,8 +324,8 @@ fn debugfs(tools: &Tools, image: &Path, temp: &Path, script: &str) {
 fn run(command: &mut Command, good: &[i32]) {
     let done = command
         .env("E2FSPROGS_FAKE_TIME", "1700000000")
-        // They ask nothing of their own accord, and their messages are read in nobody's
-        // language but C.
+        // They must not ask questions, and their messages are parsed, so they run in the C
+        // locale.
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()

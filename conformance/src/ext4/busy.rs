@@ -32,7 +32,7 @@ pub struct Mode {
     pub mke2fs: &'static str,
     /// Options of the mount under which changes are made.
     pub options: &'static [&'static str],
-    /// What is changed.
+    /// The directory that is changed.
     pub changes: Changes,
 }
 

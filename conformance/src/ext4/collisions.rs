@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Pairs of names, always the same ones: some 200.
 ///
-/// Among a million values of 31 bits, so many meet by chance.
+/// The number of collisions to expect by chance among a million values of 31 bits.
 pub fn pairs() -> Vec<[String; 2]> {
     let prefix = "c".repeat(240);
     let state = prefix.bytes().fold(START, step);

@@ -1,14 +1,14 @@
 //! Two readers of one image, asked the same: the kernel, through a mount, and ours,
 //! through the caches of a [`Vfs`], by inode number, and as a scan.
 //!
-//! | read            | what is compared                                            |
+//! | read            | to learn                                                    |
 //! |-----------------|-------------------------------------------------------------|
 //! | `theirs.rs`     | the system calls that ask the kernel                        |
-//! | `attributes.rs` | what stat(2) tells, generation, flags                       |
-//! | `directory.rs`  | listings, lookups, lookups of what is not there             |
-//! | `contents.rs`   | what read(2) and readlink(2) give                           |
+//! | `attributes.rs` | the results of stat(2), generation, flags                   |
+//! | `directory.rs`  | listings, lookups, lookups of missing names                 |
+//! | `contents.rs`   | the results of read(2) and readlink(2)                      |
 //! | `xattrs.rs`     | names and values of extended attributes                     |
-//! | `scanned.rs`    | that a scan delivers what the walk has found                |
+//! | `scanned.rs`    | that a scan delivers the same as the walk                   |
 //!
 //! The kernel's tree is walked; that ours has nothing more shows in the listings.
 
@@ -35,7 +35,7 @@ pub use theirs::below;
 pub enum Beside {
     /// The same image, mounted: everything must be equal.
     Mounted,
-    /// The directory that mke2fs copied: what it copies must be equal.
+    /// The directory that mke2fs copied: the copies must be equal to it.
     Copied,
     /// Another copy of the same image, mounted no earlier than `at`. The kernel has
     /// finished what its list of orphans said was under way: of files that were being

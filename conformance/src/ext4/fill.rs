@@ -1,5 +1,5 @@
-//! What is put into an image: every kind of thing a file system keeps, near every
-//! border the format has.
+//! The contents of an image: every kind of thing a file system keeps, near every limit of the
+//! format.
 //!
 //! Each part gets a directory of its own. What a file system cannot hold (a file too
 //! big for ext2, an xattr too big without ea_inode) is left out: see `unless`.
@@ -17,7 +17,7 @@ mod files;
 mod inodes;
 mod xattrs;
 
-/// How much of what may be much.
+/// The amount of contents.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents {
     /// Entries of the directory with many entries.
@@ -112,7 +112,7 @@ pub fn fill(top: &Path, contents: &Contents, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Where a part puts its things, and what it knows.
+/// The directory of a part, and its settings.
 struct Place<'a> {
     top: PathBuf,
     contents: &'a Contents,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::fill::{self, Contents};
 use super::workshop::{Workshop, mke2fs, run};
 
-/// How an image is made, from nothing to what is compared.
+/// How an image is made, from an empty file to the compared contents.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
     /// What failures call it.
@@ -17,7 +17,7 @@ pub struct Recipe {
     pub size: u64,
     /// Done to the empty file system.
     pub before: &'static [Step],
-    /// What goes into it.
+    /// Its contents.
     pub contents: Contents,
     /// Done to the full file system.
     pub after: &'static [Step],
@@ -309,7 +309,7 @@ impl Recipe {
         Ok(image)
     }
 
-    /// Makes the image with what is in `from`, copied by mke2fs.
+    /// Makes the image from the directory `from`, copied by mke2fs.
     ///
     /// # Errors
     /// As [`make`](Self::make).

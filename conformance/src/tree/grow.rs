@@ -115,7 +115,8 @@ impl Grower<'_> {
                 node.content = vec![b'x'; self.rng.below(100)];
             }
             if is_device && self.powers.devices {
-                // /dev/null and /dev/loop0: opened by nobody here, even if they were.
+                // /dev/null and /dev/loop0: no test opens them, and opening them would do no
+                // harm.
                 let (major, minor) = if kind == FileType::CharDevice {
                     (1, 3)
                 } else {

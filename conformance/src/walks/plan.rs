@@ -1,8 +1,8 @@
 //! Random walks over a tree, most of which arrive.
 //!
-//! A [`Planner`] strolls through the tree: after each component it asks the model
-//! where that led, and picks the next one from what is there, or on purpose from
-//! what is not. Random bytes would almost always be ENOENT at the first component.
+//! A [`Planner`] strolls through the tree: after each component it asks the model where that
+//! led, and picks the next one from the names there, or a missing one on purpose. Random bytes
+//! would almost always be ENOENT at the first component.
 
 use rcuwalk::{LookupFlags, NAME_MAX, PATH_MAX};
 

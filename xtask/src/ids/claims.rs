@@ -1,5 +1,5 @@
-//! Which tests there are, and what they claim: read line by line, which is
-//! enough for sources that went through rustfmt.
+//! The tests and the ids they claim: read line by line, which is enough for sources that went
+//! through rustfmt.
 
 use super::names;
 use crate::source::Source;

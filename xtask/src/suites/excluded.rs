@@ -1,5 +1,5 @@
-//! What is left out: the section "Suites of others" of docs/semantics.md, one line for each
-//! case, so that whoever leaves something out has to say why, where everybody looks.
+//! The excluded cases: the section "Suites of others" of docs/semantics.md, one line for each
+//! case, so that an exclusion always has a public reason.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! fsx: one file, written, mapped, cut, punched and copied by chance, and compared with what
-//! it should hold after every step.
+//! fsx: one file, written, mapped, truncated, punched and copied at random, and compared with
+//! the expected contents after every step.
 //!
 //! The file is small, so that most steps meet what an earlier one has left. No step is of
 //! no bytes: for posix_fallocate(3) that is an error everywhere, and fsx takes it for one.

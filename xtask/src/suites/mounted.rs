@@ -1,7 +1,7 @@
 //! A tree that is mounted while a suite runs, and a run that has a time limit.
 //!
-//! Who waits for a FUSE mount that does not answer cannot be killed, so what ends a suite
-//! that takes too long is the end of the mount's process: then every request fails.
+//! A process that waits for a FUSE mount that does not answer cannot be killed. So a suite that
+//! takes too long is stopped by ending the mount's process: then every request fails.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

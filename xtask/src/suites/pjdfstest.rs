@@ -14,7 +14,7 @@ use super::Setting;
 use super::mounted::Mounted;
 use crate::run::Result;
 
-/// All that Linux has of what it calls features. The users are there on every Debian.
+/// All features that Linux has. The users exist on every Debian.
 const CONFIG: &str = r#"
 [features]
 posix_fallocate = {}
@@ -49,7 +49,7 @@ pub(super) fn run(setting: &Setting<'_>, mounted: &mut Mounted, excluded: &[Stri
 struct Case {
     name: String,
     verdict: String,
-    /// What it says about that.
+    /// Its output about the case.
     words: String,
 }
 
@@ -74,8 +74,8 @@ fn once(setting: &Setting<'_>, mounted: &mut Mounted, remount: bool) -> Result<V
     read(&output).ok_or(format!("pjdfstest did not get to its end:\n{output}"))
 }
 
-/// For remounts, mount(8) asks the helper for the type that it finds in /sbin. There it is to
-/// find this build, and nobody else on the machine is.
+/// For remounts, mount(8) runs the helper for the type from /sbin. It has to find this build
+/// there, and no other program on the machine should.
 fn with_our_helper(setting: &Setting<'_>, program: &Path) -> Result<Command> {
     let sbin = setting.scratch.path().join("sbin");
     let helper = sbin.join("mount.fuse.rcuwalk");

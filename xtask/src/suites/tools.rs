@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use super::target;
 use crate::run::{Cmd, Done, Result};
 
-/// What is installed.
+/// The installed tools.
 const TOOLS: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
 /// Installs what is not there in this version yet.
 pub(crate) fn install(root: &Path) -> Result<Done> {
     for (name, version) in TOOLS {
-        // cargo would look at the index first, and wait for whoever uses it.
+        // Otherwise cargo would look at the index first, and wait for its lock.
         if is_installed(root, name, version) {
             continue;
         }

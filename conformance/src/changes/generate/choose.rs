@@ -40,7 +40,8 @@ pub(super) fn weighted<'a, T>(rng: &mut Rng, choices: &'a [(T, usize)]) -> &'a T
 }
 
 impl Planner {
-    /// A path that mostly leads to what is wished for, written in some way.
+    /// Returns a path that usually leads to the wished kind of file, in one of several
+    /// spellings.
     pub(super) fn path(&mut self, wish: Wish) -> String {
         if self.rng.chance(6) {
             return self.nonsense();

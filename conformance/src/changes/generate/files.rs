@@ -115,7 +115,7 @@ impl Planner {
     }
 
     pub(super) fn seek(&mut self) -> Op {
-        // What comes of a negative one is up to each file system; here it cannot be asked.
+        // The result of a negative one depends on the file system; here it cannot be asked for.
         let (slot, at) = (self.slot_for(Use::Read), self.offset().max(0));
         if self.rng.chance(50) {
             Op::SeekData { slot, at }

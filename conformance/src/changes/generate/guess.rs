@@ -1,4 +1,4 @@
-//! A rough idea of what there is after the operations so far.
+//! A rough idea of the tree after the operations so far.
 
 use std::collections::BTreeMap;
 
@@ -197,7 +197,7 @@ impl Guess {
         }
     }
 
-    /// Removes `top` and what is below; the paths that come back begin after it.
+    /// Removes `top` and everything below it; the returned paths begin after it.
     fn take(&mut self, top: &str) -> Vec<(String, Kind)> {
         let inside = below(top);
         let taken: Vec<(String, Kind)> = self

@@ -1,4 +1,4 @@
-//! Somebody who changes files, directories and attributes without a plan.
+//! A thread that changes files, directories and attributes at random.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -26,7 +26,7 @@ impl Writer {
     pub(super) fn new(top: PathBuf, number: u64, rng: Rng) -> Writer {
         let dirs = [top.join(format!("writer-{number}")), top.join("common")];
         for dir in &dirs {
-            // Somebody else may have made the common one.
+            // Another writer may have made the common one.
             let _ = fs::create_dir(dir);
         }
         Writer {

@@ -144,7 +144,7 @@ fn all(
     offset: u64,
     read: impl Fn(&mut [u8], u64) -> Result<usize, String>,
 ) -> Bytes {
-    // What is not written to must not look like zeros read.
+    // Unwritten ranges must not look like zeros that were read.
     let mut bytes = vec![0xa5; length];
     let mut done = 0;
     while done < length {
@@ -168,7 +168,7 @@ enum Unequal {
 fn equal(how: &str, kernel: &Bytes, ours: &Bytes) -> Result<(), Unequal> {
     match (kernel, ours) {
         (Ok(kernel), Ok(ours)) if kernel == ours => Ok(()),
-        // What is wrong with an offset need not be said in the same words.
+        // Both sides must refuse a bad offset, but not with the same errno.
         (Err(_), Err(_)) => Ok(()),
         (Ok(kernel), Ok(ours)) => {
             let pairs = kernel.iter().zip(ours);

@@ -1,4 +1,4 @@
-//! Directories: what is in them, and what is not.
+//! Directories: names that exist, and names that do not.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -12,7 +12,7 @@ use rcuwalk_ext4::Order;
 
 use super::Walk;
 
-/// What is said of an entry: attributes, generation, target.
+/// The compared values of an entry: attributes, generation, target.
 pub(super) type Said = (Attr, Option<u32>, Option<Vec<u8>>);
 
 impl Walk<'_> {

@@ -21,7 +21,7 @@ pub fn below(top: &Path, path: &[u8]) -> PathBuf {
     }
 }
 
-/// What is there, without following it.
+/// Returns the file at this path, without following it.
 pub(super) fn statx(path: &Path) -> Result<Statx, Errno> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, wanted)

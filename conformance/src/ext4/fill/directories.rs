@@ -125,8 +125,8 @@ fn remove(dir: &Path, mut names: std::ops::Range<u32>) -> io::Result<()> {
     names.try_for_each(|index| fs::remove_file(dir.join(format!("entry-{index:04}"))))
 }
 
-/// Names of one hash, which may end up on both sides of a block's border; and only
-/// one of each tenth pair, so that the other is looked for in vain in the right place.
+/// Names with the same hash, which may end up on both sides of a block's border. Of each tenth
+/// pair only one name exists, so that the lookup of the other one fails in the right place.
 pub(super) fn collisions(place: &Place<'_>) -> io::Result<()> {
     if place.contents.collisions == 0 {
         return Ok(());

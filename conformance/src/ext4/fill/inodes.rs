@@ -1,4 +1,4 @@
-//! What is in the inode itself: links, devices, owners, modes, times, flags.
+//! Data in the inode itself: links, devices, owners, modes, times, flags.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};

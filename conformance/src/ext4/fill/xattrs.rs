@@ -85,7 +85,8 @@ fn big(place: &Place<'_>, rng: &mut Rng) -> io::Result<()> {
         File::create(&path)?;
         set(&path, "user.common", &common)?;
     }
-    // What it takes counts among the link's blocks, and its target is in the inode still.
+    // The attribute block counts among the link's blocks, while its target is still in the
+    // inode.
     let link = place.path("link-with-much");
     symlink("nowhere", &link)?;
     set(&link, "trusted.much", &noise(rng, 8000))
