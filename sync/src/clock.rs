@@ -1,8 +1,8 @@
 //! A cheap clock for time-to-live checks.
 //!
-//! The kernel leaves the time of its last tick where a few instructions find it; to read the
-//! hardware costs several times as much. What is to be believed until a moment that is further
-//! off than a tick needs no more than that.
+//! The kernel publishes the time of its last tick, which takes a few instructions to read;
+//! reading the hardware clock costs several times as much. Deadlines further away than a tick
+//! need only the former.
 
 use std::sync::OnceLock;
 
@@ -15,9 +15,10 @@ pub fn millis() -> u64 {
     since_start(last_tick())
 }
 
-/// Whether `deadline`, a time as [`millis`] tells it, is still to come. Within some milliseconds
-/// of it the hardware is asked, so that nothing is believed because the tick is behind: unless it
-/// is further behind than that, as on a virtual processor that has been stopped.
+/// True if `deadline`, a time of [`millis`], is still to come. Within a few milliseconds of it,
+/// this reads the hardware clock, so that a late tick does not prolong the deadline. The
+/// exception is a tick that is later than that, as on a virtual processor that has been
+/// stopped.
 #[inline]
 pub fn is_to_come(deadline: u64) -> bool {
     let left = deadline.saturating_sub(millis());

@@ -51,7 +51,7 @@ pub struct RcuHash<T> {
     buckets: RcuPtr<Buckets<T>>,
     rank: Rank,
     grow: grow::Growth,
-    /// In place of the bucket locks, where there is to be one lock for all.
+    /// One lock for the whole table, in place of the bucket locks, if the scheme asks for it.
     one_lock: Option<Mutex<()>>,
 }
 
@@ -60,7 +60,7 @@ pub struct RcuHash<T> {
 pub struct LockStatistics {
     /// How often a lock was taken.
     pub taken: u64,
-    /// How often somebody else had it.
+    /// How often another thread held it.
     pub contended: u64,
     /// How long those who had to wait did.
     pub waited: Duration,
@@ -116,12 +116,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         }
     }
 
-    /// Locks the bucket of `hash`, sleeping if somebody else has it.
+    /// Locks the bucket of `hash`; sleeps while another thread holds it.
     pub fn lock(&self, hash: u64) -> BucketGuard<'_, T> {
         match &self.one_lock {
             None => {
-                // First: what comes to be freed on the visit waits for the unlocking, so a
-                // panic in there leaves no caller half way.
+                // First, because objects that become ripe during the visit are freed after the
+                // unlock: a panic in their `Drop` then leaves no caller half way.
                 let held = Held::new(self.rank, false);
                 let mine = self.visit();
                 let (buckets, index) = self.lock_head(hash);
@@ -148,8 +148,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         }
     }
 
-    /// Has the processor bring in the head of `hash`, for who will lock its bucket in a
-    /// moment.
+    /// Prefetches the head of `hash`, for a caller that locks its bucket in a moment.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         let guard = crate::rcu::read_lock();
@@ -197,11 +196,11 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         }
     }
 
-    /// Takes dead objects off their chains and drops both references to each: the
-    /// chain's, and the one that is passed. Who waits for that wakes.
+    /// Takes dead objects off their chains and drops both references to each: the chain's, and
+    /// the one that is passed. Wakes the threads that wait for that.
     ///
-    /// For many at a time: the heads are brought into the cache first, and what can be
-    /// done to an object in one step is.
+    /// Made for many objects at a time: it prefetches the heads first, and does everything that
+    /// one step can do to an object in that step.
     pub fn bury(&self, dead: Vec<Ref<T>>) {
         {
             let guard = crate::rcu::read_lock();
@@ -295,9 +294,9 @@ impl<T> Clone for View<'_, T> {
 impl<T> Copy for View<'_, T> {}
 
 impl<'g, T: HashKey> View<'g, T> {
-    /// How many chains there are. [`find`](Self::find) with each number below that, in
-    /// place of a hash, goes along each of them: for who looks over the whole table, a
-    /// piece at a time. What moves meanwhile may be seen twice, or missed.
+    /// The number of chains. [`find`](Self::find) with each number below that, in place of a
+    /// hash, goes along each of them: a caller can so scan the whole table, a piece at a time.
+    /// Objects that move meanwhile may be seen twice, or missed.
     pub fn chains(self) -> usize {
         // In the larger array, if they are on their way: the lower bits of a number there
         // are the chain's in the smaller one.
@@ -324,9 +323,9 @@ impl<'g, T: HashKey> View<'g, T> {
     /// does not: `Err` means that the table is changing its size, and that only the
     /// bucket's lock settles it.
     ///
-    /// What has been inserted before the call and not been removed since is found, or
-    /// the answer is `Err`. It takes objects that stay on their chain until they are
-    /// removed for good, as inodes do.
+    /// Finds every object that was inserted before the call and has not been removed since, or
+    /// returns `Err`. This relies on objects that stay on their chain until they are removed
+    /// for good, as inodes do.
     pub fn find_settled(
         self,
         hash: u64,
@@ -335,9 +334,10 @@ impl<'g, T: HashKey> View<'g, T> {
         let index = grow::index(hash, self.mask);
         match self.look_along(index, &mut wanted) {
             Ok(found) => Ok(Some(found)),
-            // A chain that somebody had begun to move when we loaded its head, or a link
-            // of it, came to us by the mover's Release, and the next array was there
-            // before that: we see it. No next array, no moving, no way to miss.
+            // If another thread had begun to move the chain when we loaded its head, or one of
+            // its links, that value reached us by the mover's Release, which came after the
+            // next array: we see that array. Without a next array, no chain moves, and a miss
+            // is a miss.
             Err(end) if end == end_of(index) && self.buckets.next.is_none() => Ok(None),
             Err(_) => match self.find_again(hash, &mut wanted) {
                 Some(found) => Ok(Some(found)),
@@ -346,8 +346,8 @@ impl<'g, T: HashKey> View<'g, T> {
         }
     }
 
-    /// As [`find`](Self::find), but gives up at the end of the chain, even if that is
-    /// another one's: for who has a slow path of its own.
+    /// Like [`find`](Self::find), but gives up at the end of the chain, even if that is another
+    /// chain's: for callers with a slow path of their own.
     #[inline(always)]
     pub fn find_at_once(
         self,
@@ -374,9 +374,8 @@ impl<'g, T: HashKey> View<'g, T> {
             at = without_marks(at);
         }
         while at.addr() & END == 0 {
-            // SAFETY: what is linked into a chain is an object that the table held a
-            // reference to when we loaded the link, and RCU-1 frees it only after a
-            // grace period, which `guard` holds open for 'g.
+            // SAFETY: every linked object was referenced by the table when we loaded the link,
+            // and RCU-1 frees it only after a grace period, which `guard` holds open for 'g.
             let object: &'g Shared<T> = unsafe { &*at };
             if wanted(object) {
                 return Ok(object);
@@ -460,7 +459,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         None
     }
 
-    /// Puts an object at the head of the chain: what is new is looked up again soon.
+    /// Puts an object at the head of the chain: new objects are looked up again soon.
     ///
     /// # Panics
     /// If it is on a table already.
@@ -478,9 +477,9 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         let object = Ref::into_raw(object);
         // SAFETY: the table's reference keeps it alive.
         let next = unsafe { object.as_ref() }.hash_next();
-        // Release, both: pair with the Acquires in `find`. By the link comes a reader
-        // who stands on the object since it was on another chain, by the head
-        // everybody else; both find what they get to initialised.
+        // Release, both: pair with the Acquires in `find`. A reader that stands on the object
+        // since it was on another chain follows the link, every other reader the head; both
+        // find initialised objects.
         next.store(self.first(), Release);
         self.buckets()
             .set_first(self.index, object.as_ptr(), Release);
@@ -489,10 +488,9 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
 
     /// Makes a new object, puts it at the head of the chain, and unlocks the bucket.
     ///
-    /// The object is born with `marks`, and with the right to go on the list that
-    /// `place` says. Who makes it gets two references to it: one plain, one for the
-    /// list. All this takes one step where making, counting, marking, linking and
-    /// unlocking one after the other takes seven.
+    /// The object starts with `marks`, and may enter the list that `place` names. The caller
+    /// gets two references to it: a plain one, and one for the list. All this takes one step
+    /// where making, counting, marking, linking and unlocking one after the other takes seven.
     #[doc(alias = "__insert_inode_hash")]
     pub fn insert_new(
         mut self,
@@ -511,7 +509,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
         let object = spare.fill(value, word);
         // SAFETY: just filled, and the table's reference keeps it alive.
         let next = unsafe { object.as_ref() }.hash_next();
-        // Relaxed: nobody can stand on an object that has never been published.
+        // Relaxed: no reader can stand on an object that has never been published.
         next.store(self.first(), Relaxed);
         self.mine.count(1);
         self.publish(object.as_ptr());
@@ -578,8 +576,8 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
                 continue;
             }
             let next = current.hash_next().load(Relaxed);
-            // Release: pairs with the Acquire in `find`; the next object was
-            // published by whoever inserted it, and we pass that on.
+            // Release: pairs with the Acquire in `find`; the thread that inserted the next
+            // object published it, and we pass that on.
             match before {
                 Some(link) => link.store(next, Release),
                 None => self.buckets().set_first(self.index, next, Release),

@@ -11,11 +11,11 @@ const EMPTY: u32 = 0;
 const WRITING: u32 = 1;
 const THERE: u32 = 2;
 
-/// A place for a `T` that somebody fills in once, and a number that fits beside it
-/// into what would be padding.
+/// A place for a `T` that is filled in once, and a number that fits beside it into what would
+/// otherwise be padding.
 ///
-/// Unlike the standard library's `OnceLock` nobody waits in here: who has the right to
-/// fill it is settled elsewhere.
+/// Unlike the standard library's `OnceLock`, it makes no thread wait: callers settle elsewhere
+/// which of them may fill it.
 pub struct Late<T> {
     state: AtomicU32,
     number: u32,
@@ -51,12 +51,12 @@ impl<T> Late<T> {
         if self.state.load(Acquire) != THERE {
             return None;
         }
-        // SAFETY: written before the state said so, and nobody writes it again before
-        // `drop`.
+        // SAFETY: written before the state said so, and not written again before `drop`.
         Some(unsafe { (*self.value.get()).assume_init_ref() })
     }
 
-    /// Fills it in. False, and `value` is dropped, if somebody has or is about to.
+    /// Fills it in. Returns false, and drops `value`, if another thread has done so or is about
+    /// to.
     pub fn set(&self, value: T) -> bool {
         let first = self
             .state
@@ -64,7 +64,7 @@ impl<T> Late<T> {
         if first.is_err() {
             return false;
         }
-        // SAFETY: one thread gets from EMPTY to WRITING, once, and nobody reads the value
+        // SAFETY: one thread gets from EMPTY to WRITING, once, and no thread reads the value
         // before the state says THERE.
         unsafe { (*self.value.get()).write(value) };
         // Release: pairs with the Acquire in `get`.
@@ -75,7 +75,7 @@ impl<T> Late<T> {
 
 impl<T> Drop for Late<T> {
     fn drop(&mut self) {
-        // Relaxed: whoever drops it has it to itself.
+        // Relaxed: `drop` has exclusive access.
         if self.state.load(Relaxed) == THERE {
             // SAFETY: written, and dropped only here.
             unsafe { self.value.get_mut().assume_init_drop() }

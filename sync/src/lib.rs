@@ -2,17 +2,17 @@
 //!
 //! | read             | to learn                                                |
 //! |------------------|---------------------------------------------------------|
-//! | [`rcu`]          | who may look, and when what they saw is freed           |
+//! | [`rcu`]          | read sections, and when retired objects are freed       |
 //! | [`Shared`]       | a counted object: count, lock and dead mark in one word |
 //! | [`RcuPtr`]       | a pointer readers follow while writers replace it       |
 //! | [`SeqCount`]     | several words read as of one moment                     |
 //! | [`RcuHash`]      | the hash table: lockless readers, a lock per bucket     |
-//! | [`Lru`]          | who goes first when the budget is full                  |
+//! | [`Lru`]          | the order of eviction when the budget is full           |
 //! | [`lock`]         | ranked locks, checked in debug builds                   |
-//! | [`PerThread`]    | counters nobody else writes                             |
-//! | [`model`]        | what loom and shuttle replace                           |
-//! | [`probe`]        | where a tracer can listen                               |
-//! | [`memory`]       | what objects and tables take, and from where            |
+//! | [`PerThread`]    | counters that only their own thread writes              |
+//! | [`model`]        | replacements for loom and shuttle                       |
+//! | [`probe`]        | probes for tracers                                      |
+//! | [`memory`]       | how much memory objects and tables take                 |
 //! | [`handle`]       | file handles, as the one system call without a safe crate |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a

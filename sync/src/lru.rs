@@ -1,11 +1,11 @@
 //! Least recently used lists with a second chance, in shards.
 //!
-//! A list holds one counted reference per object, so what is on it is alive. An
-//! object enters at the head; [`Lru::scan`] looks at the tail and asks what to do
-//! with each. There is no list of everything: each thread adds to a shard of its own
-//! as a rule, so that neither the shard's lock nor its ends travel between cores.
-//! Who makes room takes from that shard too, or from the fullest if that is much
-//! fuller, and by turns from those that nobody adds to any more ([`Lru::victim`]).
+//! A list holds one counted reference per object, so every object on it is alive. An object
+//! enters at the head; [`Lru::scan`] looks at the tail and asks what to do with each. There is
+//! no list of everything: each thread normally adds to a shard of its own, so that neither the
+//! shard's lock nor its ends travel between cores. A thread that reclaims takes from that shard
+//! too, or from the fullest if that is much fuller, and by turns from shards that no thread
+//! adds to any more ([`Lru::victim`]).
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
@@ -38,7 +38,7 @@ pub enum Verdict {
     Rotate,
     /// Off the list and into the caller's hands.
     Take,
-    /// The same, and dead, if it still has so many references; otherwise it is rotated.
+    /// As above, and dead, if it still has this number of references; otherwise it is rotated.
     TakeIfCountIs(u32),
     /// It stays where it is, and that is enough for now.
     Stop,
@@ -64,7 +64,7 @@ struct Clock(PlainUsize);
 #[repr(align(128))]
 struct Shard<T> {
     list: Mutex<List<T>>,
-    /// What the list says, for who asks without its lock.
+    /// The list's totals, for readers without its lock.
     len: PlainUsize,
     weight: PlainUsize,
     /// When it last had enough news for a look at the budget.
@@ -74,13 +74,14 @@ struct Shard<T> {
 struct List<T> {
     head: *mut Shared<T>,
     tail: *mut Shared<T>,
-    /// One on the list, so many from the tail or fewer: up to there it has been brought
-    /// into the cache.
+    /// An object on the list, at most this many from the tail: up to there, objects have been
+    /// prefetched.
     ahead: *mut Shared<T>,
     ahead_by: usize,
     len: usize,
     weight: usize,
-    /// What has entered since somebody was told to look at the budget.
+    /// The number of objects that have entered since a caller was last told to check the
+    /// budget.
     news: usize,
     news_weight: usize,
 }
@@ -94,7 +95,7 @@ unsafe impl<T: Send + Sync> Send for List<T> {}
 pub struct LookAfter {
     /// So many objects,
     pub objects: usize,
-    /// or so much weight.
+    /// or this weight.
     pub weight: usize,
 }
 
@@ -149,9 +150,8 @@ impl<T> Drop for Lru<T> {
     }
 }
 
-/// An object that is to go on a list, made by
-/// [`BucketGuard::insert_new`](crate::BucketGuard::insert_new) with the list's number
-/// in it.
+/// An object that may enter a list, made by
+/// [`BucketGuard::insert_new`](crate::BucketGuard::insert_new) with the list's number in it.
 pub struct Unlisted<T>(pub(crate) Ref<T>);
 
 /// The list that objects of this thread enter. See [`Lru::place`].
@@ -242,7 +242,7 @@ impl<T> Lru<T> {
             let mut list = shard.list.lock();
             let (entered, wake) = object.list_and_clear(number, flag);
             waited_for = wake.then(|| object.clone());
-            // Or somebody has put it on a list already, by its other reference.
+            // Or another thread has already listed it, through its other reference.
             entered && self.enter_list(shard, &mut list, object, weight)
         };
         if let Some(object) = waited_for {
@@ -311,7 +311,8 @@ impl<T> Lru<T> {
         taken
     }
 
-    /// As [`scan`](Self::scan), for who must have what was taken also if `look` panics.
+    /// Like [`scan`](Self::scan), for callers that need the taken objects even if `look`
+    /// panics.
     pub fn scan_into(
         &self,
         shard: usize,
@@ -325,7 +326,7 @@ impl<T> Lru<T> {
             let Some(last) = NonNull::new(list.tail) else {
                 break;
             };
-            // SAFETY: what is on the list is alive: the list holds a reference.
+            // SAFETY: every listed object is alive: the list holds a reference.
             match look(unsafe { last.as_ref() }) {
                 Verdict::Take => taken.push(self.take(shard, &mut list, last)),
                 Verdict::TakeIfCountIs(count) => {
@@ -344,9 +345,9 @@ impl<T> Lru<T> {
         }
     }
 
-    /// The shard to make room in: this thread's, or the fullest one if that is fuller
-    /// by a quarter, and every other time one that nobody adds to any more. A thread that
-    /// goes on where others have ended gets what those filled, that way.
+    /// The shard to reclaim from: this thread's, or the fullest one if that is fuller by a
+    /// quarter, and every other time one that no thread adds to any more. So a thread that
+    /// outlives others reclaims what they have listed.
     pub fn victim(&self) -> usize {
         let now = self.clock.0.load(Relaxed);
         if now.is_multiple_of(2)
@@ -367,7 +368,7 @@ impl<T> Lru<T> {
     /// A shard that has had no news for as long as all together had several times.
     fn idle(&self, now: usize) -> Option<usize> {
         let shards = self.shards.len();
-        // By turns: what is on one of them may be in use.
+        // By turns: all objects on one of them may be in use.
         let mut order = (0..shards).map(|n| (now / 2 + n) % shards);
         order.find(|shard| {
             let last = self.shards[*shard].last_news.load(Relaxed);
@@ -380,8 +381,8 @@ impl<T> Lru<T> {
         self.shards[shard].len.load(Relaxed)
     }
 
-    /// A shard's part of `most`: what it holds of all there is, and one more. For who
-    /// looks over all shards.
+    /// A shard's share of `most`, in proportion to its length, and one more: for callers that
+    /// go over all shards.
     pub fn part_of(&self, most: usize, shard: usize) -> usize {
         let len = self.len_of(shard) as u128;
         let all = self.size().0.max(1) as u128;
@@ -442,9 +443,9 @@ impl<T> Shard<T> {
 const AHEAD: usize = 64;
 
 impl<T> List<T> {
-    /// Brings one more object from the tail into the cache. Called with each object that
-    /// enters, so that a scan that is to come does not wait for memory at each object:
-    /// where the next one is stands in the one before.
+    /// Prefetches one more object from the tail. Called with each object that enters, so that a
+    /// later scan does not wait for memory at each object: the address of the next one is in
+    /// the one before.
     fn look_ahead(&mut self) {
         if self.ahead.is_null() {
             (self.ahead, self.ahead_by) = (self.tail, 0);

@@ -9,10 +9,10 @@
 //! | `memory/map.rs`    | mmap(2), madvise(2), and what stands in for them        |
 //! | `memory/pages.rs`  | chunks cut into pages of 64 KiB, and when they go back  |
 //!
-//! Who uses it: the slab, for its pages, and large tables, for their heads.
+//! It serves the slab, for its pages, and large tables, for their heads.
 //!
-//! MEM-2: memory that the kernel gave for pages and nobody uses is a quarter of what
-//! is in use at the most, and half a MiB.
+//! MEM-2: free memory that the kernel gave for pages is at most a quarter of the memory in use,
+//! and half a MiB.
 
 mod map;
 #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
@@ -74,7 +74,7 @@ fn with_pages(all: Statistics) -> Statistics {
 
 static HEADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes that an array of heads came, of so many bytes.
+/// Counts a new array of heads of this number of bytes.
 pub(crate) fn count_heads(bytes: usize) {
     HEADS.fetch_add(bytes, Relaxed);
 }

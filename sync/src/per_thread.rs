@@ -64,7 +64,7 @@ impl<T: Default> PerThread<T> {
 
     /// Every thread's value, those of finished threads included.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        // Nobody has written to the others.
+        // No thread has written to the others.
         let used = if MODEL { usize::MAX } else { rcu::threads() };
         self.places().take(used)
     }

@@ -9,15 +9,13 @@
 //!
 //! Without the feature `usdt`, and on other machines than x86-64, the functions below are
 //! empty. With it, each call becomes a `nop`, and a note in the ELF section `.note.stapsdt`
-//! that says where the `nop` is, and what is in which register there. Whoever listens
-//! (bpftrace, perf, SystemTap, gdb) has the kernel put a breakpoint in its place:
-//! `docs/tracing.md` shows how.
+//! with the address of the `nop` and the registers of its arguments. A tracer (bpftrace, perf,
+//! SystemTap, gdb) has the kernel put a breakpoint in its place: `docs/tracing.md` shows how.
 //!
-//! The rule: whoever does not ask for the feature pays nothing, and whoever does, a `nop`
-//! and what it takes to have the arguments in registers. So they are few, and as narrow as
-//! they come. What is known at compile time is a number in the note. What only a listener
-//! needs, the hash of an evicted key, is a closure or an iterator, which nobody asks
-//! without the feature.
+//! The rule: without the feature, probes cost nothing; with it, a `nop` and the instructions
+//! that put the arguments in registers. So the arguments are few and narrow. Constants are
+//! numbers in the note. A value that only a tracer needs, such as the hash of an evicted key,
+//! is a closure or an iterator, which is not called without the feature.
 
 /// Which look for an inode it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +47,8 @@ macro_rules! sdt {
         unsafe {
             std::arch::asm!(
                 "990: nop",
-                // `?`: if the linker takes somebody else's copy of this function, it takes
-                // that one's note, too.
+                // `?`: if the linker keeps another crate's copy of this function, it keeps that
+                // copy's note, too.
                 r#".pushsection .note.stapsdt, "?", "note""#,
                 ".balign 4",
                 ".4byte 992f - 991f, 994f - 993f, 3",
@@ -63,8 +61,8 @@ macro_rules! sdt {
                 concat!(".asciz \"", $arguments, "\""),
                 "994: .balign 4",
                 ".popsection",
-                // The linker drops functions that nobody calls, but not their notes, which
-                // would be left pointing nowhere. This keeps the function.
+                // The linker drops unused functions, but not their notes, which would then
+                // point nowhere. This keeps the function.
                 r#".pushsection .stapsdt.keep, "a?R", "progbits""#,
                 ".4byte 990b - .",
                 ".popsection",

@@ -8,8 +8,8 @@ use crate::{RcuGuard, Ref, Shared};
 
 /// A place for an optional [`Ref`] that RCU readers look at without counting.
 ///
-/// It owns the reference it holds. Replacing it drops the old one, and RCU-1 keeps
-/// that object until the readers who still look at it have gone.
+/// It owns the reference it holds. Replacing it drops the old one, and RCU-1 keeps that object
+/// until the readers that still look at it have gone.
 pub struct RcuPtr<T> {
     object: AtomicPtr<Shared<T>>,
     _owns: PhantomData<Ref<T>>,
@@ -24,7 +24,7 @@ impl<T> RcuPtr<T> {
         }
     }
 
-    /// What it holds now, for as long as the guard lives.
+    /// The current object, valid for as long as the guard lives.
     #[inline]
     #[doc(alias = "rcu_dereference")]
     pub fn load<'g>(&self, _guard: &'g RcuGuard) -> Option<&'g Shared<T>> {
@@ -36,7 +36,7 @@ impl<T> RcuPtr<T> {
         unsafe { object.as_ref() }
     }
 
-    /// A counted reference to what it holds, if that is still alive.
+    /// A counted reference to the current object, if that is still alive.
     pub fn get(&self, guard: &RcuGuard) -> Option<Ref<T>> {
         self.load(guard)?.try_get()
     }
@@ -58,8 +58,8 @@ impl<T> RcuPtr<T> {
         // AcqRel: Release pairs with the Acquire in `load`; Acquire with the
         // Release of the swap that published what we now take out.
         let old = self.object.swap(raw(object), AcqRel);
-        // SAFETY: what was in the place came from `into_raw`, and the swap took it
-        // out, so nobody else takes it back.
+        // SAFETY: the old pointer came from `into_raw`, and the swap took it out, so no other
+        // thread takes it back.
         NonNull::new(old).map(|object| unsafe { Ref::from_raw(object) })
     }
 }

@@ -101,7 +101,7 @@ impl SeqCount {
         }
     }
 
-    /// The payload, for whoever holds the writers' lock.
+    /// The payload, for holders of the writers' lock.
     pub fn payload(&self) -> u32 {
         (self.0.load(Relaxed) & PAYLOAD) as u32
     }
@@ -129,8 +129,8 @@ impl Drop for SeqWriter<'_> {
 
 /// A mutex whose holders bump a sequence count, so that readers need no lock.
 ///
-/// It has cache lines of its own: what lies beside it is not slower to read because
-/// somebody writes here.
+/// It has cache lines of its own: neighbouring data is not slower to read because a writer
+/// writes here.
 #[doc(alias = "seqlock_t")]
 #[repr(align(128))]
 pub struct SeqLock {

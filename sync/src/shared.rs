@@ -6,8 +6,8 @@
 //! RCU-3: a reference leaves the guard only through [`Shared::try_get`], which
 //! fails once the object is dead or its count is zero. 0 → 1 does not exist.
 //!
-//! The last [`Ref`] to go hands the object to RCU, so whoever still borrows it
-//! under a guard keeps a valid `&Shared<T>` until the guard ends.
+//! The last [`Ref`] to go hands the object to RCU, so a reader that still borrows it under a
+//! guard keeps a valid `&Shared<T>` until the guard ends.
 
 use std::alloc::Layout;
 use std::cell::UnsafeCell;
@@ -67,7 +67,7 @@ impl Flag {
     /// On an LRU list.
     pub(crate) const LISTED: Flag = Flag(1 << 36);
     const LIST_NUMBER: u64 = 0xffff << 48;
-    /// Passed over once by the shrinker, and not used since. Who is born with it gets
+    /// Passed over once by the shrinker, and not used since. An object that starts with it gets
     /// a second chance only after a use.
     #[doc(alias = "I_REFERENCED")]
     pub const AGED: Flag = Flag(1 << 37);
@@ -89,8 +89,8 @@ impl<T: RefUnwindSafe> RefUnwindSafe for Shared<T> {}
 impl<T> Shared<T> {
     #[inline]
     fn inner(&self) -> &Inner<T> {
-        // SAFETY: initialised by `Ref::new`; nobody changes it by `&mut` before `free`,
-        // which nobody's `&Shared` outlives (RCU-1, RCU-3).
+        // SAFETY: initialised by `Ref::new`; not changed through `&mut` before `free`, which no
+        // `&Shared` outlives (RCU-1, RCU-3).
         unsafe { &*self.0.get() }
     }
 
@@ -131,8 +131,8 @@ impl<T> Shared<T> {
             if word & DEAD != 0 || word & COUNT == 0 || word & COUNT >= MOST {
                 return None;
             }
-            // Acquire: pairs with the Release in `kill_if_count_is` and in `Ref`'s
-            // drop; whoever gets a reference sees the object as its last owner left it.
+            // Acquire: pairs with the Release in `kill_if_count_is` and in `Ref`'s drop; a
+            // thread that gets a reference sees the object as its last owner left it.
             match self
                 .word()
                 .compare_exchange_weak(word, (word & !marks) + 1, Acquire, Relaxed)
@@ -210,8 +210,8 @@ impl<T> Shared<T> {
     }
 
     /// Marks the object dead if the caller's reference is the last one, as
-    /// [`Ref::put_unless_last`] tells it: what counts and what it depends on are read
-    /// from one word.
+    /// [`Ref::put_unless_last`] reports it: the count and the flags it depends on are read from
+    /// one word.
     ///
     /// True if this call killed it.
     pub fn kill_if_last(&self, rest: u32, flag: Flag) -> bool {
@@ -229,10 +229,10 @@ impl<T> Shared<T> {
         false
     }
 
-    /// Runs `change` while nobody else can get at the object, if exactly `count`
-    /// references exist and the caller knows who has them: it is dead for that long, so
-    /// [`try_get`](Self::try_get) fails, and lives on afterwards. Who borrows it under a
-    /// guard may still look.
+    /// Runs `change` with exclusive access to the object, if exactly `count` references exist
+    /// and the caller knows their holders: the object is dead for that long, so
+    /// [`try_get`](Self::try_get) fails, and lives on afterwards. Readers that borrow it under
+    /// a guard may still look.
     ///
     /// The caller keeps everybody away who would bury an object that he meets dead.
     ///
@@ -277,7 +277,7 @@ impl<T> Shared<T> {
         self.word().fetch_or(flag.0, AcqRel) & flag.0 == 0
     }
 
-    /// Clears `flag` and wakes who waits for that; true if it was set before.
+    /// Clears `flag` and wakes the threads that wait for that; true if it was set before.
     pub fn clear(&self, flag: Flag) -> bool {
         let before = self.word().fetch_and(!(flag.0 | WAITERS), AcqRel);
         if before & WAITERS != 0 {
@@ -286,9 +286,9 @@ impl<T> Shared<T> {
         before & flag.0 != 0
     }
 
-    /// Marks an object as on the list number `list`, unless it is on one, and clears
-    /// `flag`: one step instead of two. Tells whether it was on none, and whether
-    /// somebody waits for the flag.
+    /// Marks an object as on the list number `list`, unless it is on one, and clears `flag`:
+    /// one step instead of two. Returns whether it was on none, and whether a thread waits for
+    /// the flag.
     pub(crate) fn list_and_clear(&self, list: u16, flag: Flag) -> (bool, bool) {
         let mut word = self.word().load(Relaxed);
         loop {
@@ -307,7 +307,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Wakes who waits, where [`list_and_clear`](Self::list_and_clear) said so.
+    /// Wakes the waiters that [`list_and_clear`](Self::list_and_clear) reported.
     #[cold]
     pub(crate) fn wake_waiters(&self) {
         self.clear(Flag::NONE);
@@ -398,7 +398,7 @@ impl<T> Shared<T> {
 
     #[cold]
     fn lock_slow(&self) {
-        // In a model nobody else moves on meanwhile.
+        // In a model no other thread makes progress meanwhile.
         if !MODEL {
             for _ in 0..64 {
                 std::hint::spin_loop();
@@ -412,8 +412,8 @@ impl<T> Shared<T> {
                 if self.try_lock_word() {
                     return true;
                 }
-                // Only with the mark set may we sleep: a lock that was free for a
-                // moment and taken by somebody else carries no mark of ours.
+                // Only with the mark set may we sleep: a lock that was free for a moment and is
+                // now held by another thread carries no mark of ours.
                 if !self.unset_or_marked(LOCKED) {
                     return false;
                 }
@@ -484,8 +484,8 @@ struct Revive<'a, T>(&'a Shared<T>);
 
 impl<T> Drop for Revive<'_, T> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `try_get`; who gets a reference from here on
-        // sees what has been done to the object.
+        // Release: pairs with the Acquire in `try_get`; a thread that gets a reference from
+        // here on sees all changes made to the object.
         self.0.word().fetch_and(!DEAD, Release);
     }
 }
@@ -572,8 +572,8 @@ impl<T: Send + Sync + 'static> Ref<T> {
     }
 }
 
-/// Memory for an object, got before the locks are taken under which it is filled:
-/// nobody waits for the allocator.
+/// Memory for an object, allocated before the locks are taken under which it is filled: no
+/// thread waits for the allocator.
 pub struct Spare<T> {
     object: NonNull<Shared<T>>,
     _owns: PhantomData<T>,
@@ -596,7 +596,7 @@ impl<T> Spare<T> {
     pub(crate) fn fill(self, value: T, word: u64) -> NonNull<Shared<T>> {
         let object = self.object;
         std::mem::forget(self);
-        // SAFETY: allocated with the layout of `Shared<T>`, and nobody else knows it.
+        // SAFETY: allocated with the layout of `Shared<T>`, and known to no other code.
         unsafe {
             object.write(Shared(UnsafeCell::new(Inner {
                 hash_next: AtomicPtr::new(std::ptr::null_mut()),
@@ -627,8 +627,8 @@ pub(crate) fn newborn(references: u32, marks: Flag, list: u16) -> u64 {
     u64::from(references) | marks.0 | u64::from(list) << 48
 }
 
-/// Whether a reference is the last one that matters. Off the table it is one among
-/// others, however many: `rest` of those may be somebody's.
+/// Whether a reference is the last one that matters. Off the table it is one among others,
+/// however many: up to `rest` of those may be held by other threads.
 fn is_last(word: u64, rest: u32, flag: Flag) -> bool {
     let wanted = flag.0 | Flag::HASHED.0;
     match (word & COUNT) as u32 {
@@ -637,7 +637,7 @@ fn is_last(word: u64, rest: u32, flag: Flag) -> bool {
     }
 }
 
-/// An object that is on its way out, for who waits until it is gone.
+/// An object that is being freed, for threads that wait until it is gone.
 pub struct Dying<T>(Ref<T>);
 
 impl<T> Dying<T> {
@@ -699,8 +699,8 @@ impl<T> Ref<T> {
             if word & COUNT == 1 {
                 return None; // By `this`, which is dropped here.
             }
-            // Release: as in `Ref`'s drop; pairs with the Acquire of who frees it, or
-            // kills it and sees it off.
+            // Release: as in `Ref`'s drop; pairs with the Acquire of the thread that frees it,
+            // or kills and evicts it.
             match this
                 .word()
                 .compare_exchange_weak(word, word - 1, Release, Relaxed)
@@ -736,7 +736,7 @@ impl<T> Clone for Ref<T> {
         // orders nothing.
         let before = self.word().fetch_add(1, Relaxed);
         if before & COUNT >= MOST {
-            // Taken back before the panic: who catches it again and again must not
+            // Taken back before the panic: a caller that catches it again and again must not
             // get the count past its margin.
             self.word().fetch_sub(1, Relaxed);
             panic!("RCU-3: over 2^31 references to one object");
@@ -770,7 +770,7 @@ impl<T> Ref<T> {
         let shared = unsafe { object.as_ref() };
         let address = shared.address();
         // AcqRel: Release pairs with the Acquire fence below, as in `drop`, and with the
-        // Acquire of who waits for the mark to go.
+        // Acquire of threads that wait for the mark to go.
         let before = shared.word().fetch_sub(Flag::HASHED.0 + 2, AcqRel);
         debug_assert!(before & DEAD != 0 && before & Flag::HASHED.0 != 0);
         if before & WAITERS != 0 {
@@ -798,9 +798,9 @@ impl<T> Ref<T> {
             !self.has(Flag::HASHED) && !self.has(Flag::LISTED),
             "containers hold a Ref"
         );
-        // SAFETY: RCU-3: the count is zero and stays zero, containers hold counted
-        // references, so nobody can reach the object but readers whose guard is
-        // older than this call; `free` runs after they have ended.
+        // SAFETY: RCU-3: the count is zero and stays zero, and containers hold counted
+        // references, so only readers whose guard is older than this call can reach the object;
+        // `free` runs after they have ended.
         unsafe {
             rcu::retire(
                 self.object.as_ptr().cast(),
@@ -814,7 +814,7 @@ impl<T> Ref<T> {
 /// Drops the value and gives back the memory.
 ///
 /// # Safety
-/// `object` is a `Shared<T>` from `Ref::new`, and nobody can reach it any more.
+/// `object` is a `Shared<T>` from `Ref::new`, and unreachable for other threads.
 unsafe fn free<T>(object: *mut ()) {
     let object = object.cast::<Shared<T>>();
     // SAFETY: the caller's promise.

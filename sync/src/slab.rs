@@ -28,7 +28,7 @@ pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
 /// Frees what [`allocate`] gave for the same `layout`.
 ///
 /// # Safety
-/// `object` came from `allocate(layout)` and nobody uses it any more.
+/// `object` came from `allocate(layout)` and is no longer used.
 pub(crate) unsafe fn free(object: NonNull<u8>, layout: Layout) {
     #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
     if let Some(class) = pages::class_of(layout) {
@@ -74,8 +74,7 @@ mod pages {
     const CHUNK: usize = MAGAZINE / 2;
     /// No more bytes of slots than this are between threads, per class...
     const DEPOT_BYTES: usize = 128 << 10;
-    /// ...and no more than one slot in so many that are out: what is on its way holds
-    /// pages.
+    /// ...and at most one slot in this number of slots in use: slots in magazines hold pages.
     const DEPOT_SHARE: usize = 16;
     /// Empty pages a class keeps, against a page going back and forth.
     const SPARE: usize = 1;
@@ -191,7 +190,7 @@ mod pages {
     }
 
     /// # Safety
-    /// `slot` came from `allocate(class)` and nobody uses it any more.
+    /// `slot` came from `allocate(class)` and is no longer used.
     pub(super) unsafe fn free(class: usize, slot: NonNull<u8>) {
         let kept = MAGAZINES.try_with(|magazines| {
             let slots = &mut magazines.borrow_mut().0[class];
@@ -271,8 +270,8 @@ mod pages {
         page
     }
 
-    /// Leaves the older half of a full magazine to other threads, and what has been left
-    /// for too long to its pages.
+    /// Leaves the older half of a full magazine to other threads, and returns slots that were
+    /// left for too long to their pages.
     fn pass_on(class: usize, slots: &mut Vec<NonNull<u8>>) {
         let mut chunk = [NonNull::dangling(); CHUNK];
         for (place, slot) in chunk.iter_mut().zip(slots.drain(..CHUNK)) {
@@ -364,7 +363,7 @@ mod pages {
                     .all(|pair| pair[1] - pair[0] >= 8 * LINE)
             );
             for object in objects {
-                // SAFETY: allocated above with this layout, used by nobody.
+                // SAFETY: allocated above with this layout, and unused.
                 unsafe { super::super::free(object, layout) };
             }
             let state = lock(class);
@@ -380,7 +379,7 @@ mod pages {
             let layout = Layout::from_size_align(LINE, 4 * LINE).unwrap();
             for object in [(); 8].map(|()| super::super::allocate(layout)) {
                 assert!(object.as_ptr().addr().is_multiple_of(4 * LINE));
-                // SAFETY: allocated above with this layout, used by nobody.
+                // SAFETY: allocated above with this layout, and unused.
                 unsafe { super::super::free(object, layout) };
             }
         }

@@ -1,9 +1,8 @@
 //! Sleeping until a word in shared memory says so.
 //!
-//! Whoever waits marks the word (a WAITERS bit that the word's owner sets aside)
-//! and sleeps in one of a fixed number of queues, chosen by the word's address.
-//! Whoever changes the word and finds the mark wakes the queue. A word needs one
-//! bit, not a condition variable.
+//! A waiter marks the word (a WAITERS bit that the word's owner sets aside) and sleeps in one
+//! of a fixed number of queues, chosen by the word's address. A thread that changes the word
+//! and finds the mark wakes the queue. A word needs one bit, not a condition variable.
 
 use std::sync::PoisonError;
 
@@ -63,8 +62,8 @@ pub(crate) fn wait_until(address: usize, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Wakes everybody who waits for the word at `address` (and whoever shares the
-/// queue; they look and sleep again).
+/// Wakes all threads that wait for the word at `address` (and those that share the queue; they
+/// look and sleep again).
 ///
 /// Call it after the word changed and only if it was marked.
 #[doc(alias("wake_up_bit"))]

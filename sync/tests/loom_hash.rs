@@ -83,8 +83,8 @@ fn an_object_comes_and_goes_whole() {
     assert_eq!(seen, [vec![], vec![1]].into(), "RCU-1");
 }
 
-/// RCU-1: a reader who stands on an object is carried with it to another chain, and
-/// what it gets to there is whole. With fewer preemptions fences elsewhere order it.
+/// RCU-1: a reader that stands on an object is carried with it to another chain, and finds only
+/// initialised objects there. With fewer preemptions, fences elsewhere order it.
 #[test]
 fn a_reader_is_carried_to_another_chain() {
     let seen = outcomes_at(3, || {
@@ -108,7 +108,7 @@ fn a_reader_is_carried_to_another_chain() {
     assert_eq!(seen, all.into(), "RCU-1");
 }
 
-/// LOCK-1: a bucket has one holder at a time, and nobody sleeps for ever.
+/// LOCK-1: a bucket has one holder at a time, and no thread sleeps for ever.
 #[test]
 fn a_bucket_excludes_and_wakes() {
     let seen = outcomes(|| {
@@ -129,8 +129,8 @@ fn a_bucket_excludes_and_wakes() {
     assert_eq!(seen, [Some(3)].into(), "LOCK-1");
 }
 
-/// RCU-1: what stays on the table is found while its chain moves: under RCU, or, by
-/// who misses it there, under the lock. And the old array outlives who looks at it.
+/// RCU-1: an object that stays on the table is found while its chain moves: under RCU, or,
+/// after a miss there, under the lock. And the old array outlives its readers.
 #[test]
 fn what_stays_is_found_while_the_table_grows() {
     let seen = outcomes(|| {

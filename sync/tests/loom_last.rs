@@ -1,5 +1,5 @@
-//! How an object comes to its chain in one step, who is told that it holds the last
-//! reference, and how it is seen off while others wait for that.
+//! How an object is inserted into its chain in one step, which thread is told that it holds the
+//! last reference, and how it is evicted while others wait for that.
 //!
 //! Each line was weakened once, and this is what failed:
 //!
@@ -8,7 +8,7 @@
 //! | `publish` no Release                                | `an_object_is_born_whole`             |
 //! | `put_unless_last` looks at the flag, then subtracts | `of_two_last_references_one_is_told`  |
 //! | `put_unless_last` no Release                        | `the_last_one_sees_what_others_did`   |
-//! | `bury` wakes nobody; `bury` leaves the mark         | `who_waits_for_the_dead_wakes`        |
+//! | `bury` does not wake; `bury` leaves the mark        | `who_waits_for_the_dead_wakes`        |
 //! | `bury` no Release                                   | `who_waits_for_the_dead_wakes`        |
 //! | `find_settled` does not look for the next array     | `a_settled_miss_is_one`               |
 //! | `Late::set` no Release; `Late::get` Relaxed         | `what_comes_late_is_whole`            |
@@ -50,7 +50,7 @@ fn insert(table: &Table, hash: u64, value: u32) -> Ref<Item> {
         probe: Probe::new(value),
         note: AtomicU32::new(0),
     };
-    // Loom takes what a value is made with for known to all; what is stored is not.
+    // Loom treats the initial value as known to all threads, and a stored one not.
     item.note.store(value, Relaxed);
     let bucket = table.lock(hash);
     bucket.insert_new(Spare::new(), item, Flag::NONE, place).0
@@ -92,7 +92,8 @@ fn of_two_last_references_one_is_told() {
     assert_eq!(seen, [(true, false), (false, true)].into(), "RCU-3");
 }
 
-/// RCU-3: who holds the last reference, and kills the object, sees what the others did.
+/// RCU-3: the thread that holds the last reference, and kills the object, sees all changes by
+/// other threads.
 #[test]
 fn the_last_one_sees_what_others_did() {
     let seen = all_outcomes(|| {
@@ -115,8 +116,8 @@ fn the_last_one_sees_what_others_did() {
     assert_eq!(seen, [None, Some(1)].into(), "RCU-3");
 }
 
-/// RCU-1: who meets a dead object and waits for it sleeps until it is off its chain, and
-/// sees what was done to it before; the object is there for as long as somebody waits.
+/// RCU-1: a thread that meets a dead object and waits for it sleeps until it is off its chain,
+/// and sees all earlier changes to it; the object stays allocated while a thread waits.
 #[test]
 fn who_waits_for_the_dead_wakes() {
     let seen = outcomes(|| {

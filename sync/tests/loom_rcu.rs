@@ -17,10 +17,10 @@
 //! | nesting ignored on entry, or on exit        | `a_nested_section_does_not_end_the_outer_one` |
 //! | `RcuPtr::swap` no Release, `load` Relaxed   | `a_reader_finds_old_or_new_and_keeps_it` |
 //!
-//! Two survive. The Acquire of a reader's period: here `light` is a full fence, which
-//! includes it; with membarrier it is not, and a weakly ordered CPU needs it. The
-//! Acquire of `RcuPtr::swap`: who takes an object out has it from the place's last
-//! writer by way of a lock in every model.
+//! Two survive. The Acquire of a reader's period: here `light` is a full fence, which includes
+//! it; with membarrier it is not, and a weakly ordered CPU needs it. The Acquire of
+//! `RcuPtr::swap`: in every model, the thread that takes an object out is already ordered after
+//! the place's last writer by a lock.
 #![cfg(loom)]
 
 mod loom_support;
@@ -82,7 +82,7 @@ fn a_reader_that_comes_back_has_left_before() {
     assert_eq!(seen, [(1, 1), (1, 2), (2, 2)].into(), "RCU-1");
 }
 
-/// RCU-1: after `synchronize`, what was unpublished before it belongs to its owner.
+/// RCU-1: after `synchronize`, an object unpublished before it belongs to its owner alone.
 #[test]
 fn synchronize_waits_for_the_reader() {
     let seen = all_outcomes(|| {

@@ -1,4 +1,4 @@
-//! RCU-3 and the one word of a shared object: count, lock, marks and who waits.
+//! RCU-3 and the one word of a shared object: count, lock, marks and waiters.
 //!
 //! Each line was weakened once, and this is what failed (with others, mostly):
 //!
@@ -15,9 +15,9 @@
 //! | wake without the queue's lock; wake one     | `lock_and_mark_wake_each_others_waiters` |
 //! | `clear` no Release; `has` Relaxed; the waiter's first look Relaxed | `waiters_see_what_was_done_before_the_mark_went` |
 //!
-//! Two survive. The fence before freeing: the locks of the domain order that, too, in
-//! every model. The Acquire of `try_get`: nothing in the interface tells which drops
-//! came before it; it stays for whoever reasons from `count`.
+//! Two survive. The fence before freeing: the locks of the domain order that, too, in every
+//! model. The Acquire of `try_get`: nothing in the interface tells which drops came before it;
+//! it stays for callers that reason from `count`.
 #![cfg(loom)]
 
 mod loom_support;
@@ -72,7 +72,7 @@ fn either_killed_or_got() {
     assert_eq!(seen, [(true, false), (false, true)].into(), "RCU-3");
 }
 
-/// RCU-3: of two who want to kill it one does.
+/// RCU-3: of two threads that try to kill it, one does.
 #[test]
 fn an_object_is_killed_once() {
     let seen = all_outcomes(|| {
@@ -90,7 +90,8 @@ fn an_object_is_killed_once() {
     assert_eq!(seen, [(true, false), (false, true)].into(), "RCU-3");
 }
 
-/// RCU-3: who kills an object sees what the references that are gone did to it.
+/// RCU-3: the thread that kills an object sees all changes made through references that are
+/// gone.
 #[test]
 fn a_killer_sees_what_was_done_before() {
     let seen = all_outcomes(|| {
@@ -106,7 +107,7 @@ fn a_killer_sees_what_was_done_before() {
     assert_eq!(seen, [None, Some(1)].into(), "RCU-3");
 }
 
-/// RCU-3: who finds an object dead sees what its killer did before.
+/// RCU-3: a thread that finds an object dead sees what its killer did before.
 #[test]
 fn the_dead_were_left_in_order() {
     let seen = all_outcomes(|| {
@@ -138,7 +139,7 @@ fn whoever_frees_comes_after_every_use() {
     assert_eq!(seen, [(7, 7)].into(), "RCU-3");
 }
 
-/// LOCK-1: one holder at a time, and nobody sleeps for ever.
+/// LOCK-1: one holder at a time, and no thread sleeps for ever.
 #[test]
 fn the_lock_excludes_and_wakes() {
     let seen = outcomes(|| {
@@ -155,7 +156,8 @@ fn the_lock_excludes_and_wakes() {
     assert_eq!(seen, [3].into(), "LOCK-1");
 }
 
-/// INODE-2: who waits for a mark wakes when it is cleared, and sees what came before.
+/// INODE-2: a thread that waits for a mark wakes when it is cleared, and sees all earlier
+/// changes.
 #[test]
 fn waiters_see_what_was_done_before_the_mark_went() {
     let seen = all_outcomes(|| {

@@ -14,7 +14,7 @@ impl HashKey for Number {
     }
 }
 
-/// MEM-2: what is mapped is what is in use and little more, and goes when that goes.
+/// MEM-2: mapped memory is little more than the memory in use, and goes with it.
 #[test]
 fn the_numbers_add_up() {
     let table = RcuHash::new(Rank::DentryBucket);

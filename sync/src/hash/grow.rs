@@ -1,11 +1,11 @@
 //! Arrays of heads, and how chains move from one to the next.
 //!
-//! A table that is too full (or too empty) gets a second array. Whoever next locks
-//! a bucket moves a few chains over, each under its own head's lock: every object
-//! is relinked into the new array and the old head is marked MOVED. Readers in the
-//! old array follow the mark; readers in mid-chain end in a marker of the new array
-//! and look again. When the last chain has moved, the new array takes over and RCU
-//! retires the old one. Nobody waits for a whole table.
+//! A table that is too full (or too empty) gets a second array. Each thread that then locks a
+//! bucket moves a few chains over, each under its own head's lock: it relinks every object into
+//! the new array and marks the old head MOVED. Readers in the old array follow the mark;
+//! readers in mid-chain end in a marker of the new array and look again. When the last chain
+//! has moved, the new array takes over and RCU retires the old one. No thread waits for a whole
+//! table.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -35,7 +35,8 @@ pub(super) struct Buckets<T> {
     mask: usize,
     /// The array that chains move to, once there is one.
     pub(super) next: RcuPtr<Buckets<T>>,
-    /// The next chain that nobody has begun to move, and how many have arrived.
+    /// The next chain that no thread has begun to move, and the number of chains that have
+    /// moved.
     begun: AtomicUsize,
     moved: AtomicUsize,
     /// Chains whose mover panicked before it came to their end. The standard mutex, in models
@@ -43,8 +44,8 @@ pub(super) struct Buckets<T> {
     left: std::sync::Mutex<Vec<Range<usize>>>,
 }
 
-/// The lower bits of the hash decide: the walk waits for this, so mixing is for who
-/// makes the hash, where it costs nothing.
+/// The lower bits of the hash decide. The walk waits for this, so mixing is left to the code
+/// that computes the hash, where it costs nothing.
 #[inline]
 pub(super) fn index(hash: u64, mask: usize) -> usize {
     hash as usize & mask
@@ -188,8 +189,8 @@ impl<T> Buckets<T> {
             self.head(index).store(end_marker(index), Relaxed);
             let mut at = first.map_addr(|address| address & !MARKS);
             while let Some(object) = NonNull::new(at).filter(|at| at.addr().get() & END == 0) {
-                // SAFETY: nobody else uses the table any more, so each reference on a
-                // chain is taken back once, here.
+                // SAFETY: no other thread uses the table any more, so each reference on a chain
+                // is taken back once, here.
                 let object = unsafe { Ref::from_raw(object) };
                 at = object.hash_next().load(Relaxed);
                 object.clear(Flag::HASHED);
@@ -203,8 +204,8 @@ impl<T> Buckets<T> {
 
 /// Gives the lock of a head back, and changes its first object in the same step.
 ///
-/// By pointer: once it is unlocked the chain may move and the array be freed, while we
-/// still wake who waits, by the head's address.
+/// By pointer: once it is unlocked, the chain may move and the array may be freed while we
+/// still wake waiters by the head's address.
 ///
 /// # Safety
 /// The caller has locked it.
@@ -271,7 +272,7 @@ impl<T> Drop for Stride<'_, T> {
     }
 }
 
-/// A head locked by whoever moves a chain.
+/// A head locked by the thread that moves its chain.
 struct LockedHead<'a, T> {
     buckets: &'a Buckets<T>,
     index: usize,
@@ -291,7 +292,7 @@ pub(super) struct Counts {
     net: AtomicI64,
     /// How often this thread locked a bucket.
     visits: AtomicU64Plain,
-    /// How often somebody else had it, and how long that took.
+    /// How often another thread held it, and how long the waits took.
     waits: AtomicU64Plain,
     waited_ns: AtomicU64Plain,
 }
@@ -417,7 +418,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         buckets.next.is_none() && buckets.heads.len() != size
     }
 
-    /// Moves the next few chains; whoever moves the last one finishes.
+    /// Moves the next few chains; the thread that moves the last one finishes.
     #[cold]
     pub(super) fn move_some(&self, check: bool) {
         let (from, to) = {
@@ -454,11 +455,11 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     fn move_chain(&self, from: &Buckets<T>, to: &Buckets<T>, index: usize) {
         let empty = end_marker::<T>(index);
         let moved = empty.map_addr(|address| address | MOVED);
-        // Most chains are empty. With nothing to carry over and nobody who holds the head,
-        // marking it is all there is to do: whoever would add to it changes the head, so one
-        // of us comes second, and sees. Nobody can be waiting, as nobody has the lock.
-        // Release: as at the end, for what this thread saw (`to`); what those before have
-        // unlinked stays published, because this changes the value that they stored.
+        // Most chains are empty. With nothing to carry over and no holder of the head, marking
+        // it is enough: a thread that would add to it changes the head, so one of the two comes
+        // second, and sees that. No thread can be waiting, as none has the lock. Release: as at
+        // the end, for what this thread saw (`to`); unlinks by earlier threads stay published,
+        // because this changes the value that they stored.
         if from
             .head(index)
             .compare_exchange(empty, moved, Release, Relaxed)
@@ -492,12 +493,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             // over finds the new chain's objects initialised.
             object.hash_next().store(first, Release);
             to.set_first(target, at, Release);
-            // Off the old chain before the new one's lock is given up: whoever removes
-            // it there must leave nothing behind for readers to find it by (RCU-1).
+            // Off the old chain before the new one's lock is given up: a thread that removes it
+            // there must leave no way for readers to find it (RCU-1).
             from.set_first(index, next, Release);
             at = next;
         }
-        // Release: whoever sees the mark sees the chain in its new place.
+        // Release: a thread that sees the mark sees the chain in its new place.
         from.set_first(index, moved, Release);
     }
 }

@@ -12,8 +12,8 @@ use crate::memory::{self, Advice};
 /// An array of heads, each the end of its own empty chain.
 pub(super) struct Heads<T>(NonNull<[AtomicPtr<Shared<T>>]>);
 
-// SAFETY: it owns its atomics, as a `Box` would, and what they point to is up to the
-// table.
+// SAFETY: it owns its atomics, as a `Box` would; the table answers for the objects that they
+// point to.
 unsafe impl<T: Send + Sync> Send for Heads<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Heads<T> {}
@@ -29,7 +29,7 @@ impl<T> Heads<T> {
         }
         let start = memory::map(bytes);
         let heads = start.cast::<AtomicPtr<Shared<T>>>();
-        // SAFETY: just mapped, large enough and aligned for so many heads; a power of
+        // SAFETY: just mapped, large enough and aligned for this number of heads; a power of
         // two that is not less than a huge page is a multiple of one.
         unsafe {
             memory::advise(start, bytes, Advice::Huge);
@@ -58,8 +58,8 @@ impl<T> Drop for Heads<T> {
     fn drop(&mut self) {
         let bytes = Self::bytes(self.len());
         memory::uncount_heads(bytes);
-        // SAFETY: made by `new` in the way that goes with this size, and nobody uses it
-        // any more; of an array that was mapped, the atomics have nothing to drop.
+        // SAFETY: made by `new` in the way that goes with this size, and no longer in use; the
+        // atomics of a mapped array have nothing to drop.
         unsafe {
             if bytes < memory::HUGE {
                 drop(Box::from_raw(self.0.as_ptr()));

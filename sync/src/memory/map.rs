@@ -33,7 +33,7 @@ pub(crate) fn map(bytes: usize) -> NonNull<u8> {
 /// Gives back what [`map`] gave.
 ///
 /// # Safety
-/// `start` came from `map(bytes)`, and nobody uses it any more.
+/// `start` came from `map(bytes)`, and is no longer used.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     // SAFETY: passed on.
     unsafe { system::unmap(start, bytes) }
@@ -42,8 +42,8 @@ pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
 /// Advises the kernel. Whether it listens does not matter.
 ///
 /// # Safety
-/// All of it is part of what one [`map`] gave, in whole pages of the kernel's; and
-/// with [`Advice::Forget`] nobody uses it.
+/// The range is part of one mapping of [`map`], in whole pages of the kernel's; with
+/// [`Advice::Forget`] it is not in use.
 pub(crate) unsafe fn advise(start: NonNull<u8>, bytes: usize, advice: Advice) {
     // SAFETY: passed on.
     unsafe { system::advise(start, bytes, advice) }
@@ -96,7 +96,7 @@ mod system {
         let all: *mut u8 = all.cast();
         let before = all.addr().next_multiple_of(HUGE) - all.addr();
         let start = all.wrapping_add(before);
-        // SAFETY: the two ends of the mapping just made, which nobody else knows.
+        // SAFETY: the two ends of the mapping just made, which no other code knows.
         unsafe {
             unmap_some(all, before);
             unmap_some(start.wrapping_add(bytes), HUGE - before);
@@ -112,7 +112,7 @@ mod system {
     }
 
     /// # Safety
-    /// Mapped by us and used by nobody.
+    /// Mapped by us and no longer used.
     unsafe fn unmap_some(start: *mut u8, bytes: usize) {
         if bytes == 0 {
             return;
@@ -176,8 +176,8 @@ mod tests {
         for bytes in [HUGE, 3 * HUGE] {
             let start = map(bytes);
             assert!(start.as_ptr().addr().is_multiple_of(HUGE));
-            // SAFETY: mapped above, readable and writable, used by nobody else; gone
-            // after `unmap` only.
+            // SAFETY: mapped above, readable and writable, used by no other code; it lives
+            // until `unmap`.
             unsafe {
                 advise(start, bytes, Advice::Huge);
                 let last = start.add(bytes - 1);

@@ -1,15 +1,14 @@
 //! Chunks of 2 MiB, cut into pages of 64 KiB.
 //!
-//! All users share the chunks, so few objects of many sizes take few pages, and the
-//! first chunks are made of the kernel's small pages: what is never touched is never
-//! resident. From [`MANY`] pages on a new chunk is one huge page, and with each of
-//! them one that was not becomes one.
+//! All size classes share the chunks, so few objects of many sizes take few pages. The first
+//! chunks consist of the kernel's small pages: untouched pages never become resident. From
+//! [`MANY`] pages on, a new chunk is one huge page, and with each of them an older chunk
+//! becomes one.
 //!
-//! Pages that come back are kept for the next taker, within MEM-2. Past that, chunks
-//! that are free as a whole are unmapped, and of the emptiest others the free pages
-//! are given back. That costs a huge page its hugeness until its chunk is full
-//! again, so it goes down to half of what may be kept: as much as that has to come
-//! back before the kernel is asked again.
+//! Pages that come back are kept for the next allocation, within MEM-2. Past that, completely
+//! free chunks are unmapped, and the free pages of the emptiest other chunks go back to the
+//! kernel. That splits a huge page until its chunk is full again, so reclaim goes down to half
+//! of the limit: as much as that has to come back before the kernel is asked again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,7 +38,7 @@ struct Chunk {
     huge: bool,
 }
 
-// SAFETY: plain memory, and whoever has the chunk decides about it.
+// SAFETY: plain memory, owned by the holder of the chunk.
 unsafe impl Send for Chunk {}
 
 /// All chunks, by address.
@@ -48,7 +47,7 @@ struct Pool {
     /// Those with free pages. The highest is used first: the kernel maps downwards,
     /// so it is the oldest, and the younger ones get a chance to become free.
     with_room: BTreeSet<usize>,
-    /// Pages that somebody has.
+    /// Pages in use.
     used: usize,
     /// Pages that are free and resident.
     idle: usize,
@@ -66,7 +65,7 @@ pub(crate) fn take() -> NonNull<u8> {
 /// Gives a page back.
 ///
 /// # Safety
-/// It came from [`take`], and nobody uses it any more.
+/// It came from [`take`], and is no longer used.
 pub(crate) unsafe fn give_back(page: NonNull<u8>) {
     // SAFETY: passed on.
     unsafe { lock().give_back(page) }
@@ -210,7 +209,7 @@ impl Pool {
             let first = idle.trailing_zeros();
             let run = (idle >> first).trailing_ones();
             idle &= !((((1_u64 << run) - 1) << first) as u32);
-            // SAFETY: within the chunk; the pages are free, so nobody uses them.
+            // SAFETY: within the chunk; the pages are free, so no code uses them.
             unsafe {
                 let start = chunk.start.add(first as usize * PAGE);
                 advise(start, run as usize * PAGE, Advice::Forget);

@@ -29,7 +29,7 @@ fn a_reader_s_reference_may_be_the_last() {
     rcu::barrier();
 }
 
-/// RCU-3: a count never runs into the marks, whoever forgets how many references.
+/// RCU-3: a count never runs into the marks, however many references are forgotten.
 #[test]
 fn a_full_count_gives_no_more() {
     let object = Ref::new(());
@@ -104,8 +104,8 @@ fn the_lock_excludes() {
     assert_eq!(total.load(Relaxed), 4 * rounds);
 }
 
-/// RCU-3: which reference is the last one depends on what the object is in at that
-/// moment: off the table all references are somebody's.
+/// RCU-3: which reference is the last one depends on the object's containers at that moment:
+/// off the table, every reference belongs to a holder.
 #[test]
 fn the_last_reference_that_matters() {
     const FLAG: Flag = Flag::new(0);
@@ -139,7 +139,7 @@ fn the_last_reference_that_matters() {
     }
 }
 
-/// RCU-3: while an object is changed by who has all of its references, nobody gets one.
+/// RCU-3: while the holder of all references changes an object, no thread gets another one.
 #[test]
 fn nobody_gets_at_what_is_changed_unshared() {
     let object = Ref::new(7);

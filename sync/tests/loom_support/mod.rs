@@ -90,7 +90,7 @@ impl Probe {
         self.0.with(|value| unsafe { *value })
     }
 
-    /// The caller claims that nobody else is at it.
+    /// The caller claims that no other thread accesses it.
     pub(crate) fn add(&self, more: u32) {
         // SAFETY: loom fails the model if any other access is at once with this.
         self.0.with_mut(|value| unsafe { *value += more })

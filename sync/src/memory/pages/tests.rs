@@ -6,7 +6,7 @@ fn take(pool: &mut Pool, count: usize) -> Vec<NonNull<u8>> {
 
 fn give_back(pool: &mut Pool, pages: Vec<NonNull<u8>>) {
     for page in pages {
-        // SAFETY: taken from this pool, used by nobody.
+        // SAFETY: taken from this pool, and unused.
         unsafe { pool.give_back(page) };
     }
 }
