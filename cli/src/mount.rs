@@ -7,6 +7,7 @@
 //! | `mount/helper.rs`    | how mount(8) calls us                             |
 //! | `mount/daemon.rs`    | going into the background                         |
 //! | `mount/budget.rs`    | what may be kept                                  |
+//! | `mount/in_memory.rs` | SOURCE `memfs`: a tree in memory, and its limits  |
 //! | `mount/place.rs`     | where one may mount                               |
 //! | `mount/remount.rs`   | `-o remount`: flags of what is mounted already    |
 //! | `mount/serve.rs`     | from mounted to unmounted: signals                |
@@ -20,6 +21,7 @@ mod budget;
 mod daemon;
 pub(crate) mod helper;
 mod http;
+mod in_memory;
 mod log;
 mod metrics;
 mod options;
@@ -34,15 +36,14 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use rcuwalk::{Budget, Credentials, Freshness, LookupFlags, MountFlags, Vfs};
+use rcuwalk::{Budget, Credentials, Freshness, MountFlags, Vfs};
 use rcuwalk_ext4::Ext4;
 use rcuwalk_fuse::{Mounted, Options};
 use rcuwalk_hostfs::{DEFAULT_FRESHNESS, HostFs};
-use rcuwalk_memfs::MemFs;
 use rustix::fs::StatVfsMountFlags;
-use rustix::process::{getegid, geteuid};
 
 use crate::failure::{Failure, Words};
+use in_memory::TreeLimits;
 use options::{MountOptions, Settings};
 use serve::Signals;
 
@@ -76,6 +77,10 @@ OPTIONS OF -o:
                             two for each processor)
   max_inodes=N, max_memory=SIZE, max_fds=N
                             as the long options of these names
+  size=SIZE                 SOURCE memfs: most that its files may hold, in bytes, with k, m, g or
+                            t, or as a percentage of the memory; 0 for no limit (50%)
+  nr_inodes=N               SOURCE memfs: most files, directories and links (one for each two
+                            pages of memory)
   nonempty                  mount also on what is not empty, or on another mount
   remount                   give the flags to what is mounted there already
   daemon, stats, metrics=ADDR, log_file=FILE, log_level=LEVEL
@@ -203,12 +208,18 @@ fn mount(
 ) -> Result<Mounted, Failure> {
     let at = place::mount_point(mountpoint, settings.nonempty)?;
     place::refuse_inside(source, &at)?;
+    if source.as_os_str() != "memfs" && !settings.tree.is_none() {
+        return Err(Failure::error(format_args!(
+            "size= and nr_inodes= limit a tree in memory, and {} is none",
+            source.display(),
+        )));
+    }
     let (max_nodes, budget) = settings.limits.on_this_machine();
     let options = &Options {
         max_nodes,
         ..options.clone()
     };
-    let vfs = tree(source, budget, options)?;
+    let vfs = tree(source, budget, options, settings.tree)?;
     if options.read_only {
         let root = vfs.context(Credentials::root());
         let done = vfs.remount(&root, "/", MountFlags::READ_ONLY);
@@ -227,9 +238,14 @@ fn source_name(source: &Path) -> String {
 }
 
 /// The tree to be shown.
-fn tree(source: &Path, budget: Budget, options: &Options) -> Result<Vfs, Failure> {
+fn tree(
+    source: &Path,
+    budget: Budget,
+    options: &Options,
+    limits: TreeLimits,
+) -> Result<Vfs, Failure> {
     if source.as_os_str() == "memfs" {
-        return in_memory(budget).map_err(Failure::error);
+        return limits.tree(budget).map_err(Failure::error);
     }
     let cannot = |err: &dyn std::fmt::Display| {
         Failure::error(format_args!("cannot mount {}: {err}", source.display()))
@@ -267,13 +283,4 @@ fn freshness(options: &Options) -> Freshness {
         Freshness::Ttl(ttl) => Freshness::Ttl(ttl.min(kernel)),
         other => other,
     }
-}
-
-/// An empty tree that belongs to who mounts it, who could make nothing in it otherwise.
-fn in_memory(budget: Budget) -> rcuwalk::Result<Vfs> {
-    let vfs = Vfs::with_budget(MemFs::new(), budget)?;
-    let root = vfs.context(Credentials::root());
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    vfs.chown(&root, "/", Some(user), Some(group), LookupFlags::empty())?;
-    Ok(vfs)
 }

@@ -3,8 +3,10 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{can_mount, rcuwalk, run};
 
@@ -52,9 +54,89 @@ fn what_is_no_limit_is_refused() {
         ("--max-inodes=0", "is no number above 0"),
         ("--max-memory=lots", "is no size, such as 512M"),
         ("-omax_fds=few", "max_fds cannot be \"few\""),
+        ("-osize=much", "size cannot be \"much\""),
+        ("-osize=", "size cannot be \"\""),
+        ("-osize=-1", "size cannot be \"-1\""),
+        ("-onr_inodes=1%", "nr_inodes cannot be \"1%\""),
     ] {
         let ended = run(&mut rcuwalk(["mount", option, "memfs", "/nowhere"]));
         assert_eq!(ended.code, Some(2), "{option}");
         assert!(ended.err.contains(said), "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_tree_in_memory_is_as_large_as_it_is_said_to_be() {
+    if !can_mount() {
+        return;
+    }
+    let at = tempfile::tempdir().unwrap();
+    let at = at.path();
+    let mount = |options: &str| {
+        let mounted = run(rcuwalk(["mount", "--daemon", options, "memfs"]).arg(at));
+        assert_eq!((mounted.code, &*mounted.err), (Some(0), ""), "{options}");
+    };
+    let umount = || {
+        let ended = run(rcuwalk(["umount"]).arg(at));
+        assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    };
+    let statfs = || rustix::fs::statvfs(at).unwrap();
+    let full = |done: std::io::Result<()>| done.unwrap_err().kind() == ErrorKind::StorageFull;
+
+    mount("-oentry_timeout=1");
+    let defaults = statfs();
+    let memory = defaults.f_blocks * 2;
+    assert!(memory > 0, "half of the memory, not without limit");
+    assert!(
+        defaults.f_files.abs_diff(memory / 2) <= 1,
+        "an inode for each two pages: {} and {memory}",
+        defaults.f_files,
+    );
+    umount();
+
+    mount("-osize=1m,nr_inodes=20");
+    let is = statfs();
+    assert_eq!((is.f_blocks, is.f_bfree), (256, 256));
+    assert_eq!((is.f_files, is.f_ffree), (20, 19));
+    fs::write(at.join("half"), vec![1; 512 << 10]).unwrap();
+    assert_eq!(statfs().f_bfree, 128);
+    assert!(full(fs::write(at.join("more"), vec![1; 1 << 20])));
+    assert_eq!(fs::metadata(at.join("more")).unwrap().len(), 512 << 10);
+    fs::remove_file(at.join("half")).unwrap();
+    fs::remove_file(at.join("more")).unwrap();
+    comes_to("all is free again", || {
+        (statfs().f_bfree, statfs().f_ffree) == (256, 19)
+    });
+    // Neither by names alone, nor by what else an inode has.
+    for n in 0..19 {
+        fs::create_dir(at.join(n.to_string())).unwrap();
+    }
+    assert!(full(fs::create_dir(at.join("20"))));
+    assert!(full(std::os::unix::fs::symlink("x", at.join("20"))));
+    for n in 1..19 {
+        fs::remove_dir(at.join(n.to_string())).unwrap();
+    }
+    comes_to("the directories are gone", || statfs().f_ffree == 18);
+    let one = at.join("0");
+    let set = |name: &str| {
+        let none = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&one, name, &[1; 10 << 10], none).map_err(Into::into)
+    };
+    set("user.one").unwrap();
+    assert!(full(set("user.two")), "18 inodes' worth are 18 KiB");
+    umount();
+
+    let refused = run(rcuwalk(["mount", "-osize=1m", "/proc"]).arg(at));
+    assert_eq!(refused.code, Some(1));
+    let why = "size= and nr_inodes= limit a tree in memory, and /proc is none";
+    assert!(refused.err.contains(why), "{}", refused.err);
+}
+
+/// The kernel closes and forgets files a moment after the system call.
+fn comes_to(what: &str, is: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(10));
     }
 }

@@ -37,6 +37,7 @@
 //! | `data.rs`    | the contents of a file                              |
 //! | `xattrs.rs`  | extended attributes                                 |
 //! | `space.rs`   | what all of it may take, and what it does           |
+//! | `limits.rs`  | limits as tmpfs's mount options write them          |
 
 #![forbid(unsafe_code)]
 
@@ -44,6 +45,7 @@ mod change;
 mod data;
 mod file;
 mod fs;
+pub mod limits;
 mod names;
 mod node;
 mod space;
@@ -101,10 +103,17 @@ impl Builder {
     }
 
     /// So many inodes, the root among them. Each further name of a file counts as one,
-    /// and extended attributes as one for each 1024 bytes. 0: no limit.
+    /// and extended attributes and long ACLs as one for each 1024 bytes. 0: no limit.
     #[doc(alias = "nr_inodes=")]
     pub fn inodes(self, inodes: u64) -> Builder {
         Builder { inodes, ..self }
+    }
+
+    /// Sets the limits that tmpfs has by default on a machine with `memory` bytes of memory: half
+    /// of the memory for contents, and one inode for each two pages.
+    pub fn as_tmpfs(self, memory: u64) -> Builder {
+        let bytes = limits::default_size(memory);
+        self.bytes(bytes).inodes(limits::default_inodes(memory))
     }
 
     /// A tree of a root directory, owned by root, mode 0755.

@@ -94,7 +94,9 @@ impl Node {
         now: Timestamp,
         space: &Arc<Space>,
     ) -> Result<Node> {
-        space.take_inode_bytes(INODE)?;
+        let xattrs = Xattrs::of(new);
+        let price = INODE + xattrs.as_ref().map_or(0, |xattrs| xattrs.bytes());
+        space.take_inode_bytes(price)?;
         let (mut size, mut pages) = (0, 0);
         let body = match new.kind {
             FileType::Regular => Body::Regular(RwLock::default()),
@@ -106,7 +108,7 @@ impl Node {
                 size = new.target.len() as u64;
                 pages = target_pages(new.target);
                 if let Err(full) = space.take_pages(pages) {
-                    space.give_inode_bytes(INODE);
+                    space.give_inode_bytes(price);
                     return Err(full);
                 }
                 Body::Symlink(new.target.into())
@@ -128,7 +130,7 @@ impl Node {
             body,
             state: Mutex::new(State {
                 attr,
-                xattrs: Xattrs::of(new),
+                xattrs,
                 linkable: false,
                 numbered: false,
                 opens: 0,

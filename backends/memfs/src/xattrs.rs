@@ -1,7 +1,7 @@
 //! Extended attributes of a node.
 //!
-//! ACLs are among them, under their names; they cost nothing, as the kernel keeps them
-//! elsewhere.
+//! ACLs are among them, under their names. A short ACL costs nothing, as in tmpfs: the price of
+//! the inode covers it. A longer one costs its length, or a user could fill the memory with ACLs.
 
 use rcuwalk::{Error, NewFile, Result, XattrFlags};
 
@@ -13,6 +13,9 @@ pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// What one costs beside its name and value.
 #[doc(alias = "simple_xattr_space")]
 const OVERHEAD: usize = 40;
+
+/// An ACL of this length, seven entries, lies in the inode.
+const SHORT_ACL: usize = 64;
 
 type Bytes = Box<[u8]>;
 
@@ -28,12 +31,13 @@ impl Xattrs {
     /// What a new file starts with; `None` for nothing.
     pub(crate) fn of(new: &NewFile<'_>) -> Option<Box<Xattrs>> {
         let acls = [(ACCESS, new.acl), (DEFAULT, new.default_acl)];
-        let sorted: Vec<_> = acls
+        let sorted: Vec<(Bytes, Bytes)> = acls
             .into_iter()
             .filter_map(|(name, acl)| Some((name.into(), acl?.into())))
             .collect();
+        let bytes = sorted.iter().map(|(name, acl)| price(name, acl)).sum();
         let some = !sorted.is_empty();
-        some.then(|| Box::new(Xattrs { sorted, bytes: 0 }))
+        some.then(|| Box::new(Xattrs { sorted, bytes }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -126,8 +130,9 @@ pub(crate) fn is_acl(name: &[u8]) -> bool {
 }
 
 fn price(name: &[u8], value: &[u8]) -> u64 {
-    match is_acl(name) {
-        true => 0,
-        false => (OVERHEAD + name.len() + value.len()) as u64,
-    }
+    let price = match is_acl(name) {
+        true => value.len().saturating_sub(SHORT_ACL),
+        false => OVERHEAD + name.len() + value.len(),
+    };
+    price as u64
 }

@@ -518,15 +518,13 @@ fn acls_are_kept_and_come_with_the_inode() {
             names,
             [&b"system.posix_acl_access"[..], b"system.posix_acl_default"]
         );
-        let long = [0; 10_000];
-        let set = fs.set_xattr(
-            by,
-            &place,
-            b"system.posix_acl_access",
-            &long,
-            XattrFlags::empty(),
-        );
-        set.expect("ACLs cost nothing");
+        let set = |len: usize| {
+            let (acl, none) = (b"system.posix_acl_access", XattrFlags::empty());
+            fs.set_xattr(by, &place, acl, &vec![0; len], none)
+        };
+        set(60).expect("a short ACL costs nothing");
+        // Those of tmpfs never do, but their memory is not a process's.
+        assert!(matches!(set(10_000), Err(Error::NoSpace)));
         assert!(matches!(
             fs.get_xattr(by, &place, b"user.none"),
             Err(Error::NoData)
@@ -547,4 +545,25 @@ fn a_deep_tree_can_be_dropped() {
         at = fs.add(at, b"d", directory(0o755)).unwrap();
     }
     assert_eq!(fs.len(), 200_001);
+}
+
+#[test]
+fn long_acls_count_wherever_they_come_from() {
+    let fs = MemFs::with_limits(0, 12);
+    let counted = fs.clone();
+    inside(&fs, move |run| {
+        let long = [0; 4000];
+        let new = NewFile {
+            acl: Some(&long),
+            default_acl: Some(&long),
+            ..directory(0o750)
+        };
+        let inode = run.create(run.root, "d", new.clone());
+        assert_eq!(counted.inodes(), 2 + 8);
+        let again = run.fs.create(run.by, run.root, name("e"), &new);
+        assert!(matches!(again, Err(Error::NoSpace)));
+        run.fs.rmdir(run.by, run.root, name("d"), &inode).unwrap();
+        run.by.sb.unhash(&inode);
+    });
+    assert_eq!(fs.inodes(), 1);
 }

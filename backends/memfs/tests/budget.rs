@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use rcuwalk::{Credentials, Error, LookupFlags, OpenFlags, RenameFlags, Vfs};
-use rcuwalk_memfs::{MemFs, file};
+use rcuwalk_memfs::{MemFs, file, limits};
 
 #[test]
 fn a_removed_file_makes_room_at_once() {
@@ -98,5 +98,23 @@ fn of_two_who_close_a_file_at_once_one_is_the_last() {
             vfs.unlink(&root, "f").unwrap();
         });
         assert_eq!((fs.bytes(), fs.inodes()), (0, 1), "round {round}");
+    }
+}
+
+#[test]
+fn limits_and_their_defaults_are_those_of_tmpfs() {
+    let memory = 1 << 30;
+    let of = |fs: &MemFs| {
+        let vfs = Vfs::new(fs.clone()).unwrap();
+        let statfs = vfs.statfs(&vfs.context(Credentials::root()), "/").unwrap();
+        (statfs.blocks, statfs.files)
+    };
+    let fs = MemFs::builder().as_tmpfs(memory).build();
+    assert_eq!(of(&fs), ((512 << 20) / 4096, 128 << 10), "the defaults");
+    for (size, inodes) in [("4097", "11"), ("3m", "2k"), ("0", "0"), ("7%", "1")] {
+        let bytes = limits::size(size, memory).unwrap();
+        let nodes = limits::inodes(inodes).unwrap();
+        let fs = MemFs::with_limits(bytes, nodes);
+        assert_eq!(of(&fs), (bytes.div_ceil(4096), nodes), "{size}, {inodes}");
     }
 }

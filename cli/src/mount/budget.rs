@@ -118,7 +118,7 @@ fn size(text: &str) -> Result<usize, String> {
 }
 
 /// What this process may use: the machine's, or less in a control group.
-fn memory() -> usize {
+pub(super) fn memory() -> usize {
     let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     // Without /proc, little.

@@ -7,6 +7,7 @@ use rcuwalk_fuse::Options;
 use rustix::mount::MountFlags;
 
 use super::budget::Limits;
+use super::in_memory::TreeLimits;
 use super::{http, log};
 
 /// What one `-o` says.
@@ -35,6 +36,7 @@ enum Setting {
     LogLevel(String),
     Metrics(http::Address),
     Limits(Limits),
+    Tree(TreeLimits),
 }
 
 /// How the command goes about it.
@@ -52,6 +54,8 @@ pub(super) struct Settings {
     pub(super) log_level: Option<String>,
     pub(super) metrics: Option<http::Address>,
     pub(super) limits: Limits,
+    /// How large a tree in memory may grow.
+    pub(super) tree: TreeLimits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -142,10 +146,14 @@ fn one(option: &str) -> Result<MountOption, String> {
         "log_file" => None,
         "log_level" => return set(Setting::LogLevel(log::level(value)?)),
         "metrics" => return set(Setting::Metrics(value.parse()?)),
-        _ => match Limits::option(name, value) {
-            Some(limits) => limits.ok().map(Setting::Limits).map(MountOption::Setting),
-            None => return Err(format!("{NO_SUCH}{name}=")),
-        },
+        _ => {
+            let limits = Limits::option(name, value).map(|limits| limits.map(Setting::Limits));
+            let tree = || TreeLimits::option(name, value).map(|limits| limits.map(Setting::Tree));
+            match limits.or_else(tree) {
+                Some(limits) => limits.ok().map(MountOption::Setting),
+                None => return Err(format!("{NO_SUCH}{name}=")),
+            }
+        }
     };
     parsed.ok_or_else(|| format!("{name} cannot be {value:?}"))
 }
@@ -188,6 +196,7 @@ impl MountOptions {
                 Setting::LogLevel(level) => settings.log_level = Some(level.clone()),
                 Setting::Metrics(address) => settings.metrics = Some(address.clone()),
                 Setting::Limits(limits) => settings.limits = limits.or(settings.limits),
+                Setting::Tree(limits) => settings.tree = limits.or(settings.tree),
             }
         }
     }
