@@ -558,7 +558,7 @@ fn long_acls_count_wherever_they_come_from() {
             default_acl: Some(&long),
             ..directory(0o750)
         };
-        let inode = run.create(run.root, "d", new.clone());
+        let inode = run.create(run.root, "d", new);
         assert_eq!(counted.inodes(), 2 + 8);
         let again = run.fs.create(run.by, run.root, name("e"), &new);
         assert!(matches!(again, Err(Error::NoSpace)));
