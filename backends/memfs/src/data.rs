@@ -1,8 +1,10 @@
 //! The contents of a file: pages, and nothing where nothing was written.
 
-use std::collections::BTreeMap;
+mod pages;
 
 use rcuwalk::{Error, Result, SeekTo};
+
+use pages::{Page, Pages};
 
 use crate::space::{PAGE, Space};
 
@@ -23,29 +25,6 @@ pub(crate) struct Data {
     pages: Pages,
 }
 
-/// A page of a file.
-#[derive(Default)]
-enum Page {
-    /// Not there; reads as zeros.
-    #[default]
-    Hole,
-    /// Promised by an allocation: accounted for, but still a hole to who seeks one.
-    Promised,
-    /// All zeros, without memory: what was promised twice.
-    Zeros,
-    Bytes(Box<[u8; PAGE]>),
-}
-
-/// Pages by number: those of a file written from its start in a row, those far out in a
-/// tree.
-#[derive(Default)]
-struct Pages {
-    row: Vec<Page>,
-    /// Beyond the row. In a box, as few files have it.
-    #[expect(clippy::box_collection, reason = "most files have none, and are small")]
-    tree: Option<Box<BTreeMap<u64, Page>>>,
-}
-
 impl Data {
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -57,15 +36,15 @@ impl Data {
     }
 
     /// As many bytes as there are from `offset` on, and as fit.
-    pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> usize {
+    pub(crate) fn read_at(&self, space: &Space, buf: &mut [u8], offset: u64) -> usize {
         let left = self.size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         for piece in pieces(offset, len) {
             let buf = &mut buf[piece.done..piece.done + piece.len];
             match self.pages.get(piece.page) {
-                Some(Page::Bytes(bytes)) => {
+                Some(Page::Bytes(id)) => space.slabs.with(id, |bytes| {
                     buf.copy_from_slice(&bytes[piece.start..piece.start + piece.len]);
-                }
+                }),
                 _ => buf.fill(0),
             }
         }
@@ -93,23 +72,22 @@ impl Data {
     }
 
     fn write_page(&mut self, space: &Space, page: u64, start: usize, bytes: &[u8]) -> Result<()> {
-        if !self.pages.get(page).is_some_and(Page::is_taken) {
-            space.take_pages(1)?;
-            self.taken += 1;
-        }
-        let page = self.pages.get_or_hole(page);
-        if let Page::Bytes(page) = page {
-            page[start..start + bytes.len()].copy_from_slice(bytes);
+        if let Some(Page::Bytes(id)) = self.pages.get(page) {
+            space.slabs.with_mut(id, |page| {
+                page[start..start + bytes.len()].copy_from_slice(bytes);
+            });
             return Ok(());
         }
-        *page = Page::Bytes(match <Box<[u8]>>::from(bytes).try_into() {
-            Ok(whole) => whole,
-            Err(part) => {
-                let mut page = Box::new([0; PAGE]);
-                page[start..start + part.len()].copy_from_slice(&part);
-                page
+        let new = u64::from(!self.pages.get(page).is_some_and(Page::is_taken));
+        space.take_pages(new)?;
+        match space.slabs.add(start, bytes) {
+            Ok(id) => *self.pages.get_or_hole(page) = Page::Bytes(id),
+            Err(err) => {
+                space.give_pages(new);
+                return Err(err);
             }
-        });
+        }
+        self.taken += new;
         Ok(())
     }
 
@@ -134,19 +112,28 @@ impl Data {
         let (head, tail) = (from / PAGE as u64, to / PAGE as u64);
         let (at, end) = ((from % PAGE as u64) as usize, (to % PAGE as u64) as usize);
         if head == tail {
-            self.pages.zero(head, at..end);
+            self.zero(space, head, at..end);
         } else {
             if at > 0 {
-                self.pages.zero(head, at..PAGE);
+                self.zero(space, head, at..PAGE);
             }
-            self.pages.zero(tail, 0..end);
+            self.zero(space, tail, 0..end);
         }
         if first_whole < end_whole {
             // To the end of everything: the last page is not whole, and goes too.
             let end = if to == u64::MAX { u64::MAX } else { end_whole };
-            let gone = self.pages.remove(first_whole, end);
+            let (gone, ids) = self.pages.remove(first_whole, end);
+            // Freed before they are given back: whoever takes them finds the memory.
+            space.slabs.free(ids);
             self.taken -= gone;
             space.give_pages(gone);
+        }
+    }
+
+    /// Writes zeros over a part of a page that is there.
+    fn zero(&self, space: &Space, page: u64, part: std::ops::Range<usize>) {
+        if let Some(Page::Bytes(id)) = self.pages.get(page) {
+            space.slabs.with_mut(id, |bytes| bytes[part].fill(0));
         }
     }
 
@@ -202,128 +189,6 @@ impl Data {
             SeekTo::Data => (found < self.size).then_some(found),
             SeekTo::Hole => Some(found.min(self.size)),
         }
-    }
-}
-
-impl Page {
-    fn is_taken(&self) -> bool {
-        !matches!(self, Page::Hole)
-    }
-
-    fn is_data(&self) -> bool {
-        matches!(self, Page::Zeros | Page::Bytes(_))
-    }
-}
-
-impl Pages {
-    fn get(&self, number: u64) -> Option<&Page> {
-        match usize::try_from(number) {
-            Ok(at) if at < self.row.len() => self.row.get(at),
-            _ => self.tree.as_ref()?.get(&number),
-        }
-    }
-
-    /// The page of that number, to be filled in if it is not there yet.
-    fn get_or_hole(&mut self, number: u64) -> &mut Page {
-        if number == self.row.len() as u64 {
-            self.lengthen_row();
-        }
-        if number < self.row.len() as u64 {
-            &mut self.row[number as usize]
-        } else {
-            let tree = self.tree.get_or_insert_default();
-            tree.entry(number).or_default()
-        }
-    }
-
-    /// By one page, and those of the tree that follow on it.
-    fn lengthen_row(&mut self) {
-        let next = self.row.len() as u64;
-        let Some(tree) = &mut self.tree else {
-            return self.row.push(Page::Hole);
-        };
-        self.row.push(tree.remove(&next).unwrap_or_default());
-        while let Some(page) = tree.remove(&(self.row.len() as u64)) {
-            self.row.push(page);
-        }
-        if tree.is_empty() {
-            self.tree = None;
-        }
-    }
-
-    /// Writes zeros over a part of a page that is there.
-    fn zero(&mut self, number: u64, part: std::ops::Range<usize>) {
-        let page = match usize::try_from(number) {
-            Ok(at) if at < self.row.len() => self.row.get_mut(at),
-            _ => self.tree.as_mut().and_then(|tree| tree.get_mut(&number)),
-        };
-        if let Some(Page::Bytes(bytes)) = page {
-            bytes[part].fill(0);
-        }
-    }
-
-    /// Removes pages, and says how many were there.
-    fn remove(&mut self, first: u64, end: u64) -> u64 {
-        let mut gone = 0;
-        let row = self.row.len();
-        let within = |number: u64| usize::try_from(number).unwrap_or(row).min(row);
-        for page in &mut self.row[within(first)..within(end)] {
-            gone += u64::from(std::mem::take(page).is_taken());
-        }
-        while self.row.pop_if(|last| !last.is_taken()).is_some() {}
-        // What a long file took goes back with it.
-        if self.row.len() < self.row.capacity() / 4 {
-            self.row.shrink_to(2 * self.row.len());
-        }
-        if let Some(tree) = &mut self.tree {
-            let mut cut = tree.split_off(&first);
-            tree.append(&mut cut.split_off(&end));
-            gone += cut.values().filter(|page| page.is_taken()).count() as u64;
-            if tree.is_empty() {
-                self.tree = None;
-            }
-        }
-        gone
-    }
-
-    /// How many of a range are there.
-    fn count(&self, range: &std::ops::Range<u64>) -> u64 {
-        let row = self.row.len();
-        let within = |number: u64| usize::try_from(number).unwrap_or(row).min(row);
-        let in_row = self.row[within(range.start)..within(range.end)].iter();
-        let in_tree = self.tree.iter().flat_map(|tree| tree.range(range.clone()));
-        in_row
-            .chain(in_tree.map(|(_, page)| page))
-            .filter(|page| page.is_taken())
-            .count() as u64
-    }
-
-    fn next_data(&self, first: u64) -> Option<u64> {
-        let row = usize::try_from(first).unwrap_or(usize::MAX);
-        let in_row = self.row.iter().skip(row).position(Page::is_data);
-        if let Some(at) = in_row {
-            return Some(first + at as u64);
-        }
-        let mut in_tree = self.tree.as_ref()?.range(first..);
-        in_tree.find(|(_, page)| page.is_data()).map(|(at, _)| *at)
-    }
-
-    fn next_hole(&self, first: u64) -> u64 {
-        let mut at = first;
-        while let Some(page) = usize::try_from(at).ok().and_then(|at| self.row.get(at)) {
-            if !page.is_data() {
-                return at;
-            }
-            at += 1;
-        }
-        let beyond = self.tree.iter().flat_map(move |tree| tree.range(at..));
-        for (number, page) in beyond {
-            if *number != at || !page.is_data() {
-                break;
-            }
-            at += 1;
-        }
-        at
     }
 }
 

@@ -29,7 +29,7 @@ const AT_ONCE: usize = 1 << 20;
 impl FileHandle for Open {
     #[doc(alias = "shmem_file_read_iter")]
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        Ok(self.0.data()?.read_at(buf, offset))
+        Ok(self.0.data()?.read_at(&self.0.space, buf, offset))
     }
 
     #[doc(alias = "shmem_file_write_iter")]

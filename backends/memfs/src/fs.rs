@@ -1,7 +1,6 @@
 //! What the VFS asks for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rcuwalk::{
     Acl, At, Caller, Caps, Emit, Error, Evict, FileHandle, FileSystem, FileType, Iget, Inode,
@@ -13,7 +12,7 @@ use crate::MemFs;
 use crate::change::Dir;
 use crate::data::MAX_SIZE;
 use crate::file::{Open, size_of};
-use crate::node::{Node, now};
+use crate::node::{InodeOf, Node, now};
 use crate::space::{INODE, PAGE};
 use crate::xattrs::{self, Xattrs};
 
@@ -250,25 +249,21 @@ fn change_xattrs(
 /// What the VFS keeps with an inode: its node.
 pub(crate) struct Kept {
     pub(crate) node: Arc<Node>,
-    ended: AtomicBool,
+    inode: InodeOf,
 }
 
 impl Kept {
-    fn new(node: &Arc<Node>) -> Kept {
-        node.users(|state| state.inodes += 1);
+    fn new(node: &Arc<Node>, sb: &SuperBlock) -> Kept {
         Kept {
             node: node.clone(),
-            ended: AtomicBool::new(false),
+            inode: node.state().inodes.add(sb),
         }
     }
 }
 
 impl Evict for Kept {
     fn evict(&self) {
-        // Relaxed: what follows is under the node's lock.
-        if !self.ended.swap(true, Relaxed) {
-            self.node.users(|state| state.inodes -= 1);
-        }
+        self.node.users(|state| state.inodes.remove(self.inode));
     }
 }
 
@@ -285,7 +280,7 @@ fn iget(sb: &SuperBlock, node: &Arc<Node>) -> Result<InodeRef> {
         Iget::Cached(inode) => return Ok(inode),
         Iget::New(new) => new,
     };
-    let kept = Kept::new(node);
+    let kept = Kept::new(node, sb);
     let state = node.state();
     let fill = InodeFill::new(state.attr).private_evict(kept);
     let acl = state

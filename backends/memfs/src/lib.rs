@@ -35,6 +35,7 @@
 //! | `node.rs`    | a node, its life and its times                      |
 //! | `names.rs`   | the names in a directory, and their positions       |
 //! | `data.rs`    | the contents of a file                              |
+//! | `slabs.rs`   | the memory of contents                              |
 //! | `xattrs.rs`  | extended attributes                                 |
 //! | `space.rs`   | what all of it may take, and what it does           |
 //! | `limits.rs`  | limits as tmpfs's mount options write them          |
@@ -48,6 +49,7 @@ mod fs;
 pub mod limits;
 mod names;
 mod node;
+mod slabs;
 mod space;
 mod xattrs;
 

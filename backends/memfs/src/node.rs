@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rcuwalk::{Attr, Error, FileType, Inode, NewFile, Result, Timestamp};
+use rcuwalk::{Attr, Error, FileType, Inode, NewFile, Result, SuperBlock, Timestamp};
 
 use crate::data::Data;
 use crate::fs::Kept;
@@ -44,10 +44,58 @@ pub(crate) struct State {
     pub(crate) numbered: bool,
     /// How often it is open.
     pub(crate) opens: u32,
-    /// How many inodes it has: one in each super block that has looked.
-    pub(crate) inodes: u32,
+    pub(crate) inodes: Inodes,
     /// What it took has been given back.
     gone: bool,
+}
+
+/// The inodes by which a node is in use: the newest one of each super block that has looked it up.
+///
+/// An older inode of the same super block has left its cache (INODE-1), and no thread holds it: the
+/// VFS looks a node up only while the node has a name, and an inode stays in the cache for as long
+/// as it is held and has a name. But RCU frees an inode that has left its cache much later, and
+/// would keep the contents of a removed file until then. So older inodes do not count.
+#[derive(Default)]
+pub(crate) struct Inodes {
+    newest: Vec<InodeOf>,
+    made: u64,
+}
+
+/// An inode of a node: the address of its super block, and its number among the node's inodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InodeOf {
+    super_block: usize,
+    number: u64,
+}
+
+impl Inodes {
+    /// Adds an inode, which replaces an older one of its super block.
+    pub(crate) fn add(&mut self, sb: &SuperBlock) -> InodeOf {
+        self.made += 1;
+        let inode = InodeOf {
+            super_block: std::ptr::from_ref(sb).addr(),
+            number: self.made,
+        };
+        let mut newest = self.newest.iter_mut();
+        match newest.find(|of| of.super_block == inode.super_block) {
+            Some(older) => *older = inode,
+            None => {
+                // Most trees have one super block.
+                self.newest.reserve_exact(1);
+                self.newest.push(inode);
+            }
+        }
+        inode
+    }
+
+    /// Removes an inode that has gone, if it is still among the newest.
+    pub(crate) fn remove(&mut self, gone: InodeOf) {
+        self.newest.retain(|of| *of != gone);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.newest.is_empty()
+    }
 }
 
 /// What each name adds to the size of a directory, and what `.` and `..` do.
@@ -134,7 +182,7 @@ impl Node {
                 linkable: false,
                 numbered: false,
                 opens: 0,
-                inodes: 0,
+                inodes: Inodes::default(),
                 gone: false,
             }),
             space: space.clone(),
@@ -202,7 +250,7 @@ impl Node {
     pub(crate) fn users(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
-        let used = state.attr.nlink > 0 || state.opens > 0 || state.inodes > 0;
+        let used = state.attr.nlink > 0 || state.opens > 0 || !state.inodes.is_empty();
         drop(state);
         if !used {
             self.give_back();

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::{Error, Result};
 
+use crate::slabs::Slabs;
+
 /// What contents are counted in.
 pub(crate) const PAGE: usize = 4096;
 
@@ -21,6 +23,8 @@ pub(crate) const INODE: u64 = 1024;
 pub(crate) struct Space {
     pages: Account,
     inodes: Account,
+    /// The memory of the pages that hold bytes.
+    pub(crate) slabs: Slabs,
 }
 
 /// One budget. A plain count, not one per thread: it is exact at its end.
@@ -36,6 +40,7 @@ impl Space {
         Space {
             pages: Account::new(bytes.div_ceil(PAGE as u64)),
             inodes: Account::new(inodes.saturating_mul(INODE)),
+            slabs: Slabs::default(),
         }
     }
 

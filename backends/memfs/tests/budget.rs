@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use rcuwalk::{Credentials, Error, LookupFlags, OpenFlags, RenameFlags, Vfs};
+use rcuwalk::{Budget, Credentials, Error, LookupFlags, OpenFlags, RenameFlags, Vfs};
 use rcuwalk_memfs::{MemFs, file, limits};
 
 #[test]
@@ -116,5 +116,68 @@ fn limits_and_their_defaults_are_those_of_tmpfs() {
         let nodes = limits::inodes(inodes).unwrap();
         let fs = MemFs::with_limits(bytes, nodes);
         assert_eq!(of(&fs), (bytes.div_ceil(4096), nodes), "{size}, {inodes}");
+    }
+}
+
+#[test]
+fn statfs_follows_the_usage() {
+    let fs = MemFs::with_limits(100 * 4096, 10);
+    let vfs = Vfs::new(fs).unwrap();
+    let root = vfs.context(Credentials::root());
+    let free = || {
+        let statfs = vfs.statfs(&root, "/").unwrap();
+        assert_eq!(statfs.blocks_free, statfs.blocks_available);
+        assert_eq!(
+            (statfs.block_size, statfs.blocks, statfs.files),
+            (4096, 100, 10)
+        );
+        (statfs.blocks_free, statfs.files_free)
+    };
+    assert_eq!(free(), (100, 9));
+    let how = OpenFlags::WRITE | OpenFlags::CREATE;
+    let open = vfs.open(&root, "f", how.mode(0o600)).unwrap();
+    assert_eq!(free(), (100, 8), "an empty file");
+    open.write_at(&[1; 40 * 4096], 0).unwrap();
+    assert_eq!(free(), (60, 8), "40 pages");
+    let more = open.write_at(&[1; 80 * 4096], 40 * 4096).unwrap();
+    assert_eq!((more, free()), (60 * 4096, (0, 8)), "all there is");
+    let refused = open.write_at(b"more", 100 * 4096);
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    vfs.unlink(&root, "f").unwrap();
+    assert_eq!(free(), (0, 8), "open");
+    drop(open);
+    assert_eq!(free(), (100, 9), "gone");
+}
+
+/// An inode that has left a small cache, and waits for those who may still be looking, keeps
+/// nothing: its file is removed by another one.
+#[test]
+fn a_small_cache_does_not_keep_a_tree_full() {
+    let fs = MemFs::with_limits(16 * 4096, 100);
+    let small = Budget {
+        inodes: 8,
+        dentries: 8,
+        ..Budget::default()
+    };
+    let vfs = Vfs::with_budget(fs.clone(), small).unwrap();
+    let root = vfs.context(Credentials::root());
+    for n in 0..50 {
+        vfs.create(&root, format!("other{n}"), 0o600).unwrap();
+    }
+    for round in 0..20 {
+        let how = OpenFlags::WRITE | OpenFlags::CREATE;
+        let file = vfs.open(&root, "f", how.mode(0o600)).unwrap();
+        assert_eq!(
+            file.write_at(&[1; 16 * 4096], 0).unwrap(),
+            16 * 4096,
+            "{round}"
+        );
+        drop(file);
+        for n in 0..50 {
+            vfs.stat(&root, format!("other{n}"), LookupFlags::empty())
+                .unwrap();
+        }
+        vfs.unlink(&root, "f").unwrap();
+        assert_eq!((fs.bytes(), fs.inodes()), (0, 51), "round {round}");
     }
 }

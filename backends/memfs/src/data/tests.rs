@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 
 /// Numbers by chance, the same ones in each run with the same seed.
@@ -97,7 +99,11 @@ fn check(data: &Data, model: &Model, space: &Space, taken_by_others: u64, what: 
     let taken = data.taken() + taken_by_others;
     assert_eq!(space.pages().1, taken, "{what}: the budget");
     let mut all = vec![0xAA; model.bytes.len() + 10];
-    assert_eq!(data.read_at(&mut all, 0), model.bytes.len(), "{what}");
+    assert_eq!(
+        data.read_at(space, &mut all, 0),
+        model.bytes.len(),
+        "{what}"
+    );
     assert!(all[..model.bytes.len()] == model.bytes, "{what}: contents");
 }
 
@@ -163,10 +169,10 @@ fn the_largest_file_has_a_last_byte() {
     assert_eq!(data.write_at(&space, b"x", MAX_SIZE - 1).unwrap(), 1);
     assert_eq!((data.size(), data.taken()), (MAX_SIZE, 1));
     let mut byte = [0];
-    assert_eq!(data.read_at(&mut byte, MAX_SIZE - 1), 1);
+    assert_eq!(data.read_at(&space, &mut byte, MAX_SIZE - 1), 1);
     assert_eq!(byte, *b"x");
-    assert_eq!(data.read_at(&mut byte, MAX_SIZE), 0);
-    assert_eq!(data.read_at(&mut byte, u64::MAX), 0);
+    assert_eq!(data.read_at(&space, &mut byte, MAX_SIZE), 0);
+    assert_eq!(data.read_at(&space, &mut byte, u64::MAX), 0);
     let last = (MAX_SIZE - 1) / PAGE_LEN * PAGE_LEN;
     assert_eq!(data.seek(0, SeekTo::Data), Some(last));
     assert_eq!(data.seek(last, SeekTo::Hole), Some(MAX_SIZE));
@@ -197,4 +203,28 @@ fn pages_far_out_join_the_row() {
     }
     assert_eq!(data.pages.row.len(), 1);
     assert!(data.pages.tree.is_none());
+}
+
+/// Nobody pays for holes, so they take no memory.
+#[test]
+fn a_row_of_holes_is_not_kept() {
+    let space = Space::new(0, 0);
+    let mut data = Data::default();
+    let pages = 3000;
+    let bytes = vec![7; pages * PAGE];
+    data.write_at(&space, &bytes, 0).unwrap();
+    for page in 0..pages as u64 - 1 {
+        data.punch(&space, page * PAGE_LEN, PAGE_LEN);
+        let kept = data.pages.row.len() as u64;
+        assert!(kept <= 4 * data.taken() + 4, "{kept} for {}", data.taken());
+    }
+    assert!(data.pages.row.capacity() < 64);
+    let mut all = vec![1; bytes.len()];
+    data.read_at(&space, &mut all, 0);
+    let last = bytes.len() - PAGE;
+    assert!(all[..last].iter().all(|byte| *byte == 0) && all[last..] == bytes[last..]);
+    data.write_at(&space, &bytes, 0).unwrap();
+    assert_eq!(data.pages.row.len(), pages, "one row again");
+    data.truncate(&space, 0);
+    assert_eq!(space.pages().1, 0);
 }
