@@ -1,60 +1,22 @@
 //! `rcuwalk scan`: every entry of a tree once, in parallel.
 //!
-//! | read                | to learn                                                  |
-//! |---------------------|-----------------------------------------------------------|
-//! | this file           | the options, and how a scan runs and ends                 |
-//! | `scan/source.rs`    | what can be scanned, and by which engine                  |
-//! | `scan/job.rs`       | what a thread does with an entry                          |
-//! | `scan/summary.rs`   | the page that is shown without `--format`                 |
-//! | `scan/record.rs`    | a row; `line.rs`, `columns.rs`: its fields in each format |
-//! | `scan/output.rs`    | files that appear when they are whole                     |
-//! | `scan/since.rs`     | `--changed-since`: times, and reading earlier scans       |
-//! | `scan/changes.rs`   | comparing with one; `previous.rs`: what that takes        |
-//! | `scan/problems.rs`  | what could not be read                                    |
-//!
-//! The rule that holds it together: what is called complete is complete. A result that
-//! lacks something because the scan ended early is marked, and never compared with.
+//! The scan itself is the crate `rcuwalk-scan`. This file has the options, the progress bar,
+//! and the messages.
 
-mod changes;
-#[cfg(any(feature = "parquet", feature = "sqlite"))]
-mod columns;
-mod job;
-mod line;
-mod output;
-#[cfg(feature = "parquet")]
-mod parquet_file;
-mod previous;
-mod problems;
-mod record;
-mod since;
-mod source;
-#[cfg(feature = "sqlite")]
-mod sqlite_file;
-mod summary;
-mod text;
-
-use std::fmt;
-use std::io::{self, IsTerminal};
-use std::os::unix::ffi::OsStrExt;
+use std::fmt::{self, Display};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use clap::value_parser;
+use clap::{ValueEnum, value_parser};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use rcuwalk::scan::Ended;
+use rcuwalk_scan::{
+    Checksums, Error, Finished, Format, Kept, Options, Order, Partial, Rows, Scan, Since, Watch,
+};
 
 use crate::failure::{Failure, print};
 use crate::limits::raise_descriptor_limit;
 use crate::signals::Stop;
-use changes::Comparison;
-use job::{Job, Visit, Wanted};
-use output::{Format, Kept, Output};
-use previous::Previous;
-use problems::Problems;
-use since::Since;
-use source::{ChecksumsArg, How, OrderArg, Source};
-use summary::{Common, Report, Summary};
 
 /// Read every entry of a tree once, in parallel
 ///
@@ -85,7 +47,7 @@ pub(crate) struct Args {
     source: PathBuf,
     /// Print a row per entry
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
+    format: Option<FormatArg>,
     /// Write the rows to FILE, and print the summary
     #[arg(short, long, value_name = "FILE", requires = "format")]
     output: Option<PathBuf>,
@@ -119,173 +81,169 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatArg {
+    /// One JSON object per line
+    Jsonl,
+    /// Comma-separated values with a header, RFC 4180
+    Csv,
+    /// Apache Parquet; needs --output
+    #[cfg(feature = "parquet")]
+    Parquet,
+    /// An SQLite database with a table `entry`; needs --output
+    #[cfg(feature = "sqlite")]
+    Sqlite,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum OrderArg {
+    /// As the directories list them
+    #[default]
+    Tree,
+    /// By inode number: within each directory of the host; of an image, all inode tables
+    /// first, names after
+    Inode,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ChecksumsArg {
+    /// All, as the kernel does
+    #[default]
+    Always,
+    /// One in sixteen
+    Sample,
+    /// None
+    Never,
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if args.json && args.format.is_some() && args.output.is_none() {
+    let to_stdout = args.format.is_some() && args.output.is_none();
+    if args.json && to_stdout {
         return Err(Failure::error(
             "--json is for the summary, which comes only if the rows go elsewhere: --output FILE",
+        ));
+    }
+    if to_stdout && !args.format.is_some_and(FormatArg::is_text) {
+        return Err(Failure::error(
+            "this format is no text: say where to write it with --output FILE",
         ));
     }
     let stop = Stop::on_signals()
         .map_err(|err| Failure::error(format_args!("cannot catch signals: {err}")))?;
     raise_descriptor_limit();
-    let since = args.changed_since.as_deref().map(Since::parse);
-    let since = since.transpose()?;
-    let source = Source::open(&args.source, &args.how(since.as_ref()))?;
-    let job = args.job(&source, since, &stop);
-    // A signal is why an earlier scan was not read to its end.
-    stop.check()?;
-    let job = job?;
-
-    let begun = Instant::now();
-    let threads = args
-        .threads
-        .map_or_else(|| source.usual_threads(), usize::from);
-    let visits = (0..threads).map(|_| Visit::new(&job)).collect();
-    let (visits, mut ended) = source.run(stop.flag(), visits);
-    let mut what = "the scan ended early";
-    // Afterwards: it may also have shrunk meanwhile.
-    if let Some(missing) = source.missing() {
-        let source = args.source.display();
-        job.problems
-            .add_general(format_args!("{source}: {missing}"));
-        ended = Ended::Early;
-        what = "the image is cut off";
+    let scan = Scan::open(&args.source, args.options()?)?;
+    let bar = progress_bar(scan.total_hint(), args.quiet);
+    let done = scan.run(stop.flag(), &Progress(&bar));
+    bar.finish_and_clear();
+    // A signal may be the reason why the earlier scan was not read to its end.
+    if done.is_err() {
+        stop.check()?;
     }
-    let mut result = job.end(visits, ended, &stop);
-    job.bar.finish_and_clear();
-    let kept = match &job.output {
-        Some(output) => {
-            let (kept, written) = output.finish(result.complete);
-            result.complete &= written.is_ok();
-            result.failure = written.err().or(result.failure);
-            kept
+    let done = done?;
+    match &done.kept {
+        Kept::Unwanted => return Ok(()),
+        Kept::Partial(file) => {
+            let (why, file) = (why_partial(&done), file.display());
+            eprintln!("rcuwalk: {why}; what there is of it is in {file}");
         }
-        None => Kept::Whole,
-    };
-    if let Kept::Unwanted = kept {
-        return Ok(());
+        _ if done.partial.is_some() => {
+            eprintln!("rcuwalk: {}; this is a part of it", why_partial(&done));
+        }
+        _ => {}
     }
-    if let Kept::Partial(file) = &kept {
-        let file = file.display();
-        eprintln!("rcuwalk: {what}; what there is of it is in {file}");
-    } else if !result.complete {
-        eprintln!("rcuwalk: {what}; this is a part of it");
-    }
-    if args.format.is_none() || args.output.is_some() {
-        let report = Report {
-            source: args.source.as_os_str().as_bytes().to_vec(),
-            complete: result.complete,
-            problems: job.problems.count(),
-            took: begun.elapsed(),
-            unknown: result.unknown,
-            summary: result.summary,
-        };
+    if !to_stdout {
         print(&if args.json {
-            report.json()
+            done.report.json()
         } else {
-            report.text()
+            done.report.text()
         })?;
     }
     stop.check()?;
-    match (result.failure, job.problems.count()) {
-        (Some(failure), _) => Err(failure),
-        (None, 0) if result.complete => Ok(()),
+    match (done.error, done.report.problems) {
+        (Some(error), _) => Err(error.into()),
+        (None, 0) if done.report.complete => Ok(()),
         (None, 0) => Err(Failure::Errors(Vec::new())),
         (None, 1) => Err(Failure::error("one thing could not be read")),
         (None, count) => Err(Failure::error(format_args!("{count} could not be read"))),
     }
 }
 
-impl Args {
-    fn how(&self, since: Option<&Since>) -> How {
-        How {
-            order: self.order,
-            one_file_system: !self.cross_file_systems,
-            // Comparing asks for them anyway: where there are no times of birth, only a
-            // generation tells a renamed file from a new one of the same inode number.
-            handles: self.handles || matches!(since, Some(Since::Scan(_))),
-            targets: self.format.is_some() || since.is_some(),
-            checksums: self.checksums,
-        }
+fn why_partial(done: &Finished) -> &'static str {
+    match done.partial {
+        Some(Partial::CutOff) => "the image is cut off",
+        _ => "the scan ended early",
     }
+}
 
-    /// What is to be done with the entries. An output file is made only when all else
-    /// that was asked for is there.
-    fn job(&self, source: &Source, since: Option<Since>, stop: &Stop) -> Result<Job, Failure> {
-        let wanted = match since {
-            None => Wanted::All,
-            Some(Since::Time(moment)) => Wanted::Since(moment),
-            Some(Since::Scan(file)) => {
-                let previous = Previous::load(&file, source.device(), stop.flag())?;
-                Wanted::Changed(Box::new(Comparison::with(previous)))
-            }
-        };
-        let changes = self.changed_since.is_some();
-        let output = self
-            .format
-            .map(|format| Output::open(format, self.output.as_deref(), &self.source, changes));
-        Ok(Job {
-            output: output.transpose()?,
-            wanted,
-            problems: Problems::default(),
-            common: Common::new(),
-            bar: progress_bar(source.total_hint(), self.quiet),
-            root: Mutex::default(),
+impl Args {
+    fn options(&self) -> Result<Options, Failure> {
+        let since = self.changed_since.as_deref().map(Since::parse);
+        Ok(Options {
+            order: match self.order {
+                OrderArg::Tree => Order::Tree,
+                OrderArg::Inode => Order::Inode,
+            },
+            cross_file_systems: self.cross_file_systems,
+            handles: self.handles,
+            checksums: match self.checksums {
+                ChecksumsArg::Always => Checksums::Always,
+                ChecksumsArg::Sample => Checksums::Sample,
+                ChecksumsArg::Never => Checksums::Never,
+            },
+            threads: self.threads.map(usize::from),
+            since: since.transpose()?,
+            rows: self.format.map(|format| Rows {
+                format: format.into(),
+                file: self.output.clone(),
+            }),
         })
     }
 }
 
-/// How a scan went, but for the output.
-struct Scanned {
-    summary: Summary,
-    complete: bool,
-    /// With `--changed-since`.
-    unknown: Option<u64>,
-    failure: Option<Failure>,
+impl FormatArg {
+    fn is_text(self) -> bool {
+        matches!(self, FormatArg::Jsonl | FormatArg::Csv)
+    }
 }
 
-impl Job {
-    /// Writes what comes after the entries, the root or what was renamed and removed, and
-    /// makes one summary of all.
-    fn end<'j>(&'j self, mut visits: Vec<Visit<'j>>, ended: Ended, stop: &Stop) -> Scanned {
-        let mut complete = ended == Ended::Complete;
-        let mut failure = None;
-        let mut unknown = matches!(self.wanted, Wanted::Since(_)).then_some(0);
-        let mut last = Visit::new(self);
-        let mut add = |record| complete &= last.late_row(record).is_continue();
-        match &self.wanted {
-            Wanted::All if ended == Ended::Complete => {
-                let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
-                root.take().into_iter().for_each(&mut add);
-            }
-            Wanted::Changed(comparison) => {
-                // Of a part, nothing can be said to be gone.
-                unknown = Some(0);
-                if ended == Ended::Complete {
-                    match comparison.finish(&self.problems, stop.flag(), &mut add) {
-                        Ok(count) => unknown = Some(count),
-                        Err(err) => failure = Some(err),
-                    }
-                }
-            }
-            Wanted::All | Wanted::Since(_) => {}
+impl From<FormatArg> for Format {
+    fn from(arg: FormatArg) -> Format {
+        match arg {
+            FormatArg::Jsonl => Format::Jsonl,
+            FormatArg::Csv => Format::Csv,
+            #[cfg(feature = "parquet")]
+            FormatArg::Parquet => Format::Parquet,
+            #[cfg(feature = "sqlite")]
+            FormatArg::Sqlite => Format::Sqlite,
         }
-        complete &= failure.is_none();
-        // The root is the last row of a text: after those that wait in the threads.
-        visits.push(last);
-        let mut summary = Summary::default();
-        for mut visit in visits {
-            if let Some(output) = &self.output {
-                complete &= output.flush(&mut visit.batch).is_ok();
-            }
-            summary.merge(visit.summary, &self.common);
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Since(_) => Failure::error(format_args!("--changed-since: {error}")),
+            error => Failure::error(error),
         }
-        Scanned {
-            summary,
-            complete,
-            unknown,
-            failure,
-        }
+    }
+}
+
+/// Prints problems above the progress bar.
+struct Progress<'b>(&'b ProgressBar);
+
+impl Watch for Progress<'_> {
+    fn entries(&self, count: u64) {
+        self.0.inc(count);
+    }
+
+    fn problem(&self, path: &str, error: &dyn Display) {
+        self.note(&format!("{path}: {error}"));
+    }
+
+    fn note(&self, text: &str) {
+        // Errors are ignored: with standard error closed, the exit status has to do.
+        self.0
+            .suspend(|| drop(writeln!(io::stderr(), "rcuwalk: {text}")));
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `vfs`         | `sync`              | do I/O, run async, contain `unsafe`  |
 //! | `backends/*`  | `vfs`               | use each other, even in their tests  |
 //! | `frontends/*` | `vfs`               |                                      |
+//! | `scan`        | `vfs`, `backends/*` | use front ends                       |
 //! | the rest      | all                 |                                      |
 //!
 //! The first column is [`Layer::of`], the second [`Layer::may_use`]. Tests (dev-dependencies)
@@ -42,6 +43,8 @@ enum Layer {
     Vfs,
     Backend,
     Frontend,
+    /// Whole trees, read by the back ends past the caches.
+    Scan,
     /// Tools and tests, on top of everything.
     Free,
 }
@@ -54,6 +57,7 @@ impl Layer {
             ["vfs"] => Some(Layer::Vfs),
             ["backends", _] => Some(Layer::Backend),
             ["frontends", _] => Some(Layer::Frontend),
+            ["scan"] => Some(Layer::Scan),
             ["cli" | "bench" | "conformance" | "fuzz" | "xtask"] | ["bench", "peers"] => {
                 Some(Layer::Free)
             }
@@ -66,7 +70,7 @@ impl Layer {
         use Layer::*;
         match (self, other) {
             (Backend, Backend) => false,
-            (Free, _) | (Vfs, Sync) | (Backend | Frontend, Vfs) => true,
+            (Free, _) | (Vfs, Sync) | (Backend | Frontend, Vfs) | (Scan, Vfs | Backend) => true,
             _ => kind == Kind::Dev,
         }
     }

@@ -1,4 +1,4 @@
-//! `--changed-since`: a time, or an earlier scan.
+//! The reference of a comparison: a time, or an earlier scan.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -8,22 +8,29 @@ use std::time::SystemTime;
 use jiff::{Span, SpanRelativeTo};
 use rcuwalk::Timestamp;
 
-use super::line::{Text, read_csv, read_json};
-use super::record::Each;
-use super::text::Time;
-use crate::failure::Failure;
+use crate::error::{Error, Result};
+use crate::line::{Text, read_csv, read_json};
+use crate::record::Each;
+use crate::text::Time;
 
-/// Since when.
-#[derive(Clone, Debug)]
-pub(crate) enum Since {
+/// The reference of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Since {
+    /// Entries whose mtime or ctime is this or later count as changed.
     Time(Timestamp),
+    /// A complete earlier scan of the same tree, in any format of [`Format`](crate::Format).
+    /// It takes about 70 bytes of memory per entry.
     Scan(PathBuf),
 }
 
 impl Since {
-    /// What the user meant. What reads as a time is one, so a file of such a name is
-    /// given as `./7d`.
-    pub(crate) fn parse(text: &str) -> Result<Since, Failure> {
+    /// Parses a time (`2026-01-31T12:00:00Z`, `@1700000000`, `24h`, `7d`) or the path of an
+    /// earlier scan. A file whose name reads as a time is given as `./7d`.
+    ///
+    /// # Errors
+    /// [`Error::Since`] if `text` is neither.
+    pub fn parse(text: &str) -> Result<Since> {
         if let Some(time) = time(text) {
             return Ok(Since::Time(time));
         }
@@ -31,12 +38,10 @@ impl Since {
         match path.metadata() {
             // It is read twice.
             Ok(there) if there.is_file() => Ok(Since::Scan(path.to_owned())),
-            Ok(_) => Err(Failure::error(format_args!(
-                "--changed-since: {text} is no regular file"
-            ))),
-            Err(err) => Err(Failure::error(format_args!(
-                "--changed-since: {text} is neither a time (2026-01-31T12:00:00Z, @1700000000, \
-                 24h, 7d) nor the file of an earlier scan ({err})"
+            Ok(_) => Err(Error::Since(format!("{text} is not a regular file"))),
+            Err(err) => Err(Error::Since(format!(
+                "{text} is neither a time (2026-01-31T12:00:00Z, @1700000000, 24h, 7d) nor the \
+                 file of an earlier scan ({err})"
             ))),
         }
     }
@@ -64,10 +69,8 @@ fn time(text: &str) -> Option<Timestamp> {
 }
 
 /// Hands the records of an earlier scan to `each`. It has to be a complete one.
-pub(crate) fn read(path: &Path, each: &mut Each<'_>) -> Result<(), Failure> {
-    let cannot = |why: &dyn std::fmt::Display| {
-        Failure::error(format_args!("--changed-since {}: {why}", path.display()))
-    };
+pub(crate) fn read(path: &Path, each: &mut Each<'_>) -> Result<()> {
+    let cannot = |why: &dyn std::fmt::Display| Error::earlier(path, why);
     let told = read_file(path, each).map_err(|why| cannot(&why))?;
     if told.changes {
         return Err(cannot(&"it lists changes; what is needed is a whole scan"));
@@ -106,7 +109,7 @@ fn read_file(path: &Path, each: &mut Each<'_>) -> Result<Text, String> {
 
 #[cfg(feature = "parquet")]
 fn read_parquet(file: File, each: &mut Each<'_>) -> Result<Text, String> {
-    super::parquet_file::read(file, each).map(|(complete, changes)| Text { complete, changes })
+    crate::parquet_file::read(file, each).map(|(complete, changes)| Text { complete, changes })
 }
 
 #[cfg(not(feature = "parquet"))]
@@ -116,7 +119,7 @@ fn read_parquet(_: File, _: &mut Each<'_>) -> Result<Text, String> {
 
 #[cfg(feature = "sqlite")]
 fn read_sqlite(path: &Path, each: &mut Each<'_>) -> Result<Text, String> {
-    super::sqlite_file::read(path, each).map(|(complete, changes)| Text { complete, changes })
+    crate::sqlite_file::read(path, each).map(|(complete, changes)| Text { complete, changes })
 }
 
 #[cfg(not(feature = "sqlite"))]

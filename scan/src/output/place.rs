@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::Format;
-use crate::failure::Failure;
+use crate::error::{Error, Result};
 
 /// After the name of a file that holds a part.
 const PARTIAL: &str = ".partial";
@@ -21,54 +21,49 @@ pub(super) enum Place {
     File {
         target: PathBuf,
         temporary: PathBuf,
-        /// Those of the file that is replaced: who could not read that should not read
-        /// the new one.
+        /// Those of the file that is replaced, so that the new one has no more readers.
         permissions: Option<Permissions>,
     },
 }
 
-/// What became of the output.
-pub(crate) enum Kept {
-    /// It is complete, or standard output.
+/// The state of the output after a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kept {
+    /// It is complete, or went to standard output, or there was no output.
     Whole,
-    /// In this file.
+    /// A part is in this file.
     Partial(PathBuf),
-    /// Nobody reads any further: there is nothing left to do.
+    /// The reader of the pipe has gone (`| head`): there is nothing left to do.
     Unwanted,
+    /// The output failed, and no file is left.
     Nothing,
 }
 
 impl Place {
-    pub(super) fn of(format: Format, file: Option<&Path>, source: &Path) -> Result<Place, Failure> {
-        // What is scanned is only read, however it is called.
+    pub(super) fn of(format: Format, file: Option<&Path>, source: &Path) -> Result<Place> {
+        // The source is only read, under whichever name.
         let is_source = |there: Metadata| {
             fs::metadata(source).is_ok_and(|source| is_same_file(&there, &source))
         };
         let Some(file) = file else {
             let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from);
             return if !format.is_text() {
-                Err(Failure::error(
-                    "this format is no text: say where to write it with --output FILE",
+                Err(Error::Output(
+                    "this format is not text: it needs an output file".to_owned(),
                 ))
             } else if stdout.and_then(|to| to.metadata()).is_ok_and(is_source) {
-                Err(Failure::error(
-                    "cannot write to standard output: it is the source",
-                ))
+                Err(Error::output("standard output", "it is the source"))
             } else {
                 Ok(Place::Stdout)
             };
         };
-        let fail = |err: io::Error| {
-            Failure::error(format_args!("cannot write to {}: {err}", file.display()))
-        };
+        let fail = |err: io::Error| Error::output(file.display(), err);
         let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
         for replaced in [&target, &with_suffix(&target, PARTIAL)] {
             if fs::metadata(replaced).is_ok_and(is_source) {
-                return Err(Failure::error(format_args!(
-                    "cannot write to {}: {} is the source",
-                    file.display(),
-                    replaced.display()
-                )));
+                let why = format_args!("{} is the source", replaced.display());
+                return Err(Error::output(file.display(), why));
             }
         }
         match fs::metadata(file) {
@@ -76,7 +71,7 @@ impl Place {
                 "a block device, which holds other things",
             ))),
             Ok(there) if there.is_dir() => Err(fail(io::Error::from(io::ErrorKind::IsADirectory))),
-            // A link stays, and what it leads to is replaced.
+            // A link stays, and its target is replaced.
             Ok(there) if there.is_file() => Ok(Place::beside(target, Some(there.permissions()))),
             Ok(_) if format.is_text() => Ok(Place::Direct(file.to_owned())),
             Ok(_) => Err(fail(io::Error::other("this format needs a regular file"))),
@@ -97,7 +92,7 @@ impl Place {
     }
 
     /// Gives a finished file its name.
-    pub(super) fn settle(&self, complete: bool) -> (Kept, Result<(), Failure>) {
+    pub(super) fn settle(&self, complete: bool) -> (Kept, Result<()>) {
         let Place::File {
             target, temporary, ..
         } = self
@@ -114,8 +109,7 @@ impl Place {
             Ok(()) => (Kept::Partial(name), Ok(())),
             Err(err) => {
                 self.discard();
-                let told = format!("cannot write to {}: {err}", name.display());
-                (Kept::Nothing, Err(Failure::error(told)))
+                (Kept::Nothing, Err(Error::output(name.display(), err)))
             }
         }
     }

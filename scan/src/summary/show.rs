@@ -7,17 +7,24 @@ use rcuwalk::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Summary;
-use crate::scan::record::{Kind, ROOT};
-use crate::scan::text::{Escaped, Time, date};
+use crate::record::{Kind, ROOT};
+use crate::text::{Escaped, Time, date};
 
-/// A summary, and how it came about.
-pub(crate) struct Report {
-    pub(crate) source: Vec<u8>,
-    pub(crate) complete: bool,
-    pub(crate) problems: u64,
-    pub(crate) took: Duration,
-    /// With `--changed-since`: entries of the earlier scan that may be there, unread.
-    pub(crate) unknown: Option<u64>,
+/// The summary of a scan: counts, sizes, the largest files and directories, or the changes.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The source, as it was given.
+    pub source: Vec<u8>,
+    /// Everything that could be read was read and written.
+    pub complete: bool,
+    /// The number of entries that could not be read.
+    pub problems: u64,
+    /// How long the scan took.
+    pub took: Duration,
+    /// In a comparison, the number of earlier entries that may still exist, unread because of
+    /// problems.
+    pub unknown: Option<u64>,
     pub(crate) summary: Summary,
 }
 
@@ -32,8 +39,13 @@ impl Report {
         }
     }
 
-    /// One JSON document.
-    pub(crate) fn json(mut self) -> String {
+    /// The number of entries read.
+    pub fn entries(&self) -> u64 {
+        self.summary.entries
+    }
+
+    /// The summary as one JSON document with a newline.
+    pub fn json(&self) -> String {
         let rate = self.rate().round();
         let directories = self.summary.largest_directories();
         let mut document = Map::new();
@@ -90,8 +102,8 @@ impl Report {
         self.summary.changes.get(kind.name()).copied().unwrap_or(0)
     }
 
-    /// A page of text.
-    pub(crate) fn text(mut self) -> String {
+    /// The summary as a page of text.
+    pub fn text(&self) -> String {
         let directories = self.summary.largest_directories();
         let mut page = String::new();
         // Writing to a string does not fail.

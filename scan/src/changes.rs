@@ -16,10 +16,10 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
-use super::previous::{Entry, Fate, Previous};
-use super::problems::Problems;
-use super::record::{Change, Kind, Record};
-use crate::failure::Failure;
+use crate::error::Result;
+use crate::previous::{Entry, Fate, Previous};
+use crate::problems::Problems;
+use crate::record::{Change, Kind, Record};
 
 /// The comparison of a scan with an earlier one.
 pub(crate) struct Comparison {
@@ -95,7 +95,7 @@ impl Comparison {
         problems: &Problems,
         stop: &AtomicBool,
         mut each: impl FnMut(Record),
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64> {
         let mut moved = {
             let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *moved)

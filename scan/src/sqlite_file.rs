@@ -6,8 +6,8 @@ use std::path::Path;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OpenFlags, Result, ToSql, params_from_iter};
 
-use super::columns::{Cell, Holds, columns};
-use super::record::{Each, Record};
+use crate::columns::{Cell, Holds, columns};
+use crate::record::{Each, Record};
 
 /// A file that is being written.
 pub(crate) struct SqliteWriter {

@@ -1,4 +1,4 @@
-//! What a scan found, in a page.
+//! The summary of a scan.
 //!
 //! Each thread has a [`Summary`]; in the end they become one. Only two things grow with
 //! the tree: a number per directory, and the inode number of each file with several
@@ -14,9 +14,9 @@ use std::sync::{Mutex, PoisonError};
 use rcuwalk::scan::ScanEntry;
 use rcuwalk::{FileType, Timestamp};
 
-use super::record::{Kind, Record, type_name};
+use crate::record::{Kind, Record, type_name};
 
-pub(crate) use show::Report;
+pub use show::Report;
 
 /// So many are in each list.
 const TOP: usize = 10;
@@ -25,7 +25,7 @@ const TOP: usize = 10;
 /// candidate for the list, even if others look larger at the moment.
 const LARGE: u64 = 512;
 
-/// What the threads of a scan have in common.
+/// The state that the threads' summaries share.
 pub(crate) struct Common {
     hasher: RandomState,
     /// Files with several names that were counted, in parts that are locked for
@@ -52,8 +52,8 @@ impl Common {
     }
 }
 
-/// What one thread found, or all of them.
-#[derive(Default)]
+/// The summary of one thread, or of all of them.
+#[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) entries: u64,
     /// By the name of the type.
@@ -76,7 +76,7 @@ pub(crate) struct Summary {
 }
 
 /// The largest ones by number: the number, the path, and what tells two of them apart.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Top {
     items: Vec<(u64, Vec<u8>, (u64, u64))>,
 }
@@ -173,7 +173,7 @@ impl Summary {
         self.run = (dir, 0);
     }
 
-    /// Takes in what another thread found.
+    /// Adds another thread's summary.
     pub(crate) fn merge(&mut self, mut other: Summary, common: &Common) {
         other.end_run(common);
         self.entries += other.entries;
@@ -201,13 +201,17 @@ impl Summary {
         self.large.append(&mut other.large);
     }
 
-    /// The largest directories by direct entries, known when all threads are merged.
-    fn largest_directories(&mut self) -> Vec<(u64, Vec<u8>)> {
+    /// Ranks the directories. Called when all threads are merged.
+    pub(crate) fn settle(&mut self) {
         self.directories.items.append(&mut self.large);
         for (size, _, (hash, _)) in &mut self.directories.items {
             *size = self.sizes.get(hash).copied().unwrap_or(*size);
         }
         self.directories.tidy(TOP);
+    }
+
+    /// The largest directories by direct entries.
+    fn largest_directories(&self) -> Vec<(u64, Vec<u8>)> {
         let items = self.directories.items.iter();
         items.map(|(size, path, _)| (*size, path.clone())).collect()
     }
@@ -252,6 +256,7 @@ mod tests {
         let mut all = Summary::default();
         all.merge(whole, &common);
         all.merge(part, &common);
+        all.settle();
         let largest = all.largest_directories();
         assert_eq!(largest[0], (3997, b"large".to_vec()));
         assert_eq!(largest[1], (3, b"small".to_vec()));

@@ -1,16 +1,13 @@
-//! What could not be read: told at once, counted, and remembered, because nothing is
-//! known of what is below.
+//! Entries that could not be read: reported at once, counted, and remembered, because nothing
+//! is known of the entries below them.
 
 use std::collections::HashSet;
 use std::error::Error;
-use std::fmt::Display;
-use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use indicatif::ProgressBar;
-
-use super::record::ROOT;
-use super::text::Escaped;
+use crate::record::ROOT;
+use crate::scan::Watch;
+use crate::text::Escaped;
 
 /// As many are told one by one.
 const TOLD: u64 = 100;
@@ -30,15 +27,15 @@ struct State {
 }
 
 impl Problems {
-    /// Notes one of the source as a whole. Which entries that costs, if any, they tell
-    /// themselves.
-    pub(crate) fn add_general(&self, told: impl Display) {
+    /// Counts a problem of the source as a whole. Entries that are missing because of it are
+    /// problems of their own.
+    pub(crate) fn add_general(&self, text: &str, watch: &dyn Watch) {
         self.lock().count += 1;
-        drop(writeln!(io::stderr(), "rcuwalk: {told}"));
+        watch.note(text);
     }
 
-    /// Notes one, and tells the user, past the progress that is shown.
-    pub(crate) fn add(&self, path: &[u8], error: &dyn Error, bar: &ProgressBar) {
+    /// Counts one, and reports it.
+    pub(crate) fn add(&self, path: &[u8], error: &dyn Error, watch: &dyn Watch) {
         let mut state = self.lock();
         state.count += 1;
         let path = if path.is_empty() { ROOT } else { path };
@@ -47,14 +44,13 @@ impl Problems {
         } else {
             state.forgotten = true;
         }
-        let line = match state.count {
-            ..=TOLD => format!("rcuwalk: {}: {error}", shown(path)),
-            n if n == TOLD + 1 => "rcuwalk: more of these are counted only".to_owned(),
-            _ => return,
-        };
+        let count = state.count;
         drop(state);
-        // With standard error closed there is nobody left to tell.
-        bar.suspend(|| drop(writeln!(io::stderr(), "{line}")));
+        match count {
+            ..=TOLD => watch.problem(&shown(path), &error),
+            n if n == TOLD + 1 => watch.note("more of these are counted only"),
+            _ => {}
+        }
     }
 
     pub(crate) fn count(&self) -> u64 {

@@ -14,8 +14,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 
-use super::columns::{Cell, Column, Holds, columns};
-use super::record::{Each, Record};
+use crate::columns::{Cell, Column, Holds, columns};
+use crate::record::{Each, Record};
 
 /// The keys of the file's metadata.
 const COMPLETE: &str = "rcuwalk.complete";

@@ -1,8 +1,8 @@
 //! Where rows go: standard output, or a file that appears when it is whole.
 //!
-//! A file is written beside its place under another name, and renamed when all of it is
-//! there: whoever finds it finds a complete one, and an older one stays until then. What
-//! a scan that ended early has written is kept as `FILE.partial`.
+//! A file is written beside its place under another name, and renamed when it is complete:
+//! a file under the final name is complete, and an older one stays until then. The rows of a
+//! scan that ended early are kept as `FILE.partial`.
 //!
 //! Each thread fills a [`Batch`] of its own. Text is made there, in parallel; the lock
 //! is held only to hand it on.
@@ -15,25 +15,24 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use clap::ValueEnum;
-
-use super::line::{write_csv, write_csv_header, write_json};
-use super::record::Record;
-use crate::failure::Failure;
-pub(crate) use place::Kept;
+use crate::error::{Error, Result};
+use crate::line::{write_csv, write_csv_header, write_json};
+use crate::record::Record;
+pub use place::Kept;
 use place::Place;
 
-/// What rows look like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// One JSON object per line
+/// The format of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// One JSON object per line.
     Jsonl,
-    /// Comma-separated values with a header, RFC 4180
+    /// Comma-separated values with a header, RFC 4180.
     Csv,
-    /// Apache Parquet; needs --output
+    /// Apache Parquet; needs a file.
     #[cfg(feature = "parquet")]
     Parquet,
-    /// An SQLite database with a table `entry`; needs --output
+    /// An SQLite database with a table `entry`; needs a file.
     #[cfg(feature = "sqlite")]
     Sqlite,
 }
@@ -68,9 +67,9 @@ struct State {
 enum Writer {
     Text(Box<dyn Write + Send>, Option<File>),
     #[cfg(feature = "parquet")]
-    Parquet(Box<super::parquet_file::ParquetWriter>),
+    Parquet(Box<crate::parquet_file::ParquetWriter>),
     #[cfg(feature = "sqlite")]
-    Sqlite(super::sqlite_file::SqliteWriter),
+    Sqlite(crate::sqlite_file::SqliteWriter),
 }
 
 /// Why rows cannot be written any more.
@@ -96,7 +95,7 @@ impl Output {
         file: Option<&Path>,
         source: &Path,
         changes: bool,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output> {
         let place = Place::of(format, file, source)?;
         let writer = Writer::create(&place, format, changes).inspect_err(|_| place.discard())?;
         let output = Output {
@@ -150,7 +149,7 @@ impl Output {
     }
 
     /// Ends the output, and puts the file in its place, or beside it if it is partial.
-    pub(crate) fn finish(&self, complete: bool) -> (Kept, Result<(), Failure>) {
+    pub(crate) fn finish(&self, complete: bool) -> (Kept, Result<()>) {
         let mut state = self.lock();
         if let Some(writer) = state.writer.take() {
             state.failed = writer.finish(complete).err();
@@ -159,7 +158,7 @@ impl Output {
             None => self.place.settle(complete),
             Some(Failed::NoReader) => (Kept::Unwanted, Ok(())),
             Some(Failed::Error(why)) => {
-                let told = Failure::error(format_args!("cannot write to {}: {why}", self.place));
+                let told = Error::output(&self.place, why);
                 // Of a text, what is there can be read; the others lack their ends.
                 let kept = if self.format.is_text() {
                     self.place.settle(false).0
@@ -177,7 +176,7 @@ impl Output {
     }
 }
 
-/// If nobody ended it, nothing is left behind.
+/// Without [`finish`](Output::finish), no file is left behind.
 impl Drop for Output {
     fn drop(&mut self) {
         if self.lock().writer.take().is_some() {
@@ -191,9 +190,8 @@ impl Writer {
         not(all(feature = "parquet", feature = "sqlite")),
         allow(unused_variables, reason = "for formats that are not text")
     )]
-    fn create(place: &Place, format: Format, changes: bool) -> Result<Writer, Failure> {
-        let fail =
-            |err: &dyn Display| Failure::error(format_args!("cannot write to {place}: {err}"));
+    fn create(place: &Place, format: Format, changes: bool) -> Result<Writer> {
+        let fail = |err: &dyn Display| Error::output(place, err);
         let (path, file) = match place {
             Place::Stdout => return Ok(Writer::Text(Box::new(io::stdout()), None)),
             Place::Direct(path) => (path, OpenOptions::new().write(true).open(path)),
@@ -222,11 +220,11 @@ impl Writer {
                 Ok(Writer::Text(Box::new(file), kept))
             }
             #[cfg(feature = "parquet")]
-            Format::Parquet => super::parquet_file::ParquetWriter::new(file, changes)
+            Format::Parquet => crate::parquet_file::ParquetWriter::new(file, changes)
                 .map(|writer| Writer::Parquet(Box::new(writer)))
                 .map_err(|err| fail(&err)),
             #[cfg(feature = "sqlite")]
-            Format::Sqlite => super::sqlite_file::SqliteWriter::new(path, changes)
+            Format::Sqlite => crate::sqlite_file::SqliteWriter::new(path, changes)
                 .map(Writer::Sqlite)
                 .map_err(|err| fail(&err)),
         }

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use rcuwalk::FileType;
 
-use super::record::Record;
-use super::since;
-use crate::failure::Failure;
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::since;
 
 /// The attributes that are compared, in the order of [`Entry::fields`].
 const FIELDS: [&str; 7] = ["mode", "owner", "size", "mtime", "ctime", "links", "target"];
@@ -79,7 +79,7 @@ struct Keys {
 
 impl Previous {
     /// Reads the earlier scan; `device` is the one of the root now.
-    pub(crate) fn load(file: &Path, device: u64, stop: &AtomicBool) -> Result<Previous, Failure> {
+    pub(crate) fn load(file: &Path, device: u64, stop: &AtomicBool) -> Result<Previous> {
         let mut keys = Keys {
             paths: [RandomState::new(), RandomState::new()],
             values: RandomState::new(),
@@ -108,13 +108,8 @@ impl Previous {
         keys.devices.insert(device, 0);
         entries.sort_unstable_by_key(|entry| entry.path);
         entries.dedup_by_key(|entry| entry.path);
-        let count = u32::try_from(entries.len()).map_err(|_| {
-            Failure::error(format_args!(
-                "--changed-since {}: more than {} entries",
-                file.display(),
-                u32::MAX
-            ))
-        })?;
+        let count = u32::try_from(entries.len())
+            .map_err(|_| Error::earlier(file, format_args!("more than {} entries", u32::MAX)))?;
         let mut by_ino: Vec<u32> = (0..count).collect();
         by_ino.sort_unstable_by_key(|i| entries.get(*i as usize).map(|entry| entry.ino));
         let fates = entries.iter().map(|_| AtomicU8::new(0)).collect();
@@ -182,7 +177,7 @@ impl Previous {
         &self,
         stop: &AtomicBool,
         each: &mut dyn FnMut(usize, Record),
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         since::read(&self.file, &mut |record| {
             if let Some(number) = self.at_path(&self.entry(&record)) {
                 each(number, record);

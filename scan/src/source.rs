@@ -5,54 +5,24 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use clap::ValueEnum;
 use rcuwalk::scan::{Ended, Visitor};
-use rcuwalk_ext4::{Checksums, Ext4, ImageScan};
-use rcuwalk_hostfs::{HostScan, Order};
+use rcuwalk_ext4::{Ext4, ImageScan};
+use rcuwalk_hostfs::HostScan;
 
-use crate::failure::Failure;
+use crate::error::{Error, Result};
+use crate::scan::Options;
+use crate::since::Since;
 
-/// In which order entries come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OrderArg {
-    /// As the directories list them
+/// The order in which entries are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// As the directories list them.
     #[default]
     Tree,
     /// By inode number: within each directory of the host; of an image, all inode tables
-    /// first, names after
+    /// first, names after.
     Inode,
-}
-
-/// What the engines can be told.
-pub(crate) struct How {
-    pub(crate) order: OrderArg,
-    pub(crate) one_file_system: bool,
-    pub(crate) handles: bool,
-    /// Whether rows are made, which want the targets of links.
-    pub(crate) targets: bool,
-    pub(crate) checksums: ChecksumsArg,
-}
-
-/// Which checksums of an image are verified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ChecksumsArg {
-    /// All, as the kernel does
-    #[default]
-    Always,
-    /// One in sixteen
-    Sample,
-    /// None
-    Never,
-}
-
-impl From<ChecksumsArg> for Checksums {
-    fn from(arg: ChecksumsArg) -> Checksums {
-        match arg {
-            ChecksumsArg::Always => Checksums::Always,
-            ChecksumsArg::Sample => Checksums::Sample,
-            ChecksumsArg::Never => Checksums::Never,
-        }
-    }
 }
 
 /// A tree that can be scanned.
@@ -69,26 +39,29 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    pub(crate) fn open(path: &Path, how: &How) -> Result<Source, Failure> {
-        let cannot = |err: &dyn std::fmt::Display| {
-            Failure::error(format_args!("cannot scan {}: {err}", path.display()))
-        };
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Source> {
+        let cannot = |err: &dyn std::fmt::Display| Error::source(path, err);
+        // Only rows and comparisons need the targets of links.
+        let targets = options.rows.is_some() || options.since.is_some();
         let there = fs::metadata(path).map_err(|err| cannot(&err))?.file_type();
         if there.is_dir() {
-            let order = match how.order {
-                OrderArg::Tree => Order::Listed,
-                OrderArg::Inode => Order::Inode,
+            let order = match options.order {
+                Order::Tree => rcuwalk_hostfs::Order::Listed,
+                Order::Inode => rcuwalk_hostfs::Order::Inode,
             };
-            let scan = HostScan::new(path).map_err(Failure::error)?;
+            let scan = HostScan::new(path).map_err(|err| Error::Source(err.to_string()))?;
+            // A comparison needs them: where there are no times of birth, only a generation
+            // tells a renamed file from a new one with the same inode number.
+            let handles = options.handles || matches!(options.since, Some(Since::Scan(_)));
             let scan = scan
                 .order(order)
-                .one_file_system(how.one_file_system)
-                .handles(how.handles)
-                .targets(how.targets);
+                .one_file_system(!options.cross_file_systems)
+                .handles(handles)
+                .targets(targets);
             return Ok(Source::Host(scan));
         }
         if there.is_file() || there.is_block_device() {
-            let image = Ext4::options().checksums(how.checksums.into());
+            let image = Ext4::options().checksums(options.checksums);
             return Ok(Source::Image {
                 image: image.open(path).map_err(|err| match err {
                     // It has the path, too.
@@ -96,11 +69,11 @@ impl Source {
                     err => cannot(&err),
                 })?,
                 path: path.to_owned(),
-                order: match how.order {
-                    OrderArg::Tree => rcuwalk_ext4::Order::Tree,
-                    OrderArg::Inode => rcuwalk_ext4::Order::Inode,
+                order: match options.order {
+                    Order::Tree => rcuwalk_ext4::Order::Tree,
+                    Order::Inode => rcuwalk_ext4::Order::Inode,
                 },
-                targets: how.targets,
+                targets,
             });
         }
         Err(cannot(
@@ -108,7 +81,7 @@ impl Source {
         ))
     }
 
-    /// What of it is not there now, though the rest can be scanned.
+    /// Describes the missing part of the image, if the rest can be scanned.
     pub(crate) fn missing(&self) -> Option<String> {
         let Source::Image { image, path, .. } = self else {
             return None;

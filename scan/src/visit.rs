@@ -4,27 +4,27 @@ use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
-use indicatif::ProgressBar;
 use rcuwalk::Timestamp;
 use rcuwalk::scan::{ScanEntry, Visitor};
 
-use super::changes::{Comparison, Verdict};
-use super::output::{Batch, Output};
-use super::problems::Problems;
-use super::record::{Change, Kind, Record};
-use super::summary::{Common, Summary};
+use crate::changes::{Comparison, Verdict};
+use crate::output::{Batch, Output};
+use crate::problems::Problems;
+use crate::record::{Change, Kind, Record};
+use crate::scan::Watch;
+use crate::summary::{Common, Summary};
 
-/// Progress is told for so many entries at once.
+/// Progress is reported for this number of entries at a time.
 const STEP: u64 = 512;
 
-/// What all threads share.
-pub(crate) struct Job {
+/// The state that all threads share.
+pub(crate) struct Job<'s> {
     pub(crate) output: Option<Output>,
     pub(crate) wanted: Wanted,
     pub(crate) problems: Problems,
     pub(crate) common: Common,
-    pub(crate) bar: ProgressBar,
-    /// The root's row comes last: a text without it is not whole.
+    pub(crate) watch: &'s dyn Watch,
+    /// The root's row comes last: a text without it is not complete.
     pub(crate) root: Mutex<Option<Record>>,
 }
 
@@ -39,16 +39,16 @@ pub(crate) enum Wanted {
 
 /// One thread's part.
 pub(crate) struct Visit<'j> {
-    job: &'j Job,
+    job: &'j Job<'j>,
     pub(crate) summary: Summary,
     pub(crate) batch: Batch,
     record: Record,
-    /// Not yet told to the progress bar.
+    /// Entries not reported yet.
     steps: u64,
 }
 
 impl<'j> Visit<'j> {
-    pub(crate) fn new(job: &'j Job) -> Visit<'j> {
+    pub(crate) fn new(job: &'j Job<'j>) -> Visit<'j> {
         Visit {
             job,
             summary: Summary::default(),
@@ -81,7 +81,7 @@ impl<'j> Visit<'j> {
     fn step(&mut self) {
         self.steps += 1;
         if self.steps == STEP {
-            self.job.bar.inc(STEP);
+            self.job.watch.entries(STEP);
             self.steps = 0;
         }
     }
@@ -122,12 +122,12 @@ impl Visitor for Visit<'_> {
     }
 
     fn problem(&mut self, path: &[u8], error: &dyn Error) -> ControlFlow<()> {
-        self.job.problems.add(path, error, &self.job.bar);
+        self.job.problems.add(path, error, self.job.watch);
         ControlFlow::Continue(())
     }
 }
 
-/// What a time alone can tell: touched since then, or even born.
+/// The change that a time alone can show: touched since then, or even born.
 fn since(record: &Record, moment: Timestamp) -> Option<Change> {
     let attr = &record.attr;
     let times = [("mtime", attr.mtime), ("ctime", attr.ctime)];

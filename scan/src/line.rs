@@ -9,8 +9,8 @@ use std::io::{BufRead, Read, Write};
 use rcuwalk::{Attr, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::record::{Each, Record, type_name, type_named};
-use super::text::{Escaped, Mode, Time, unescape};
+use crate::record::{Each, Record, type_name, type_named};
+use crate::text::{Escaped, Mode, Time, unescape};
 
 /// The columns of CSV, those of a change first.
 pub(crate) const CHANGE_FIELDS: [&str; 4] = ["change", "what", "from", "from_encoding"];

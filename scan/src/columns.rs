@@ -5,7 +5,7 @@
 
 use rcuwalk::Timestamp;
 
-use super::record::{Record, type_name, type_named};
+use crate::record::{Record, type_name, type_named};
 
 /// What is in one row of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
