@@ -18,27 +18,77 @@ pub(crate) struct Caller {
     pub(crate) gid: u32,
     /// The thread, 0 if it is not seen from here.
     pub(crate) pid: u32,
+    /// Whether it has CAP_FSETID, where the request tells.
+    pub(crate) keeps_set_ids: Option<bool>,
 }
 
 impl Caller {
     /// As far as the request tells. User 0 counts as privileged: what its process may not
-    /// do for want of capabilities the kernel has refused before (`default_permissions`).
+    /// do for want of capabilities the kernel has refused before (`default_permissions`),
+    /// unless it leaves that to the file system.
     pub(crate) fn credentials(self) -> Credentials {
-        Credentials {
-            uid: self.uid,
-            gid: self.gid,
-            groups: Box::default(),
-            caps: match self.uid {
-                0 => Caps::all(),
-                _ => Caps::empty(),
-            },
-            real: None,
-        }
+        let caps = match self.uid {
+            0 => Caps::all(),
+            _ => Caps::empty(),
+        };
+        self.with(Box::default(), caps)
     }
 
     /// With its further groups and capabilities, if there are any and they can be seen.
     pub(crate) fn in_full(self) -> Option<Credentials> {
-        if self.uid == 0 || self.pid == 0 {
+        if self.uid == 0 {
+            return None;
+        }
+        let (groups, caps) = self.status()?;
+        (!groups.is_empty() || !caps.is_empty()).then(|| self.with(groups, caps))
+    }
+
+    /// For a decision about set-id bits, which groups and CAP_FSETID take part in: user 0 has
+    /// that only if its thread has.
+    #[doc(alias("CAP_FSETID", "in_group_or_capable"))]
+    pub(crate) fn for_set_ids(self) -> Credentials {
+        match self.status() {
+            None => self.credentials(),
+            Some((groups, caps)) if self.uid == 0 => {
+                let others = Caps::all() - Caps::FSETID;
+                self.with(groups, others | caps)
+            }
+            Some((groups, caps)) => self.with(groups, caps),
+        }
+    }
+
+    /// Whether it has CAP_SYS_ADMIN. Of user 0 that is assumed where its thread is not seen.
+    pub(crate) fn is_admin(self) -> bool {
+        match self.status() {
+            None => self.uid == 0,
+            Some((_, caps)) => caps.contains(Caps::SYS_ADMIN),
+        }
+    }
+
+    /// The same caller, of whom the request tells whether it has CAP_FSETID.
+    pub(crate) fn keeping_set_ids(self, keeps: bool) -> Caller {
+        Caller {
+            keeps_set_ids: Some(keeps),
+            ..self
+        }
+    }
+
+    fn with(self, groups: Box<[u32]>, mut caps: Caps) -> Credentials {
+        if let Some(keeps) = self.keeps_set_ids {
+            caps.set(Caps::FSETID, keeps);
+        }
+        Credentials {
+            uid: self.uid,
+            gid: self.gid,
+            groups,
+            caps,
+            real: None,
+        }
+    }
+
+    /// Further groups, and capabilities over the daemon's users.
+    fn status(self) -> Option<(Box<[u32]>, Caps)> {
+        if self.pid == 0 {
             return None;
         }
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
@@ -47,11 +97,7 @@ impl Caller {
             // Anybody is all-powerful in a user namespace of his own.
             caps = Caps::empty();
         }
-        (!groups.is_empty() || !caps.is_empty()).then(|| Credentials {
-            groups,
-            caps,
-            ..self.credentials()
-        })
+        Some((groups, caps))
     }
 }
 

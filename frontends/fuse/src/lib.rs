@@ -36,7 +36,8 @@
 //! since it walks cached names without asking; and the VFS does, with the credentials of
 //! the request. Further groups and capabilities of a process are not in the request; they
 //! are read from /proc, see `caller.rs`. User 0 counts as fully privileged, as far as the
-//! kernel's own check lets it.
+//! kernel's own check lets it; only CAP_FSETID and CAP_SYS_ADMIN it has to have, where the
+//! kernel leaves it to us to ask for them.
 //!
 //! # What the kernel keeps
 //!

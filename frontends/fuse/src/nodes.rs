@@ -12,12 +12,12 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use rcuwalk::inode::{
     Entry, Hand, IgetOf, InodeCache, InodeId, InodeRefOf, NodeId, NodeTable, Numbered,
 };
-use rcuwalk::{Attr, Error, FileType, Inode, Result, VfsPath};
+use rcuwalk::{Attr, Error, FileType, Inode, OpenFlags, Result, VfsPath};
 
 use crate::handles::OpenFile;
 use crate::listing::Kept;
@@ -41,12 +41,20 @@ pub(crate) struct Node {
     pub(crate) generation: u64,
     /// Somebody has asked for it since the hand came by.
     is_used: AtomicBool,
-    /// Files that are open, for what is asked of a file without a name.
-    open: Mutex<Vec<Weak<OpenFile>>>,
+    open: Mutex<Opens>,
     /// How it is read and written while it is.
     pub(crate) ways: Ways,
     /// Of a directory: what the kernel keeps.
     pub(crate) kept: Kept,
+}
+
+/// What is open of a node.
+#[derive(Default)]
+struct Opens {
+    /// The open files, for requests about a file without a name.
+    files: Vec<Weak<OpenFile>>,
+    /// Set-id bits are hidden until the last file that is open for writing is closed.
+    hides_set_ids: bool,
 }
 
 /// Names of an inode.
@@ -57,6 +65,13 @@ struct Places {
     before: Option<VfsPath>,
     /// The file itself, if somebody has taken its last name away (HOLD-1).
     held: Option<Box<HeldFile>>,
+}
+
+impl Opens {
+    fn is_for_writing(&self) -> bool {
+        let mut files = self.files.iter().filter_map(Weak::upgrade);
+        files.any(|open| open.file.flags().contains(OpenFlags::WRITE))
+    }
 }
 
 impl Places {
@@ -100,15 +115,40 @@ impl Node {
 
     /// It is open as `file` now.
     pub(crate) fn opened(&self, file: &Arc<OpenFile>) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|file| file.strong_count() > 0);
-        open.push(Arc::downgrade(file));
+        let mut open = self.opens();
+        open.files.retain(|file| file.strong_count() > 0);
+        open.files.push(Arc::downgrade(file));
     }
 
     /// One of the files that it is open as.
     pub(crate) fn open_file(&self) -> Option<Arc<OpenFile>> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.iter().find_map(Weak::upgrade)
+        self.opens().files.iter().find_map(Weak::upgrade)
+    }
+
+    /// Hides set-id bits from the kernel while the file is open for writing: a caller without the
+    /// right to keep them is about to write. The write takes them away on the host, where the
+    /// kernel does not see it, and until then they are of no use: what is open for writing is
+    /// not executed. If the caller does not write after all, the file still has them when it is
+    /// closed. Does nothing to a file that is not open for writing.
+    pub(crate) fn hide_set_ids(&self) {
+        let mut open = self.opens();
+        open.hides_set_ids = open.is_for_writing();
+    }
+
+    /// Shows set-id bits again: the file has just been given its mode.
+    pub(crate) fn show_set_ids(&self) {
+        self.opens().hides_set_ids = false;
+    }
+
+    /// Whether set-id bits are hidden now.
+    pub(crate) fn hides_set_ids(&self) -> bool {
+        let mut open = self.opens();
+        open.hides_set_ids = open.hides_set_ids && open.is_for_writing();
+        open.hides_set_ids
+    }
+
+    fn opens(&self) -> MutexGuard<'_, Opens> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The hand passes it over once more.

@@ -17,7 +17,7 @@ mod names;
 use std::sync::Arc;
 
 use rcuwalk::inode::{Hand, NodeId};
-use rcuwalk::{Attr, Context, Credentials, Error, Name, Result, Vfs, VfsPath};
+use rcuwalk::{Attr, Context, Credentials, Error, FileType, Name, Result, Vfs, VfsPath};
 
 pub(crate) use attr::Change;
 pub(crate) use files::{NewOpen, Offset};
@@ -48,8 +48,39 @@ pub(crate) struct Ops {
 pub(crate) struct Found<'o> {
     pub(crate) entry: NodeEntry<'o>,
     pub(crate) generation: u64,
-    pub(crate) attr: Attr,
+    pub(crate) told: Told,
 }
+
+/// Attributes as the kernel is told them.
+pub(crate) struct Told {
+    pub(crate) attr: Attr,
+    /// The kernel may believe them for its time; otherwise it asks at each use.
+    pub(crate) lasts: bool,
+}
+
+impl Told {
+    pub(crate) fn lasting(attr: Attr) -> Told {
+        Told { attr, lasts: true }
+    }
+
+    /// The attributes of a node: with the inode number that users see, and without set-id bits
+    /// that are about to go ([`Node::hide_set_ids`](crate::nodes::Node::hide_set_ids)).
+    fn of(attr: Attr, node: &NodeRef) -> Told {
+        let mut told = Told::lasting(shown(attr, node));
+        if told.attr.kind == FileType::Regular && told.attr.mode & SET_IDS != 0 {
+            if node.hides_set_ids() {
+                told.attr.mode &= !SET_IDS;
+                told.lasts = false;
+            }
+            // The kernel's own writes may take them away, and it would not notice.
+            told.lasts &= !node.ways.are_through();
+        }
+        told
+    }
+}
+
+/// The set-user-id and the set-group-id bit.
+pub(crate) const SET_IDS: u16 = 0o6000;
 
 impl Ops {
     pub(crate) fn new(vfs: Vfs, pressure: Pressure) -> Result<Ops> {
@@ -151,7 +182,7 @@ impl Ops {
         let entry = self.nodes.entry(path)?;
         Ok(Found {
             generation: entry.inode().generation,
-            attr: shown(self.attr_at(entry.inode(), path), entry.inode()),
+            told: Told::of(self.attr_at(entry.inode(), path), entry.inode()),
             entry,
         })
     }

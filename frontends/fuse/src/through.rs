@@ -10,7 +10,8 @@
 //! host's file, and that is a privileged one: a write by whoever it be would leave set-id
 //! bits. So it registers without the right to keep them ([`as_stripping`]), and the host
 //! takes them away. A file that has such bits when it is opened goes by request: there, who
-//! writes is known, and root's writes leave them.
+//! writes is known, and root's writes leave them. Of a file that is given them meanwhile the
+//! kernel asks for the attributes at each use ([`Told`](crate::ops::Told)).
 //!
 //! **What it looks like.** The VFS does not see these writes. The kernel notices that size
 //! and times have changed and asks; so the attributes of a file that is open this way are

@@ -1,6 +1,7 @@
 //! Mounted trees, through the kernel.
 
 mod common;
+mod privileges;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

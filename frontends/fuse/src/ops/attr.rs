@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use rcuwalk::inode::NodeId;
 use rcuwalk::{
-    Access, Attr, Context, Error, InodeFlags, LookupFlags, Result, SetAttr, StatFs, VfsPath,
-    XattrFlags,
+    Access, Attr, Caps, Context, Credentials, Error, InodeFlags, LookupFlags, Result, SetAttr,
+    StatFs, VfsPath, XattrFlags,
 };
 
-use super::{Ops, as_daemon, at_place, shown};
+use super::{Ops, SET_IDS, Told, as_daemon, at_place};
 use crate::caller::Caller;
 use crate::handles::OpenFile;
 use crate::nodes::NodeRef;
@@ -24,11 +24,18 @@ pub(crate) struct Change {
     pub(crate) handle: Option<u64>,
 }
 
+impl Change {
+    /// Whether it is what truncate(2) and open(2) ask for, and no chown(2) besides.
+    pub(crate) fn is_truncation(&self) -> bool {
+        self.what.size.is_some() && self.what.uid.is_none() && self.what.gid.is_none()
+    }
+}
+
 impl Ops {
     /// GETATTR.
-    pub(crate) fn getattr(&self, id: NodeId) -> Result<Attr> {
+    pub(crate) fn getattr(&self, id: NodeId) -> Result<Told> {
         let node = self.nodes.get(id)?;
-        Ok(shown(self.attr_of(&node)?, &node))
+        Ok(Told::of(self.attr_of(&node)?, &node))
     }
 
     /// What is cached of what was just found at `path`; or as the host has it, where
@@ -57,7 +64,7 @@ impl Ops {
     }
 
     /// SETATTR.
-    pub(crate) fn setattr(&self, who: Caller, id: NodeId, change: &Change) -> Result<Attr> {
+    pub(crate) fn setattr(&self, who: Caller, id: NodeId, change: &Change) -> Result<Told> {
         let node = self.nodes.get(id)?;
         let mut what = change.what;
         if let (Some(handle), Some(size)) = (change.handle, what.size) {
@@ -72,23 +79,38 @@ impl Ops {
         if what != SetAttr::default() {
             self.change(who, &node, &what)?;
         } else if change.what == what {
-            self.take_set_id(who, &node);
+            self.take_set_ids(who, &node);
         }
-        Ok(shown(self.attr_of(&node)?, &node))
+        if what.mode.is_some() {
+            node.show_set_ids();
+        }
+        Ok(Told::of(self.attr_of(&node)?, &node))
     }
 
-    /// A change of nothing: the kernel's chown(2) to nobody in particular, or a write that is
-    /// to come. What both do is take set-id bits away. A writer need not be the owner, and is
-    /// not refused for that.
-    fn take_set_id(&self, who: Caller, node: &NodeRef) {
+    /// A change of nothing: the kernel's chown(2) without an owner, or a write that is to come.
+    /// Both take set-id bits away, and the message does not say which it is. An owner may take
+    /// them in either case. For any other caller that would be too much of a chown(2), and too
+    /// little of a write, after which the kernel would go on believing the old mode. So the kernel
+    /// is told that they are gone while that write may come, and is told the truth later.
+    ///
+    /// The kernel holds the inode's lock from this request to the end of the write. What another
+    /// request has read before, it does not believe after this answer.
+    #[doc(alias("file_remove_privs", "FUSE_HANDLE_KILLPRIV_V2"))]
+    fn take_set_ids(&self, who: Caller, node: &NodeRef) {
         let ask = |ctx: &Context| self.vfs.chown(ctx, "", None, None, ITSELF);
-        let _ = self.ask(who, node.place(), 0, ask);
+        if self.ask(who, node.place(), 0, ask).is_err() {
+            node.hide_set_ids();
+        }
     }
 
     fn change(&self, who: Caller, node: &NodeRef, what: &SetAttr) -> Result<()> {
-        // Being in a group or not decides more than whether: it takes set-id bits away.
-        let by_group = what.mode.is_some() || what.gid.is_some();
-        let full = by_group.then(|| who.in_full()).flatten();
+        // Groups and CAP_FSETID decide not only whether it is done, but what becomes of set-id
+        // bits.
+        let by_group = match who.uid {
+            0 => what.gid.is_some() && node.place().attr().mode & SET_IDS != 0,
+            _ => what.mode.is_some() || what.gid.is_some(),
+        };
+        let full = by_group.then(|| who.for_set_ids());
         let ask = |ctx: &Context| match self.vfs.setattr(ctx, "", what, ITSELF) {
             Err(err @ (Error::Stale | Error::NotFound)) => match node.open_file() {
                 Some(open) => open.file.setattr_as(ctx, what),
@@ -148,14 +170,26 @@ impl Ops {
         value: &[u8],
         how: XattrFlags,
     ) -> Result<()> {
-        self.ask_of(who, id, |ctx| {
-            self.vfs.set_xattr(ctx, "", name, value, how, ITSELF)
-        })
+        let set = |ctx: &Context| self.vfs.set_xattr(ctx, "", name, value, how, ITSELF);
+        match name {
+            CAPABILITY => self.ask_as(with_setfcap(who), id, set),
+            // The caller's groups decide what becomes of the set-gid bit.
+            ACCESS_ACL => self.ask_as(who.for_set_ids(), id, set),
+            _ => self.ask_of(who, id, set),
+        }
     }
 
-    /// LISTXATTR: the names, each with a NUL behind it.
+    /// LISTXATTR: the names, each with a NUL behind it. The kernel leaves it to a file system to
+    /// hide some of them.
     pub(crate) fn listxattr(&self, who: Caller, id: NodeId) -> Result<Vec<u8>> {
-        let names = self.ask_of(who, id, |ctx| self.vfs.list_xattrs(ctx, "", ITSELF))?;
+        let mut credentials = who.credentials();
+        credentials.caps |= Caps::SYS_ADMIN;
+        let list = |ctx: &Context| self.vfs.list_xattrs(ctx, "", ITSELF);
+        let mut names = self.ask_as(credentials, id, list)?;
+        let is_trusted = |name: &[u8]| name.starts_with(b"trusted.");
+        if names.iter().any(|name| is_trusted(name)) && !who.is_admin() {
+            names.retain(|name| !is_trusted(name));
+        }
         Ok(names
             .iter()
             .flat_map(|name| name.iter().copied().chain([0]))
@@ -164,13 +198,51 @@ impl Ops {
 
     /// REMOVEXATTR.
     pub(crate) fn removexattr(&self, who: Caller, id: NodeId, name: &[u8]) -> Result<()> {
-        self.ask_of(who, id, |ctx| self.vfs.remove_xattr(ctx, "", name, ITSELF))
+        let remove = |ctx: &Context| self.vfs.remove_xattr(ctx, "", name, ITSELF);
+        if name != CAPABILITY {
+            return self.ask_of(who, id, remove);
+        }
+        match self.ask_as(with_setfcap(who), id, remove) {
+            // A daemon without privileges. Before a write, that must not stop the caller: if the
+            // host does not let us take them, it does so itself when it comes to the write.
+            Err(Error::NotPermitted) if !who.for_set_ids().caps.contains(Caps::SETFCAP) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Asks once, with exactly these credentials.
+    fn ask_as<T>(
+        &self,
+        credentials: Credentials,
+        id: NodeId,
+        ask: impl Fn(&Context) -> Result<T>,
+    ) -> Result<T> {
+        let node = self.nodes.get(id)?;
+        at_place(&node, |place| {
+            ask(&Context::within(place.clone(), credentials.clone()))
+        })
     }
 
     fn ask_of<T>(&self, who: Caller, id: NodeId, ask: impl Fn(&Context) -> Result<T>) -> Result<T> {
         let node = self.nodes.get(id)?;
         at_place(&node, |place| self.ask(who, place.clone(), 0, &ask))
     }
+}
+
+/// The attribute by which a file gives capabilities to whoever executes it.
+const CAPABILITY: &[u8] = b"security.capability";
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+/// For [`CAPABILITY`], which is the kernel's to decide about, and it has: before setxattr(2) and
+/// removexattr(2) it asks for CAP_SETFCAP in the user namespace of the caller, which has to know
+/// the file's owner (a value of version 2 becomes one of version 3 there, with the user to
+/// whom it counts); and before a write by anyone it removes the attribute by itself.
+#[doc(alias("cap_convert_nscap", "cap_inode_removexattr", "cap_inode_killpriv"))]
+fn with_setfcap(who: Caller) -> Credentials {
+    let mut credentials = who.credentials();
+    credentials.caps |= Caps::SETFCAP;
+    credentials
 }
 
 /// A file that `node` is open as, if its contents pass by.

@@ -9,7 +9,7 @@ use rcuwalk::inode::NodeId;
 use rcuwalk::{Allocate, Context, Error, File, FileType, LookupFlags, OpenFlags, Result};
 
 use super::names::bits;
-use super::{Found, Ops, as_daemon, at_place, name};
+use super::{Found, Ops, SET_IDS, as_daemon, at_place, name};
 use crate::caller::Caller;
 use crate::handles::{OpenFile, Opened};
 use crate::interrupt;
@@ -65,7 +65,7 @@ impl Ops {
         let found = self.found(file.path())?;
         let node = found.entry.inode().clone();
         // One that was there already is as large as it is.
-        let made_by = (found.attr.size == 0).then_some(who.pid);
+        let made_by = (found.told.attr.size == 0).then_some(who.pid);
         Ok((found, self.keep(file, node, made_by)))
     }
 
@@ -180,11 +180,8 @@ impl Ops {
     /// Who uses a file that somebody else may have opened, if that makes a difference: for
     /// the set-id bits that a change of the contents takes away.
     pub(super) fn user(&self, who: Caller, file: &File) -> Option<Context> {
-        let has_set_id = file.attr().mode & 0o6000 != 0;
-        has_set_id.then(|| {
-            let credentials = who.in_full().unwrap_or_else(|| who.credentials());
-            Context::within(file.path().clone(), credentials)
-        })
+        let has_set_ids = file.attr().mode & SET_IDS != 0;
+        has_set_ids.then(|| Context::within(file.path().clone(), who.for_set_ids()))
     }
 
     /// COPY_FILE_RANGE: the kernel asks once more for what is left.
@@ -376,8 +373,6 @@ impl OpenFile {
         self.way.get().is_some_and(|way| way.is_through())
     }
 }
-
-const SET_IDS: u16 = 0o6000;
 
 /// So much is copied for one request, and so much before who asks may be interrupted.
 const MOST_COPIED: u64 = 128 << 20;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rcuwalk::inode::NodeId;
@@ -20,6 +21,35 @@ pub(crate) struct Handler {
     pub(crate) metrics: Metrics,
     /// Contents are to pass by, where they can.
     pub(crate) passthrough: bool,
+    pub(crate) agreed: Agreed,
+}
+
+/// Terms of the connection that later requests are read by. Set before any thread answers, so
+/// relaxed.
+#[derive(Default)]
+pub(crate) struct Agreed {
+    tells_set_ids: AtomicBool,
+    long_setxattr: AtomicBool,
+}
+
+impl Agreed {
+    pub(crate) fn set(&self, tells_set_ids: bool, long_setxattr: bool) {
+        self.tells_set_ids.store(tells_set_ids, Relaxed);
+        self.long_setxattr.store(long_setxattr, Relaxed);
+    }
+
+    /// SETXATTR comes in its long form.
+    pub(crate) fn has_long_setxattr(&self) -> bool {
+        self.long_setxattr.load(Relaxed)
+    }
+
+    /// `who`, with what a request to change contents tells: that it `loses` set-id bits, or not.
+    pub(crate) fn told(&self, who: Caller, loses: bool) -> Caller {
+        match self.tells_set_ids.load(Relaxed) {
+            true => who.keeping_set_ids(!loses),
+            false => who,
+        }
+    }
 }
 
 /// How long the kernel may believe an answer.
@@ -53,6 +83,7 @@ impl Handler {
             },
             metrics: Metrics::new(),
             passthrough: options.passthrough,
+            agreed: Agreed::default(),
         })
     }
 

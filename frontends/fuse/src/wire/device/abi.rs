@@ -81,6 +81,7 @@ pub(super) mod init {
     pub(in super::super) const POSIX_ACL: u64 = 1 << 20;
     pub(in super::super) const MAX_PAGES: u64 = 1 << 22;
     pub(in super::super) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub(in super::super) const SETXATTR_EXT: u64 = 1 << 29;
     /// The upper 32 of these count as well.
     pub(in super::super) const INIT_EXT: u64 = 1 << 30;
     pub(in super::super) const PASSTHROUGH: u64 = 1 << 37;
@@ -98,10 +99,15 @@ pub(super) mod set {
     pub(in super::super) const FH: u32 = 1 << 6;
     pub(in super::super) const ATIME_NOW: u32 = 1 << 7;
     pub(in super::super) const MTIME_NOW: u32 = 1 << 8;
+    pub(in super::super) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// `FUSE_WRITE_CACHE`: a page that was mapped.
 pub(super) const WRITE_CACHE: u32 = 1;
+/// `FUSE_WRITE_KILL_SUIDGID`: the caller has not CAP_FSETID.
+pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: the caller is not in the file's group, and has not CAP_FSETID.
+pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `FUSE_FSYNC_FDATASYNC`.
 pub(super) const FSYNC_DATA: u32 = 1;
 

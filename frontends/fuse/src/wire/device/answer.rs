@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Access, Attr, Error, FileType, Result};
@@ -12,7 +13,7 @@ use super::encode::{LONGEST_BODY, Out, Ttl, listed as listed_in};
 use super::ioctl::BackingFile;
 use crate::caller::Caller;
 use crate::listing::Keeping;
-use crate::ops::{Found, NewOpen, Ops};
+use crate::ops::{Found, NewOpen, Ops, Told};
 use crate::through::Backing;
 use crate::wire::values::{ioctl, seek, xattr_flags};
 use crate::wire::{self, Handler, Opcode};
@@ -55,13 +56,18 @@ impl<'h> Ask<'_, 'h> {
                 self.attr(out, self.of(Opcode::Getattr, |ops, _, id| ops.getattr(id)))
             }
             Asked::Statx => {
-                let attr = self.of(Opcode::Statx, |ops, _, id| ops.getattr(id))?;
-                out.statx(&attr, self.handler.timeouts.attr);
+                let told = self.of(Opcode::Statx, |ops, _, id| ops.getattr(id))?;
+                out.statx(&told.attr, self.ttl(&told).attr);
                 Ok(Owed::Nothing)
             }
-            Asked::Setattr(change) => self.attr(
+            Asked::Setattr(change, kills_set_ids) => self.attr(
                 out,
                 self.of(Opcode::Setattr, |ops, who, id| {
+                    // Of a chown it tells nothing: whoever that is, they go.
+                    let who = match change.is_truncation() {
+                        true => self.handler.agreed.told(who, kills_set_ids),
+                        false => who,
+                    };
                     ops.setattr(who, id, &change)
                 }),
             ),
@@ -130,9 +136,11 @@ impl<'h> Ask<'_, 'h> {
                 fh,
                 offset,
                 is_cached,
+                kills_set_ids,
                 data,
             } => {
                 let written = self.of(Opcode::Write, |ops, who, id| {
+                    let who = self.handler.agreed.told(who, kills_set_ids);
                     ops.write(who, (id, fh), offset, data, is_cached)
                 })?;
                 out.u32(written);
@@ -154,11 +162,15 @@ impl<'h> Ask<'_, 'h> {
             Asked::Fsyncdir(fh, data_only) => {
                 nothing(self.of(Opcode::Fsyncdir, |ops, _, _| ops.fsyncdir(fh, data_only)))
             }
-            Asked::Setxattr { name, value, flags } => {
-                nothing(self.of(Opcode::Setxattr, |ops, who, id| {
-                    ops.setxattr(who, id, name, value, xattr_flags(flags)?)
-                }))
-            }
+            Asked::Setxattr {
+                name,
+                value,
+                flags,
+                kills_set_gid,
+            } => nothing(self.of(Opcode::Setxattr, |ops, who, id| {
+                let who = kills_set_gid.map_or(who, |kills| who.keeping_set_ids(!kills));
+                ops.setxattr(who, id, name, value, xattr_flags(flags)?)
+            })),
             Asked::Getxattr(name, size) => {
                 let value = self.of(Opcode::Getxattr, |ops, who, id| ops.getxattr(who, id, name));
                 sized(out, size, value)
@@ -242,15 +254,19 @@ impl<'h> Ask<'_, 'h> {
         }
     }
 
-    fn ttl(&self) -> Ttl {
+    fn ttl(&self, told: &Told) -> Ttl {
         Ttl {
             entry: self.handler.timeouts.entry,
-            attr: self.handler.timeouts.attr,
+            attr: match told.lasts {
+                true => self.handler.timeouts.attr,
+                false => Duration::ZERO,
+            },
         }
     }
 
-    fn attr(&self, out: &mut Out, attr: Result<Attr>) -> Result<Owed> {
-        out.attr(&attr?, self.handler.timeouts.attr);
+    fn attr(&self, out: &mut Out, told: Result<Told>) -> Result<Owed> {
+        let told = told?;
+        out.attr(&told.attr, self.ttl(&told).attr);
         Ok(Owed::Nothing)
     }
 
@@ -276,9 +292,8 @@ impl<'h> Ask<'_, 'h> {
     }
 
     fn send_entry(&self, out: &mut Out, found: Found<'_>) -> NodeId {
-        let attr = found.attr;
         let id = (found.entry.id(), found.generation);
-        out.entry(id, &attr, self.ttl());
+        out.entry(id, &found.told.attr, self.ttl(&found.told));
         // Before the reply: with it, the kernel may forget.
         found.entry.sent()
     }
@@ -324,20 +339,21 @@ impl<'h> Ask<'_, 'h> {
 
     fn list_plus(&self, piece: &Piece, out: &mut Out) -> Result<Owed> {
         let Piece { fh, offset, size } = *piece;
-        let (most, ttl) = (most(size), self.ttl());
+        let most = most(size);
         let listed = self.of(Opcode::Readdirplus, |ops, _, _| {
-            let dot = ops.dir_attr(fh)?;
+            let dot = Told::lasting(ops.dir_attr(fh)?);
             ops.readdirplus(fh, offset, |entry, found| {
                 // Node 0 says that there is nothing to look up: the kernel lists the entry.
-                let (id, attr, shown) = match found {
+                let (id, told, shown) = match found {
                     Some(found) => {
-                        let (ino, kind) = (found.attr.ino, Some(found.attr.kind));
+                        let Attr { ino, kind, .. } = found.told.attr;
                         let id = (found.entry.id(), found.generation);
-                        (id, &found.attr, (entry, ino, kind))
+                        (id, &found.told, (entry, ino, Some(kind)))
                     }
                     None => ((NodeId(0), 0), &dot, (entry, entry.ino, entry.kind)),
                 };
-                let fits = out.dirent(most, shown, |out| out.entry(id, attr, ttl));
+                let ttl = self.ttl(told);
+                let fits = out.dirent(most, shown, |out| out.entry(id, &told.attr, ttl));
                 wire::full(!fits)
             })
         });

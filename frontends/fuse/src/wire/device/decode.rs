@@ -44,7 +44,8 @@ pub(super) enum Asked<'m> {
     Lookup(&'m [u8]),
     Getattr,
     Statx,
-    Setattr(Change),
+    /// A change, and whether the caller is without the right to keep set-id bits.
+    Setattr(Change, bool),
     Readlink,
     Symlink(&'m [u8], &'m [u8]),
     Mknod {
@@ -75,6 +76,8 @@ pub(super) enum Asked<'m> {
         fh: u64,
         offset: u64,
         is_cached: bool,
+        /// The caller is without the right to keep set-id bits.
+        kills_set_ids: bool,
         data: &'m [u8],
     },
     Statfs,
@@ -84,6 +87,8 @@ pub(super) enum Asked<'m> {
         name: &'m [u8],
         value: &'m [u8],
         flags: i32,
+        /// Whether an ACL takes the set-gid bit along, if the message tells.
+        kills_set_gid: Option<bool>,
     },
     Getxattr(&'m [u8], u32),
     Listxattr(u32),
@@ -161,11 +166,12 @@ impl Forgets<'_> {
     }
 }
 
-/// Takes a message apart: all of it, since each brings one request.
+/// Takes a message apart: all of it, since each brings one request. SETXATTR has two
+/// forms, of which one was agreed on.
 ///
 /// # Errors
 /// [`Refused`].
-pub(super) fn decode(message: &[u8]) -> Result<(Header, Asked<'_>), Refused> {
+pub(super) fn decode(message: &[u8], long_setxattr: bool) -> Result<(Header, Asked<'_>), Refused> {
     let (len, ext_len, header) = header(message).map_err(|Wrong| Refused::Dropped)?;
     let refused = match header {
         // The kernel's notices go by that number: an answer would be one.
@@ -187,7 +193,7 @@ pub(super) fn decode(message: &[u8]) -> Result<(Header, Asked<'_>), Refused> {
     let body = &message[abi::IN_HEADER..];
     // Extensions at the end, of which none were asked for.
     let end = body.len().checked_sub(ext_len).ok_or(refused)?;
-    let asked = body_of(&header, &body[..end]).map_err(|Wrong| refused)?;
+    let asked = body_of(&header, &body[..end], long_setxattr).map_err(|Wrong| refused)?;
     Ok((header, asked))
 }
 
@@ -202,6 +208,7 @@ fn header(message: &[u8]) -> Result<(u32, usize, Header), Wrong> {
         uid: fields.u32()?,
         gid: fields.u32()?,
         pid: fields.u32()?,
+        keeps_set_ids: None,
     };
     let ext_len = usize::from(fields.u16()?) * 8;
     fields.skip(2)?;
@@ -214,7 +221,7 @@ fn header(message: &[u8]) -> Result<(u32, usize, Header), Wrong> {
     Ok((len, ext_len, header))
 }
 
-fn body_of<'m>(header: &Header, body: &'m [u8]) -> Result<Asked<'m>, Wrong> {
+fn body_of<'m>(header: &Header, body: &'m [u8], long_setxattr: bool) -> Result<Asked<'m>, Wrong> {
     let mut f = Fields(body);
     let asked = match header.op {
         op::LOOKUP => Asked::Lookup(f.name()?),
@@ -228,7 +235,10 @@ fn body_of<'m>(header: &Header, body: &'m [u8]) -> Result<Asked<'m>, Wrong> {
             f.skip(24)?;
             Asked::Statx
         }
-        op::SETATTR => Asked::Setattr(f.change()?),
+        op::SETATTR => {
+            let (change, kills_set_ids) = f.change()?;
+            Asked::Setattr(change, kills_set_ids)
+        }
         op::READLINK => Asked::Readlink,
         op::SYMLINK => Asked::Symlink(f.name()?, f.name()?),
         op::MKNOD => {
@@ -287,7 +297,7 @@ fn body_of<'m>(header: &Header, body: &'m [u8]) -> Result<Asked<'m>, Wrong> {
             let (fh, data_only) = f.sync()?;
             Asked::Fsyncdir(fh, data_only)
         }
-        op::SETXATTR => f.setxattr()?,
+        op::SETXATTR => f.setxattr(long_setxattr)?,
         op::GETXATTR => {
             let size = f.size()?;
             Asked::Getxattr(f.name()?, size)

@@ -95,7 +95,7 @@ impl<'h, L: Line> Desk<'h, L> {
         out: &mut Out,
         has_rings: impl FnOnce() -> bool,
     ) -> Next {
-        match decode(message) {
+        match decode(message, false) {
             Ok((header, Asked::Init(offered))) => {
                 let answer = init::answer(&offered, self.handler.passthrough, has_rings);
                 out.begin();
@@ -105,8 +105,12 @@ impl<'h, L: Line> Desk<'h, L> {
                     init::Answer::TooOld => Next::Disagreed(libc::EPROTO),
                 };
                 answer.encode(out);
-                if let Next::Agreed(Terms { passes: true, .. }) = next {
-                    self.handler.ops.offer.accepted();
+                if let Next::Agreed(terms) = next {
+                    let (tells, long) = (terms.tells_set_ids(), terms.has_long_setxattr());
+                    self.handler.agreed.set(tells, long);
+                    if terms.passes {
+                        self.handler.ops.offer.accepted();
+                    }
                 }
                 let errno = if let Next::Disagreed(errno) = next {
                     errno
@@ -129,7 +133,7 @@ impl<'h, L: Line> Desk<'h, L> {
 
     /// Answers one message, whatever it is; the answer is made in `out`.
     pub(super) fn message(&mut self, message: &[u8], out: &mut Out) -> Next {
-        match decode(message) {
+        match decode(message, self.handler.agreed.has_long_setxattr()) {
             Ok((header, asked)) => self.answer(&header, asked, out),
             Err(refused) => {
                 tracing::debug!(?refused, len = message.len(), "no request");

@@ -5,7 +5,8 @@
 //! | `ASYNC_READ`, `BIG_WRITES`, `MAX_PAGES` | pieces of a MiB, several at a time        |
 //! | `DONT_MASK`          | a default ACL stands in for the umask, and the VFS knows it  |
 //! | `POSIX_ACL`          | the kernel checks permissions (`default_permissions`), with ACLs |
-//! | `HANDLE_KILLPRIV`, `…_V2` | the VFS takes set-id bits off what is written and chowned; with the second, the kernel remembers that a file has none |
+//! | `HANDLE_KILLPRIV`, `…_V2` | the VFS takes set-id bits off what is written and chowned; with the second, the kernel remembers that a file has none, and tells for whom they go |
+//! | `SETXATTR_EXT`       | the kernel tells whether an ACL takes the set-gid bit along  |
 //! | `AUTO_INVAL_DATA`    | pages go when size or time of the file have changed          |
 //! | `PARALLEL_DIROPS`    | lookups in one directory need not wait for each other        |
 //! | `DO_READDIRPLUS`, `…_AUTO` | a listing answers the lookups that follow it           |
@@ -36,6 +37,7 @@ const PROMISED: u64 = bits::ASYNC_READ
     | bits::POSIX_ACL
     | bits::HANDLE_KILLPRIV
     | bits::HANDLE_KILLPRIV_V2
+    | bits::SETXATTR_EXT
     | bits::AUTO_INVAL_DATA
     | bits::PARALLEL_DIROPS
     | bits::DO_READDIRPLUS
@@ -53,6 +55,18 @@ pub(super) struct Terms {
     pub(super) passes: bool,
     /// Requests come by rings from now on.
     pub(super) rings: bool,
+}
+
+impl Terms {
+    /// Of whoever writes and truncates, requests tell whether they may keep set-id bits.
+    pub(super) fn tells_set_ids(&self) -> bool {
+        self.flags & bits::HANDLE_KILLPRIV_V2 != 0
+    }
+
+    /// SETXATTR comes in its long form.
+    pub(super) fn has_long_setxattr(&self) -> bool {
+        self.flags & bits::SETXATTR_EXT != 0
+    }
 }
 
 /// What INIT is answered with.

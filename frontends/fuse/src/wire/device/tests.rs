@@ -12,7 +12,7 @@ use rcuwalk_memfs::MemFs;
 use rustix::io::Errno;
 
 use super::abi::{self, init as bits, op};
-use super::decode::{Asked, Offered, Refused, decode};
+use super::decode::{self, Asked, Header, Offered, Refused};
 use super::desk::{Desk, Line, Next};
 use super::encode::{Out, Ttl};
 use super::init;
@@ -22,6 +22,11 @@ use crate::interrupt::{self, Slot};
 use crate::listing::Listed;
 use crate::through::Backing;
 use crate::wire::Handler;
+
+/// With SETXATTR in its short form.
+fn decode(message: &[u8]) -> Result<(Header, Asked<'_>), Refused> {
+    decode::decode(message, false)
+}
 
 /// A message that is right.
 fn message(op: u32, node: u64, body: &[&[u8]]) -> Vec<u8> {
@@ -113,6 +118,28 @@ fn what_is_cut_or_too_long_is_no_request() {
             let longer = message(op, 1, &[&vec![0; len], names, more]);
             assert_eq!(decode(&longer).unwrap_err(), refused, "{op} and {more:?}");
         }
+    }
+}
+
+/// EDGE-1: SETXATTR in its long form tells whether an ACL takes the set-gid bit along; each form
+/// is wrong where the other one was agreed on.
+#[test]
+fn setxattr_comes_in_the_form_that_was_agreed_on() {
+    let set = |more: &[u8]| {
+        let numbers = [5_u32, 2].map(u32::to_ne_bytes).concat();
+        message(op::SETXATTR, 1, &[&numbers, more, b"user.x\0value"])
+    };
+    let kills = |message: &[u8], is_long| match decode::decode(message, is_long) {
+        Ok((_, Asked::Setxattr { kills_set_gid, .. })) => Some(kills_set_gid),
+        other => other.map(|_| panic!()).ok(),
+    };
+    let (short, stays) = (set(b""), set(&[0; 8]));
+    let goes = set(&[1_u32, 0].map(u32::to_ne_bytes).concat());
+    assert_eq!(kills(&short, false), Some(None), "EDGE-1");
+    assert_eq!(kills(&stays, true), Some(Some(false)), "EDGE-1");
+    assert_eq!(kills(&goes, true), Some(Some(true)), "EDGE-1");
+    for wrong in [(&short, true), (&stays, false), (&goes, false)] {
+        assert_eq!(kills(wrong.0, wrong.1), None, "EDGE-1");
     }
 }
 
@@ -388,6 +415,7 @@ fn a_signal_alone_leaves_files_to_be_read_and_written() {
         uid: 0,
         gid: 0,
         pid: 0,
+        keeps_set_ids: None,
     };
     let file = |name: &[u8]| {
         let made = ops.create(who, (NodeId::ROOT, name), 0o644, 0, libc::O_RDWR);

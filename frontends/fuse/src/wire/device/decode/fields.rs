@@ -77,8 +77,8 @@ impl<'m> Fields<'m> {
         is_whole.then_some(Forgets(forgets)).ok_or(Wrong)
     }
 
-    /// `struct fuse_setattr_in`.
-    pub(super) fn change(&mut self) -> Result<Change, Wrong> {
+    /// `struct fuse_setattr_in`, and whether its caller is to lose set-id bits.
+    pub(super) fn change(&mut self) -> Result<(Change, bool), Wrong> {
         let valid = self.size()?;
         let (fh, size) = (self.u64()?, self.u64()?);
         self.skip(8)?;
@@ -97,7 +97,7 @@ impl<'m> Fields<'m> {
                 Ok(Some(SetTime::To(Timestamp { sec, nsec })))
             }
         };
-        Ok(Change {
+        let change = Change {
             what: SetAttr {
                 mode: (valid & set::MODE != 0).then_some((mode & 0o7777) as u16),
                 uid: (valid & set::UID != 0).then_some(uid),
@@ -108,7 +108,8 @@ impl<'m> Fields<'m> {
                 flags: None,
             },
             handle: (valid & set::FH != 0).then_some(fh),
-        })
+        };
+        Ok((change, valid & set::KILL_SUIDGID != 0))
     }
 
     pub(super) fn rename(
@@ -157,6 +158,7 @@ impl<'m> Fields<'m> {
             fh,
             offset,
             is_cached: flags & abi::WRITE_CACHE != 0,
+            kills_set_ids: flags & abi::WRITE_KILL_SUIDGID != 0,
             data: self.data(size)?,
         })
     }
@@ -175,13 +177,15 @@ impl<'m> Fields<'m> {
         Ok((fh, flags & abi::FSYNC_DATA != 0))
     }
 
-    /// In the short form: the long one was not asked for.
-    pub(super) fn setxattr(&mut self) -> Result<Asked<'m>, Wrong> {
+    /// `struct fuse_setxattr_in`, in the form that was agreed on.
+    pub(super) fn setxattr(&mut self, is_long: bool) -> Result<Asked<'m>, Wrong> {
         let (size, flags) = (self.u32()?, self.i32()?);
+        let more = if is_long { Some(self.size()?) } else { None };
         Ok(Asked::Setxattr {
             name: self.name()?,
             value: self.data(size)?,
             flags,
+            kills_set_gid: more.map(|more| more & abi::SETXATTR_ACL_KILL_SGID != 0),
         })
     }
 

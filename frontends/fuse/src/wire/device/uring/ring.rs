@@ -378,7 +378,7 @@ mod tests {
         put(&mut ring.entries[1], op::LOOKUP, &[], b"name\0");
         let request = ring.request(1, &mut spare).unwrap();
         assert_eq!(request.made, Made::InSpare, "the request is in its place");
-        let (header, asked) = decode(request.message).unwrap();
+        let (header, asked) = decode(request.message, false).unwrap();
         assert_eq!(header.unique, 77);
         assert!(matches!(asked, Asked::Lookup(b"name")));
 
@@ -386,7 +386,7 @@ mod tests {
         put(&mut ring.entries[1], op::FSYNC, &sync, &[]);
         let request = ring.request(1, &mut spare).unwrap();
         assert_eq!(request.made, Made::InPlace);
-        let (_, asked) = decode(request.message).unwrap();
+        let (_, asked) = decode(request.message, false).unwrap();
         assert!(matches!(asked, Asked::Fsync(9, true)));
     }
 

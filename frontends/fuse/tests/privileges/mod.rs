@@ -1,0 +1,85 @@
+//! What a caller's user, groups and capabilities decide: set-id bits, file capabilities,
+//! attributes.
+
+mod attributes;
+mod set_id;
+
+use std::time::Duration;
+
+use rcuwalk_fuse::Options;
+use rustix::fs::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+
+use crate::common::{Mount, can_mount};
+
+/// A user, with groups, of whom the first is the user's own, and capabilities.
+pub(crate) struct User<'a> {
+    pub(crate) uid: u32,
+    pub(crate) groups: &'a [u32],
+    pub(crate) caps: CapabilitySet,
+}
+
+/// A user of no further groups and capabilities.
+pub(crate) const fn user(uid: u32) -> User<'static> {
+    User {
+        uid,
+        groups: &[4711],
+        caps: CapabilitySet::empty(),
+    }
+}
+
+impl User<'_> {
+    /// Does `work` as this user, on a thread of its own.
+    pub(crate) fn does<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.become_user();
+                work()
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    fn become_user(&self) {
+        let groups: Vec<Gid> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        let (uid, gid) = (Uid::from_raw(self.uid), groups[0]);
+        // Not more than this process has.
+        let caps = self.caps & capabilities(None).unwrap().permitted;
+        set_keep_capabilities(true).unwrap();
+        set_thread_groups(&groups[1..]).unwrap();
+        set_thread_res_gid(gid, gid, gid).unwrap();
+        set_thread_res_uid(uid, uid, uid).unwrap();
+        let sets = CapabilitySets {
+            effective: caps,
+            permitted: caps,
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, sets).unwrap();
+    }
+}
+
+/// Runs `test` on mounts that the kernel believes for an hour: with contents that it writes by
+/// itself, with contents by request, and of a tree in memory.
+fn on_believed(test: impl Fn(&Mount)) {
+    if !can_mount() {
+        return;
+    }
+    let hour = Duration::from_secs(3600);
+    let options = |passthrough| Options {
+        entry_timeout: hour,
+        attr_timeout: hour,
+        passthrough,
+        ..Options::default()
+    };
+    for mount in [
+        Mount::hostfs_with(&options(true)),
+        Mount::hostfs_with(&options(false)),
+        Mount::memfs_with(&options(false)),
+    ] {
+        eprintln!("{}, passes: {}", mount.kind, mount.mounted.passes_through());
+        test(&mount);
+    }
+}
