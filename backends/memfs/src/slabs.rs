@@ -7,17 +7,21 @@
 //!          +-- slab 0 --+ slab 1       mapped for as long as one of its slots is used
 //! ```
 //!
-//! The allocator of the process would keep most of what a removed file leaves: freed pages lie
-//! between pages of other files, and only the end of a heap goes back. So when a page is freed,
-//! the last one of all moves into its slot, and a slab that is empty then is unmapped. Whatever
-//! was written and removed in whichever order, the memory is that of the pages that there are,
-//! and two slabs.
+//! The allocator of the process would keep most of the memory of a removed file: freed pages lie
+//! between pages of other files, and only the end of a heap goes back. So when a page is freed, the
+//! last page of its shard moves into its slot, and a slab that is then empty is unmapped. In
+//! whichever order pages are written and removed, each shard has the memory of its pages and at
+//! most two slabs more.
 //!
-//! Locks: the slots before a slab. A reader holds both shared, a writer of contents the slots
-//! shared and the slab exclusively. Pages move with the slots locked exclusively, so a page stays
-//! in its slot for as long as a thread copies from or to it.
+//! **Shards keep threads apart.** A thread adds pages to a shard of its own as a rule, so threads
+//! that write different files share no lock.
+//!
+//! Locks, of each shard: the slots before a slab. A reader holds both shared; a writer of contents
+//! holds the slots shared and the slab exclusively. Pages move with the slots locked exclusively, so
+//! a page stays in its slot while a thread copies from or to it.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use memmap2::MmapMut;
@@ -26,21 +30,34 @@ use rcuwalk::{Error, Result};
 use crate::node::recover;
 use crate::space::PAGE;
 
-/// Pages in a slab: a MiB.
-const PER_SLAB: usize = 256;
+/// Pages in a slab: half a MiB.
+const PER_SLAB: usize = 128;
 
-/// So many pages are freed with the slots locked: then readers and writers get their turn.
-const AT_ONCE: usize = 256;
+/// The most pages freed under one lock of the slots: then readers and writers get their turn.
+const AT_ONCE: usize = 64;
+
+/// Shards, a power of two.
+const SHARDS: usize = 8;
 
 /// The pages of all files.
 #[derive(Default)]
 pub(crate) struct Slabs {
+    shards: [Shard; SHARDS],
+}
+
+/// A part of the pages, on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
     slots: RwLock<Slots>,
 }
 
 /// A page that holds bytes. Its owner gives it back by [`Slabs::free`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct PageId(u32);
+pub(crate) struct PageId {
+    shard: u8,
+    number: u32,
+}
 
 #[derive(Default)]
 struct Slots {
@@ -53,12 +70,17 @@ struct Slots {
 }
 
 impl Slabs {
-    /// A page of zeros, but for `bytes` from `start` on.
+    /// Adds a page of zeros with `bytes` at `start`.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the system has no memory, or for more than 2^32 pages.
+    /// [`Error::NoSpace`] if the system has no memory, or for more than 2^32 pages in a shard.
     pub(crate) fn add(&self, start: usize, bytes: &[u8]) -> Result<PageId> {
-        let id = PageId(self.write().add()?);
+        let shard = shard_of_thread();
+        let number = self.shards[shard].write().add()?;
+        let id = PageId {
+            shard: shard as u8,
+            number,
+        };
         let end = start + bytes.len();
         self.with_mut(&id, |page| {
             // The slot may have been another page's.
@@ -69,17 +91,17 @@ impl Slabs {
         Ok(id)
     }
 
-    /// Calls with the contents of a page.
+    /// Calls `read` with the contents of a page.
     pub(crate) fn with(&self, id: &PageId, read: impl FnOnce(&[u8])) {
-        let slots = self.slots.read().unwrap_or_else(recover);
+        let slots = self.shard(id).read();
         let (slab, page) = slots.place(id);
         let slab = slots.slabs[slab].read().unwrap_or_else(recover);
         read(&slab[page]);
     }
 
-    /// Calls with the contents of a page, to change them.
+    /// Calls `write` with the contents of a page, to change them.
     pub(crate) fn with_mut(&self, id: &PageId, write: impl FnOnce(&mut [u8])) {
-        let slots: RwLockReadGuard<'_, Slots> = self.slots.read().unwrap_or_else(recover);
+        let slots = self.shard(id).read();
         let (slab, page) = slots.place(id);
         let mut slab = slots.slabs[slab].write().unwrap_or_else(recover);
         write(&mut slab[page]);
@@ -87,17 +109,44 @@ impl Slabs {
 
     /// Frees pages, and gives their memory back to the system.
     pub(crate) fn free(&self, mut ids: Vec<PageId>) {
-        // From the end, as the pages of a file mostly lie in their order: the last page of all
-        // then is one that is to go itself, and does not move before.
-        while !ids.is_empty() {
-            let mut batch = ids.split_off(ids.len().saturating_sub(AT_ONCE));
+        ids.sort_unstable_by_key(|id| id.shard);
+        for of_shard in ids.chunk_by(|one, other| one.shard == other.shard) {
+            self.shard(&of_shard[0]).free(of_shard);
+        }
+    }
+
+    fn shard(&self, id: &PageId) -> &Shard {
+        &self.shards[usize::from(id.shard)]
+    }
+}
+
+/// The shard that this thread adds pages to.
+fn shard_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // Relaxed: threads only have to get different numbers.
+        static SHARD: usize = NEXT.fetch_add(1, Relaxed) % SHARDS;
+    }
+    SHARD.with(|shard| *shard)
+}
+
+impl Shard {
+    fn free(&self, ids: &[PageId]) {
+        // From the end, as the pages of a file mostly lie in their order: the last page of the
+        // shard is then one that is freed itself, and does not move first.
+        for batch in ids.rchunks(AT_ONCE) {
             let mut slots = self.write();
-            batch.sort_unstable_by_key(|id| slots.slot_of[id.0 as usize]);
-            while let Some(id) = batch.pop() {
-                slots.free(id.0);
+            let mut batch: Vec<u32> = batch.iter().map(|id| id.number).collect();
+            batch.sort_unstable_by_key(|number| slots.slot_of[*number as usize]);
+            while let Some(number) = batch.pop() {
+                slots.free(number);
             }
             slots.unmap_unused();
         }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Slots> {
+        self.slots.read().unwrap_or_else(recover)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Slots> {
@@ -108,7 +157,7 @@ impl Slabs {
 impl Slots {
     /// The slab of a page, and where in it the page lies.
     fn place(&self, id: &PageId) -> (usize, Range<usize>) {
-        place(self.slot_of[id.0 as usize] as usize)
+        place(self.slot_of[id.number as usize] as usize)
     }
 
     fn add(&mut self) -> Result<u32> {
@@ -207,7 +256,7 @@ mod tests {
             for (id, byte) in &kept {
                 assert_eq!(first_byte(&slabs, id), *byte);
             }
-            let slots = slabs.slots.read().unwrap();
+            let slots = slabs.shards[shard_of_thread()].read();
             assert_eq!(slots.id_at.len(), kept.len());
             assert!(
                 slots.slabs.len() <= kept.len() / PER_SLAB + 2,
@@ -216,7 +265,7 @@ mod tests {
             assert_eq!(slots.slot_of.len() - slots.free_ids.len(), kept.len());
         }
         slabs.free(kept.into_iter().map(|(id, _)| id).collect());
-        let slots = slabs.slots.read().unwrap();
+        let slots = slabs.shards[shard_of_thread()].read();
         assert_eq!((slots.slabs.len(), slots.slot_of.len()), (1, 0));
     }
 
@@ -240,6 +289,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(slabs.slots.read().unwrap().id_at.len(), 0);
+        let mut shards = slabs.shards.iter();
+        assert!(shards.all(|shard| shard.read().id_at.is_empty()));
     }
 }
