@@ -34,7 +34,7 @@ use crate::context::{Context, VfsPath};
 use crate::error::{Error, Result};
 use crate::filesystem::RenameFlags;
 use crate::vfs::Vfs;
-use crate::walk::{LookupFlags, Parent, filename_parentat};
+use crate::walk::{LookupFlags, Parent, path_parentat};
 
 impl Vfs {
     /// Makes an empty regular file. The context's umask is taken off `mode`.
@@ -222,7 +222,7 @@ impl Vfs {
         flags: LookupFlags,
     ) -> Result<Parent<'a>> {
         self.is_own(start)?;
-        filename_parentat(&self.request_at(ctx, start, path, flags))
+        path_parentat(&self.request_at(ctx, start, path, flags))
     }
 
     /// Does it once more, asking the back end about every name on the way, if what was
@@ -231,16 +231,6 @@ impl Vfs {
         match change(LookupFlags::empty()) {
             Err(Error::Stale) => change(LookupFlags::REVAL),
             done => done,
-        }
-    }
-}
-
-impl Parent<'_> {
-    /// `dots` if the last component is `.` or `..`, which no change applies to.
-    fn no_dots(&self, dots: Error) -> Result<()> {
-        match &*self.last {
-            b"." | b".." => Err(dots),
-            _ => Ok(()),
         }
     }
 }

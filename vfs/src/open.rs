@@ -221,7 +221,7 @@ impl Vfs {
             return self.open_or_create(ctx, path, how);
         }
         let at = self.lookup(ctx, path, how.lookup)?;
-        may::do_open(ctx, at, how.flags)
+        may::do_open(ctx, at, how.flags, None)
     }
 }
 

@@ -114,7 +114,7 @@ impl Vfs {
                 .lookup();
             Trace {
                 steps: record.into_steps(),
-                result,
+                result: result.map(|(path, _links)| path),
                 stopped,
             }
         };

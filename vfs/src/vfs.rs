@@ -17,7 +17,7 @@ use crate::permission::{Access, Credentials};
 use crate::readdir::ReadDir;
 use crate::stats::Statistics;
 use crate::target::Target;
-use crate::walk::{LookupFlags, Request, filename_lookup, filename_parentat};
+use crate::walk::{LookupFlags, Request, filename_lookup, path_parentat};
 
 /// A tree of mounted file systems with its caches. Clones are handles to the same.
 ///
@@ -246,9 +246,9 @@ impl Vfs {
     #[doc(alias("d_invalidate", "FUSE_NOTIFY_INVAL_ENTRY"))]
     pub fn invalidate(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
         let request = self.request(ctx, path.as_ref(), LookupFlags::default());
-        let parent = filename_parentat(&request)?;
+        let parent = path_parentat(&request)?;
         let dcache = &self.ns.caches.dcache;
-        let name = dcache.name(Name::new(&parent.last)?);
+        let name = dcache.name(Name::new(parent.name(Error::Invalid)?)?);
         // What has been asked and not answered yet is in doubt as well: wait for it.
         let _exclusive = parent.dir.inode_held().rwsem.write();
         if let Some(dentry) = dcache.d_lookup(parent.dir.dentry(), &name) {
@@ -288,6 +288,8 @@ impl Vfs {
             start,
             path,
             flags,
+            links: 0,
+            is_head: false,
         }
     }
 

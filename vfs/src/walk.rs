@@ -10,6 +10,7 @@
 //! | `walk/component.rs` | how a path is cut                                     |
 //! | `walk/text.rs`      | what is left to walk, links within links included     |
 //! | `walk/refs.rs`      | the walk with references: read this one first         |
+//! | `walk/parent.rs`    | all of a path but its last component                  |
 //! | `walk/around.rs`    | names that are looked up together with one            |
 //! | `walk/rcu.rs`       | the same without, and with rechecks instead           |
 //! | `walk/unlazy.rs`    | from the second to the first, mid-path                |
@@ -29,18 +30,18 @@
 
 mod around;
 mod component;
+mod parent;
 mod rcu;
 mod record;
 mod refs;
 mod text;
 mod unlazy;
 
-use std::borrow::Cow;
-
 use rcuwalk_sync::bytes::has_zero;
 use rcuwalk_sync::rcu as sync_rcu;
 use rcuwalk_sync::{RcuGuard, Seq, Shared};
 
+pub(crate) use parent::{Last, Parent, path_parentat};
 pub(crate) use rcu::RcuFound;
 pub(crate) use record::{Reach, Record, Recorder, reach};
 pub(crate) use refs::RefWalk;
@@ -48,13 +49,12 @@ pub(crate) use refs::RefWalk;
 use crate::context::{Context, VfsPath};
 use crate::dentry::Dentry;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, Protection};
 use crate::mount::Mount;
 use crate::name::PATH_MAX;
 use crate::namespace::Namespace;
-use crate::permission::{Access, Credentials};
+use crate::permission::Credentials;
 use crate::stats::Why;
-use crate::target::Target;
 use rcu::{End, RcuWalk};
 
 /// Symbolic links that one walk follows at most.
@@ -99,16 +99,11 @@ pub(crate) struct Request<'a> {
     pub(crate) start: &'a VfsPath,
     pub(crate) path: &'a [u8],
     pub(crate) flags: LookupFlags,
-}
-
-/// Where the last component of a path would be, for who wants to make or remove it.
-pub(crate) struct Parent<'a> {
-    pub(crate) dir: VfsPath,
-    /// The last component; `.` and `..` stand for themselves, and `.` for a path of
-    /// slashes.
-    pub(crate) last: Cow<'a, [u8]>,
-    /// It had a slash behind it.
-    pub(crate) must_be_dir: bool,
+    /// Symbolic links followed already, on the way to the start.
+    pub(crate) links: u32,
+    /// The path is that to a directory in which a last component is looked at: a link at its
+    /// end is in the middle of the whole.
+    pub(crate) is_head: bool,
 }
 
 /// What becomes of an RCU-walk that could not finish.
@@ -135,6 +130,17 @@ pub(crate) fn filename_lookup<R>(
     by_reference: impl Fn(VfsPath) -> Result<R>,
 ) -> Result<R> {
     check_path(request)?;
+    resolve(request, under_rcu, |path, _links| by_reference(path))
+}
+
+/// Resolves a path that has been checked. `by_reference` is also told how many symbolic links
+/// were followed.
+#[inline(always)]
+fn resolve<R>(
+    request: &Request<'_>,
+    under_rcu: impl FnOnce(&RcuFound<'_, '_, '_>) -> Option<R>,
+    by_reference: impl Fn(VfsPath, u32) -> Result<R>,
+) -> Result<R> {
     let skip_rcu = LookupFlags::REF_WALK.union(LookupFlags::REVAL);
     if request.flags.intersects(skip_rcu) {
         return lookup_slow_path(request, Unfinished::Restart, &by_reference);
@@ -185,7 +191,7 @@ fn give_up<'a>(request: &Request<'a>, walk: RcuWalk<'a, '_>, why: Why) -> Unfini
 fn lookup_slow_path<R>(
     request: &Request<'_>,
     started: Unfinished<'_>,
-    answer: &dyn Fn(VfsPath) -> Result<R>,
+    answer: &dyn Fn(VfsPath, u32) -> Result<R>,
 ) -> Result<R> {
     if request.flags.contains(LookupFlags::CACHED) {
         return Err(Error::WouldBlock);
@@ -196,12 +202,16 @@ fn lookup_slow_path<R>(
         Unfinished::Unlazied(walk) => walk,
         Unfinished::Restart => RefWalk::start(*request, reval),
     };
-    match walk.lookup().and_then(answer) {
+    let lookup = |walk: RefWalk<'_>| {
+        let (path, links) = walk.lookup()?;
+        answer(path, links)
+    };
+    match lookup(walk) {
         // What was cached is gone from the back end: once more, asking about every
         // name on the way. If that is stale again, so is the truth; or the start, which was
         // found by a name that is to be asked for when somebody next comes by it.
         Err(Error::Stale) if !reval => {
-            let again = RefWalk::start(*request, true).lookup().and_then(answer);
+            let again = lookup(RefWalk::start(*request, true));
             if let Err(Error::Stale) = again {
                 request.ns.caches.dcache.doubt(request.start.dentry());
             }
@@ -209,43 +219,10 @@ fn lookup_slow_path<R>(
         }
         // A rename moved the walk out of its root. Most often the path leads elsewhere by now.
         Err(Error::CrossDevice) if request.ctx.is_contained() => {
-            RefWalk::start(*request, reval).lookup().and_then(answer)
+            lookup(RefWalk::start(*request, reval))
         }
         answered => answered,
     }
-}
-
-/// Resolves all but the last component, for an operation on that: what comes before it
-/// is a path of its own, to a directory that the caller may search.
-#[doc(alias = "path_parentat")]
-pub(crate) fn filename_parentat<'a>(request: &Request<'a>) -> Result<Parent<'a>> {
-    check_path(request)?;
-    let path = request.path;
-    let end = path.iter().rposition(|byte| *byte != b'/');
-    let end = end.map_or(0, |last| last + 1);
-    let start = path[..end].iter().rposition(|byte| *byte == b'/');
-    let start = start.map_or(0, |slash| slash + 1);
-    let (above, last, must_be_dir) = match end {
-        0 => (path, &b"."[..], true),
-        // The start, searched as a directory that a name leads through.
-        _ if start == 0 => (&b"."[..], &path[..end], end < path.len()),
-        _ => (&path[..start], &path[start..end], end < path.len()),
-    };
-    let above = Request {
-        path: above,
-        flags: request.flags | LookupFlags::FOLLOW | LookupFlags::DIRECTORY,
-        ..*request
-    };
-    let dir = filename_lookup(&above, |found| found.try_get(), Ok)?;
-    // The root is not searched for itself.
-    if end > 0 {
-        Target::new(&dir, request.ctx.credentials()).may(Access::EXEC)?;
-    }
-    Ok(Parent {
-        dir,
-        last: Cow::Borrowed(last),
-        must_be_dir,
-    })
 }
 
 #[inline]
@@ -263,10 +240,9 @@ pub(crate) fn check_path(request: &Request<'_>) -> Result<()> {
 
 /// Whether a link in the last place may lead on: not from a directory that everyone may
 /// write to and that is sticky, unless it is the caller's own or the directory's owner's.
-fn may_follow_link(who: &Credentials, dir: &Inode, link: &Inode) -> bool {
-    const STICKY_FOR_ALL: u16 = 0o1002;
-    let (dir, owner) = (dir.protection(), link.protection().uid);
-    who.uid == owner || dir.mode() & STICKY_FOR_ALL != STICKY_FOR_ALL || dir.uid == owner
+fn may_follow_link(who: &Credentials, dir: Protection, link: &Inode) -> bool {
+    let owner = link.protection().uid;
+    who.uid == owner || !dir.is_sticky_for_all() || dir.uid == owner
 }
 
 /// Where a walk under RCU stands: a place, and the moment it was read.

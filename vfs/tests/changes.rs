@@ -418,6 +418,62 @@ fn protected_links() {
     }
 }
 
+/// EDGE-1: `protected_symlinks` is about a link in the last place that is followed. A change
+/// goes through links in the middle of its path, those that links lead to included.
+#[test]
+fn changes_follow_links_in_the_middle_of_a_path() {
+    let tree =
+        Tree::new("dir/ dir/file tmp/ tmp/dirlink->/dir tmp/twice->dirlink tmp/end->/dir/end");
+    let vfs = &tree.vfs;
+    tree.chmod("/tmp", 0o1777);
+    tree.chmod("/dir", 0o777);
+    for path in ["/tmp/dirlink", "/tmp/twice", "/tmp/end"] {
+        tree.chown(path, 1);
+    }
+    tree.chown("/dir/file", 2);
+    let flags = MountFlags::PROTECTED_LINKS;
+    vfs.remount(&tree.ctx, "/", flags).unwrap();
+    let two = tree.user(2);
+    let create = (RW | OpenFlags::CREATE).mode(0o644);
+    for (way, cached) in [("dirlink", false), ("dirlink", true), ("twice", true)] {
+        let path = |last: &str| format!("/tmp/{way}/{last}");
+        if !cached {
+            vfs.drop_caches();
+        }
+        for (what, done) in [
+            ("create", vfs.create(&two, path("a"), 0o644)),
+            ("mkdir", vfs.mkdir(&two, path("b//"), 0o755)),
+            (
+                "mknod",
+                vfs.mknod(&two, path("c"), FileType::Fifo, 0o644, 0),
+            ),
+            ("symlink", vfs.symlink(&two, "x", path("d"))),
+            ("link", vfs.link(&two, path("file"), path("e"))),
+            ("open", vfs.open(&two, path("f"), create).map(drop)),
+            ("rename", vfs.rename(&two, path("f"), path("g"))),
+            ("rmdir", vfs.rmdir(&two, path("b/"))),
+        ] {
+            assert_eq!(errno(done), 0, "EDGE-1: {what} by {way}");
+        }
+        for last in ["a", "c", "d", "e", "g"] {
+            let gone = vfs.unlink(&two, path(last));
+            assert_eq!(errno(gone), 0, "EDGE-1: unlink {last} by {way}");
+        }
+    }
+    let eacces = Error::PermissionDenied.errno();
+    let at_the_end = vfs.open(&two, "/tmp/end", create);
+    assert_eq!(
+        errno(at_the_end),
+        eacces,
+        "EDGE-1: the last one is followed"
+    );
+    assert_eq!(
+        errno(vfs.mkdir(&two, "/tmp/end", 0o755)),
+        exists(),
+        "EDGE-1: it is not"
+    );
+}
+
 /// EDGE-1: who means to make a file in a sticky directory for all, and finds what somebody
 /// else has put there: as seen in the running kernel with its sysctls set to 0 and to 1.
 #[test]

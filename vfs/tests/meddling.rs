@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::FOLLOW;
 use rcuwalk::{
     At, Attr, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
-    Freshness, Iget, Inode, InodeFill, InodeKey, InodeRef, Name, OpenFlags, Rename, Result,
-    SetAttr, SuperBlock, Vfs, XattrFlags,
+    Freshness, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, MountFlags, Name, NewFile,
+    OpenFlags, Rename, Result, SetAttr, SuperBlock, Vfs, XattrFlags,
 };
 use rcuwalk_memfs::{MemFs, directory, file};
 
@@ -18,8 +18,11 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 type Once = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
+/// A name that stays valid, whatever happens while the back end is asked about it.
+const STAYS: &[u8] = b"stays";
+
 /// A memfs that does something once: after it has been asked for a capability, or before
-/// it says that a name is outdated.
+/// it says that a name is outdated, or that [`STAYS`] is valid.
 struct Meddled {
     fs: MemFs,
     freshness: Freshness,
@@ -50,10 +53,10 @@ impl FileSystem for Meddled {
         &self,
         _: &SuperBlock,
         _: &Inode,
-        _: Name<'_>,
+        name: Name<'_>,
         _: Option<&Inode>,
     ) -> Result<bool> {
-        Ok(!self.meddle())
+        Ok(!self.meddle() || name.as_bytes() == STAYS)
     }
     fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
         self.fs.read_link(sb, inode)
@@ -63,6 +66,15 @@ impl FileSystem for Meddled {
     }
     fn open(&self, by: &Caller<'_>, at: &At<'_>, how: OpenFlags) -> Result<Box<dyn FileHandle>> {
         self.fs.open(by, at, how)
+    }
+    fn create(
+        &self,
+        by: &Caller<'_>,
+        dir: &Inode,
+        name: Name<'_>,
+        new: &NewFile<'_>,
+    ) -> Result<InodeRef> {
+        self.fs.create(by, dir, name, new)
     }
     fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
         self.fs.rename(by, how)
@@ -156,6 +168,42 @@ fn a_walk_of_an_old_name_does_not_drop_the_new_one() {
         assert_eq!(&*vfs.path_of(&ctx, &held).unwrap(), new.as_bytes());
         let found = vfs.lookup(&ctx, new, FOLLOW).unwrap();
         assert!(found.is_same_place(&held), "FRESH-2: a second dentry");
+    }
+}
+
+/// EDGE-1: what another user has put into a sticky directory is not opened by a caller that wants
+/// to make it, nor followed, if the directory is no longer sticky a moment later: what counts is
+/// how the walk found the directory.
+#[test]
+fn a_sticky_directory_protects_as_the_walk_found_it() {
+    let nofollow = LookupFlags::empty();
+    for kind in [FileType::Regular, FileType::Symlink] {
+        let (vfs, ctx, now) = meddled(Freshness::EachUse);
+        let (root, path) = (&ctx.clone().with_umask(0), "/stays");
+        match kind {
+            FileType::Symlink => vfs.symlink(root, "file", path).unwrap(),
+            _ => vfs.create(root, path, 0o666).unwrap(),
+        }
+        vfs.chown(&ctx, path, Some(1), Some(1), nofollow).unwrap();
+        vfs.remount(&ctx, "/", MountFlags::PROTECTED_LINKS).unwrap();
+        let user = vfs.context(Credentials::user(2, 2));
+        let open = || {
+            let how = (OpenFlags::READ | OpenFlags::CREATE).mode(0o600);
+            vfs.open(&user, path, how).map(drop)
+        };
+        vfs.chmod(&ctx, "/", 0o777).unwrap();
+        open().unwrap();
+        vfs.chmod(&ctx, "/", 0o1777).unwrap();
+        let (changer, changer_ctx): (Weak<Vfs>, _) = (Arc::downgrade(&vfs), ctx.clone());
+        *now.lock().unwrap() = Some(Box::new(move || {
+            let vfs = changer.upgrade().unwrap();
+            vfs.chmod(&changer_ctx, "/", 0o777).unwrap();
+        }));
+        let opened = open();
+        assert!(now.lock().unwrap().is_none(), "the back end was asked");
+        let refused = matches!(opened, Err(Error::PermissionDenied));
+        assert!(refused, "EDGE-1: {kind:?}: {opened:?}");
+        open().unwrap();
     }
 }
 

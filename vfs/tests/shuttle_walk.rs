@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex};
 
 use rcuwalk::{
     At, Attr, Budget, Caller, Context, Credentials, Emit, Error, Evict, FileHandle, FileSystem,
-    FileType, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, OpenFlags,
-    RawEntry, Rename, RenameFlags, Result, SuperBlock, Vfs,
+    FileType, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, MountFlags, Name, NewFile,
+    OpenFlags, RawEntry, Rename, RenameFlags, Result, SuperBlock, Vfs,
 };
 use rcuwalk_sync::rcu;
 use shuttle_support::{outcomes_are, spawn};
@@ -500,6 +500,39 @@ fn renames_below_each_other_make_no_loop() {
         let path = tree.vfs.path_of(&tree.ctx, &deepest.unwrap()).unwrap();
         assert_eq!(path.len(), 6, "LOCK-1: it ends at the root");
         outcome
+    });
+}
+
+/// EDGE-1: what another user has put into a sticky directory is not opened by a caller that
+/// wants to make it, also if it leaves that directory meanwhile: it is refused, or not there
+/// any more.
+#[test]
+fn a_file_that_leaves_a_sticky_directory_is_refused() {
+    const EACCES: i32 = libc::EACCES;
+    // This back end makes files, and opens none.
+    const EOPNOTSUPP: i32 = libc::EOPNOTSUPP;
+    outcomes_are("EDGE-1", [(EACCES, NONE), (EOPNOTSUPP, 5)], || {
+        let tree = Tree::new("/tmp/ /tmp/file /out/");
+        let set = |path: &str, mode, uid| {
+            let place = tree.vfs.lookup(&tree.ctx, path, LookupFlags::empty());
+            let inode = place.unwrap().inode_ref();
+            let attr = inode.attr();
+            inode.set_attr(&Attr { mode, uid, ..attr });
+        };
+        set("/tmp", 0o1777, 0);
+        set("/tmp/file", 0o666, 1);
+        let flags = MountFlags::PROTECTED_LINKS;
+        tree.vfs.remount(&tree.ctx, "/", flags).unwrap();
+        let after = tree.clone();
+        let opened = tree.beside(
+            |tree| tree.rename("/tmp/file", "/out/file"),
+            |tree| {
+                let how = (OpenFlags::READ | OpenFlags::CREATE).mode(0o600);
+                let opened = tree.vfs.open(&tree.ctx, "/tmp/file", how);
+                opened.err().map_or(0, |err| err.errno())
+            },
+        );
+        (opened, after.ino("/tmp/file"))
     });
 }
 

@@ -57,10 +57,10 @@ impl Vfs {
         flags: LookupFlags,
     ) -> Result<()> {
         let parent = self.parent_of(ctx, new, flags)?;
-        parent.no_dots(Error::Exists)?;
+        let name = parent.name(Error::Exists)?;
         let writing = Writing::new(&**parent.dir.mnt());
         let dir = Locked::new(self, ctx, &parent.dir)?;
-        let last = dir.find(&parent.last)?;
+        let last = dir.find(name)?;
         if last.inode.is_some() {
             return Err(Error::Exists);
         }

@@ -45,14 +45,14 @@ impl Vfs {
     ) -> Result<()> {
         self.retry_estale(|reval| {
             let parent = self.parent_of(ctx, (ctx.cwd(), path), reval)?;
-            parent.no_dots(Error::Exists)?;
+            let name = parent.name(Error::Exists)?;
             if parent.must_be_dir && is_opened {
                 return Err(Error::IsADirectory);
             }
             // What else is wrong is reported rather than that nothing can be changed.
             let writing = Writing::new(&**parent.dir.mnt());
             let dir = Locked::new(self, ctx, &parent.dir)?;
-            let last = dir.find(&parent.last)?;
+            let last = dir.find(name)?;
             if last.inode.is_some() {
                 return Err(Error::Exists);
             }

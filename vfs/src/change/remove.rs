@@ -1,6 +1,6 @@
 //! One name less.
 
-use super::locked::{Last, Locked};
+use super::locked::{Last as LastName, Locked};
 use crate::attr::FileType;
 use crate::context::Context;
 use crate::dentry::{DentryRef, Flags};
@@ -8,16 +8,16 @@ use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, InodeRef};
 use crate::mount::Writing;
 use crate::vfs::Vfs;
-use crate::walk::LookupFlags;
+use crate::walk::{Last, LookupFlags};
 
 impl Vfs {
     #[doc(alias = "do_unlinkat")]
     pub(super) fn unlink_name(&self, ctx: &Context, path: &[u8], flags: LookupFlags) -> Result<()> {
         let parent = self.parent_of(ctx, (ctx.cwd(), path), flags)?;
-        parent.no_dots(Error::IsADirectory)?;
+        let name = parent.name(Error::IsADirectory)?;
         let _writing = Writing::new(&**parent.dir.mnt())?;
         let dir = Locked::new(self, ctx, &parent.dir)?;
-        let last = dir.find_victim(&parent.last, flags)?;
+        let last = dir.find_victim(name, flags)?;
         let (dentry, inode) = last.found()?;
         let may = match (parent.must_be_dir, inode.kind()) {
             (true, FileType::Directory) => Err(Error::IsADirectory),
@@ -41,10 +41,9 @@ impl Vfs {
     #[doc(alias = "do_rmdir")]
     pub(super) fn remove_dir(&self, ctx: &Context, path: &[u8], flags: LookupFlags) -> Result<()> {
         let parent = self.parent_of(ctx, (ctx.cwd(), path), flags)?;
-        parent.no_dots(match &*parent.last {
-            b".." => Error::NotEmpty,
-            // A path of slashes: the root.
-            _ if path.iter().all(|byte| *byte == b'/') => Error::Busy,
+        let name = parent.name(match parent.last {
+            Last::DotDot => Error::NotEmpty,
+            Last::Root => Error::Busy,
             _ => Error::Invalid,
         })?;
         let _writing = Writing::new(&**parent.dir.mnt())?;
@@ -52,7 +51,7 @@ impl Vfs {
         // disagree about what is above what: whoever locks two is alone (LOCK-1).
         let _one_at_a_time = parent.dir.mnt().sb.rename_mutex.lock();
         let dir = Locked::new(self, ctx, &parent.dir)?;
-        let last = dir.find_victim(&parent.last, flags)?;
+        let last = dir.find_victim(name, flags)?;
         let (dentry, inode) = last.found()?;
         let may = dir.may_delete(inode, true);
         may.map_err(|refusal| dir.refusal(flags, refusal))?;
@@ -71,7 +70,7 @@ impl Vfs {
     }
 }
 
-impl Last<'_> {
+impl LastName<'_> {
     /// Something that is there.
     pub(crate) fn found(&self) -> Result<(&DentryRef, &InodeRef)> {
         let found = self.dentry.as_ref().zip(self.inode.as_ref());
@@ -81,7 +80,7 @@ impl Last<'_> {
 
 impl Locked<'_> {
     /// The name stands for nothing any more.
-    fn removed(&self, last: &Last<'_>, dentry: &DentryRef, inode: &InodeRef) {
+    fn removed(&self, last: &LastName<'_>, dentry: &DentryRef, inode: &InodeRef) {
         let dcache = &self.vfs.ns().caches.dcache;
         dcache.d_delete(dentry, last.validity);
         self.lost_a_name(inode);
@@ -89,7 +88,7 @@ impl Locked<'_> {
 
     /// The back end says that it has not removed the name. The inode, which `lived` before,
     /// may tell otherwise.
-    pub(super) fn not_removed(&self, last: &Last<'_>, inode: &InodeRef, lived: bool) {
+    pub(super) fn not_removed(&self, last: &LastName<'_>, inode: &InodeRef, lived: bool) {
         self.doubt(last);
         if lived && inode.nlink() == 0 {
             if inode.kind() == FileType::Directory {

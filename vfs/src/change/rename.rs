@@ -50,8 +50,8 @@ impl Vfs {
         if !mnt.is(to.dir.mnt()) {
             return Err(Error::CrossDevice);
         }
-        from.no_dots(Error::Busy)?;
-        to.no_dots(if flags.contains(RenameFlags::NOREPLACE) {
+        let from_name = from.name(Error::Busy)?;
+        let to_name = to.name(if flags.contains(RenameFlags::NOREPLACE) {
             Error::Exists
         } else {
             Error::Busy
@@ -69,7 +69,7 @@ impl Vfs {
                 across,
                 alone,
             };
-            match renaming.rename(from, to)? {
+            match renaming.rename((from_name, from.must_be_dir), (to_name, to.must_be_dir))? {
                 Outcome::Done => return Ok(()),
                 Outcome::OnlyAlone => alone = true,
             }
@@ -104,10 +104,11 @@ struct Pair<'l> {
 }
 
 impl Renaming<'_, '_> {
-    fn rename(&self, from: &Parent<'_>, to: &Parent<'_>) -> Result<Outcome> {
-        let source = self.from_dir.find(&from.last)?;
+    /// Each name comes with whether a slash followed it.
+    fn rename(&self, from: (&[u8], bool), to: (&[u8], bool)) -> Result<Outcome> {
+        let source = self.from_dir.find(from.0)?;
         let (from_dentry, moved) = source.found()?;
-        let target = self.to_dir.find_or_add(&to.last)?;
+        let target = self.to_dir.find_or_add(to.0)?;
         let to_dentry = target.dentry.as_ref().ok_or(Error::NotFound)?;
         let replaced = target.inode.as_ref();
         let pair = Pair {
@@ -116,7 +117,7 @@ impl Renaming<'_, '_> {
             replaced,
             replaces_dir: replaced.is_some_and(is_dir),
         };
-        self.check_names(&pair, from.must_be_dir, to.must_be_dir)?;
+        self.check_names(&pair, from.1, to.1)?;
         if replaced.is_some_and(|inode| InodeRef::ptr_eq(inode, moved)) {
             // Two names of one file: nothing is to be done.
             return Ok(Outcome::Done);

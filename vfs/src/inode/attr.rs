@@ -21,6 +21,12 @@ impl Protection {
         self.payload as u16 & 0o7777
     }
 
+    /// True if everyone may make names there, and none but the owners may take them away.
+    pub(crate) fn is_sticky_for_all(self) -> bool {
+        const STICKY_FOR_ALL: u16 = 0o1002;
+        self.mode() & STICKY_FOR_ALL == STICKY_FOR_ALL
+    }
+
     /// Whether an access ACL has a say beside the permission bits.
     #[inline]
     pub(crate) fn may_have_acl(self) -> bool {

@@ -16,7 +16,7 @@ use crate::name::Name;
 use crate::permission::Access;
 use crate::target::Target;
 use crate::vfs::Vfs;
-use crate::walk::{LookupFlags, Parent, RefWalk, check_path};
+use crate::walk::{LookupFlags, Parent, path_parentat};
 
 /// What became of a last component that was not in the cache.
 enum Last {
@@ -83,28 +83,22 @@ impl Vfs {
     #[doc(alias("open_last_lookups", "O_CREAT"))]
     pub(super) fn open_or_create(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
         let request = self.request(ctx, path, how.lookup - LookupFlags::DIRECTORY);
-        check_path(&request)?;
-        self.ns().caches.counters.get().ref_walk();
         let exclusive = how.flags.contains(OpenFlags::EXCL);
-        let mut walk = RefWalk::start(request, how.lookup.contains(LookupFlags::REVAL));
-        let mut parent = walk.walk_to_last()?;
+        let mut parent = path_parentat(&request)?;
         loop {
-            if matches!(&*parent.last, b"." | b"..") {
-                return Err(if exclusive {
-                    Error::Exists
-                } else {
-                    Error::IsADirectory
-                });
-            }
+            let name = parent.name(match exclusive {
+                true => Error::Exists,
+                false => Error::IsADirectory,
+            })?;
             if parent.must_be_dir {
                 return Err(Error::IsADirectory);
             }
-            let name = Name::new(&parent.last)?;
+            let name = Name::new(name)?;
             // What has to be made is looked at with its directory locked; so is what must
             // not be there.
             let cached = match exclusive {
                 true => None,
-                false => walk.last_cached(name)?,
+                false => parent.cached(&request, name)?,
             };
             let last = match cached.filter(|dentry| dentry.inode_ref().is_some()) {
                 Some(dentry) => Last::Found(dentry),
@@ -112,17 +106,17 @@ impl Vfs {
             };
             let at = match last {
                 Last::Created(file) => return Ok(file),
-                Last::Found(dentry) => walk.last_place(dentry)?,
+                Last::Found(dentry) => parent.place(&request, dentry)?,
             };
             let is_link = at.inode().kind() == FileType::Symlink;
             if is_link && how.lookup.contains(LookupFlags::FOLLOW) {
-                parent = walk.follow_last(at.inode_ref())?;
+                parent = parent.follow(&request, &at)?;
                 continue;
             }
             if exclusive {
                 return Err(Error::Exists);
             }
-            return do_open(ctx, at, how.flags);
+            return do_open(ctx, at, how.flags, Some(parent.protection));
         }
     }
 

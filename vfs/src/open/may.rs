@@ -5,16 +5,24 @@ use crate::context::{Context, VfsPath};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::filesystem::{FileHandle, SetTime};
+use crate::inode::Protection;
 use crate::mount::{MountFlags, MountRef, Writing};
 use crate::open::OpenFlags;
 use crate::permission::Access;
 use crate::target::Target;
 
-/// Opens what is there. With `CREATE`, that is something else than expected.
-pub(super) fn do_open(ctx: &Context, at: VfsPath, flags: OpenFlags) -> Result<File> {
+/// Opens what is there. With `CREATE`, the caller expected to make it: `expected_in` is the
+/// owner and mode of the directory, as the walk found them.
+pub(super) fn do_open(
+    ctx: &Context,
+    at: VfsPath,
+    flags: OpenFlags,
+    expected_in: Option<Protection>,
+) -> Result<File> {
     let who = ctx.credentials();
     let target = Target::new(&at, who);
-    let opened = open_target(&target, flags).inspect_err(|err| target.doubt_if_stale(err));
+    let opened = open_target(&target, flags, expected_in);
+    let opened = opened.inspect_err(|err| target.doubt_if_stale(err));
     let (handle, writing) = opened?;
     Ok(File::new(at, flags, who, handle, writing))
 }
@@ -22,17 +30,21 @@ pub(super) fn do_open(ctx: &Context, at: VfsPath, flags: OpenFlags) -> Result<Fi
 /// What an open file has of its back end, and what keeps its mount writable.
 type Opened = (Option<Box<dyn FileHandle>>, Option<Writing<MountRef>>);
 
-fn open_target(target: &Target<'_>, flags: OpenFlags) -> Result<Opened> {
+fn open_target(
+    target: &Target<'_>,
+    flags: OpenFlags,
+    expected_in: Option<Protection>,
+) -> Result<Opened> {
     let (fs, by) = (target.sb().fs(), target.caller());
     if flags.contains(OpenFlags::PATH) {
         return Ok((target.with_at(|at| fs.open_place(&by, at))?, None));
     }
     let kind = target.inode().kind();
-    if flags.contains(OpenFlags::CREATE) {
+    if let Some(dir) = expected_in {
         if kind == FileType::Directory {
             return Err(Error::IsADirectory);
         }
-        may_create_in_sticky(target)?;
+        may_create_in_sticky(target, dir)?;
     }
     let truncates = flags.contains(OpenFlags::TRUNC) && kind == FileType::Regular;
     let _truncating = truncates.then(|| target.want_write()).transpose()?;
@@ -57,9 +69,13 @@ fn open_target(target: &Target<'_>, flags: OpenFlags) -> Result<Opened> {
     Ok((handle, writing))
 }
 
-/// On a mount that protects from it, nobody who means to make a file in a sticky directory
-/// for all opens what somebody else has put there. What is neither file nor pipe, on none.
-fn may_create_in_sticky(target: &Target<'_>) -> Result<()> {
+/// Refuses to open, where the caller wants to make a file, what another user has put into a
+/// directory that is sticky and writable for all: on a mount that protects from it, and on
+/// every mount what is neither a file nor a pipe.
+///
+/// The directory is the one that the walk found the name in: by now, another process may have
+/// moved the file somewhere else.
+fn may_create_in_sticky(target: &Target<'_>, dir: Protection) -> Result<()> {
     let inode = target.inode();
     let protects = target
         .path
@@ -70,17 +86,9 @@ fn may_create_in_sticky(target: &Target<'_>) -> Result<()> {
     if !protects && matches!(inode.kind(), FileType::Regular | FileType::Fifo) {
         return Ok(());
     }
-    let Some(dir) = target
-        .path
-        .dentry()
-        .parent_ref()
-        .and_then(|dir| dir.inode_ref())
-    else {
-        return Ok(());
-    };
-    let (dir, owner) = (dir.protection(), inode.protection().uid);
+    let owner = inode.protection().uid;
     let is_own = owner == dir.uid || owner == target.credentials.uid;
-    if dir.mode() & 0o1002 == 0o1002 && !is_own {
+    if dir.is_sticky_for_all() && !is_own {
         return Err(Error::PermissionDenied);
     }
     Ok(())

@@ -99,7 +99,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             text: Text::Path(request.path),
             pos: 0,
             stack: LinkStack::new(),
-            links: 0,
+            links: request.links,
             ends_in_slash: false,
         }
     }
@@ -377,7 +377,8 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     /// As the REF-walk's, which is left to refuse it.
     #[inline]
     fn may_follow_link(&self, link: Here<'g>, end: usize) -> Result<(), Why> {
-        if !link.mnt.flags().contains(MountFlags::PROTECTED_LINKS) {
+        let protects = link.mnt.flags().contains(MountFlags::PROTECTED_LINKS);
+        if !protects || self.request.is_head {
             return Ok(());
         }
         let is_slashes = |text: &[u8]| text.iter().all(|byte| *byte == b'/');
@@ -388,7 +389,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         let inode = link.inode(self.guard).ok_or(Why::Moved)?;
         let dir = self.at.inode(self.guard).ok_or(Why::Moved)?;
         let who = self.request.ctx.credentials();
-        if trailing && !may_follow_link(who, dir, inode) {
+        if trailing && !may_follow_link(who, dir.protection(), inode) {
             return Err(Why::Error);
         }
         Ok(())
@@ -518,6 +519,11 @@ impl<'g> RcuFound<'_, '_, 'g> {
     #[inline]
     pub(crate) fn mnt(&self) -> &'g MountInfo {
         self.0.at.mnt
+    }
+
+    /// Symbolic links followed.
+    pub(crate) fn links(&self) -> u32 {
+        self.0.links
     }
 
     /// True if, up to now, the path has led to where the walk ended.

@@ -3,14 +3,12 @@
 //! It may sleep and may ask the back end. It is the definition of what a path means
 //! here; the RCU-walk is the same with fewer rights.
 
-use std::borrow::Cow;
-
 use rcuwalk_sync::{Ref, rcu};
 
 use super::component::long_component;
 use super::record::{Recorder, crossed};
 use super::text::{LinkStack, Saved};
-use super::{LookupFlags, MAX_LINKS, Parent, Request, may_follow_link};
+use super::{LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::attr::FileType;
 use crate::context::VfsPath;
 use crate::dentry::{Ask, CachedName, Checked, DentryRef, Flags, NameHash, ParallelLookup};
@@ -51,8 +49,6 @@ pub(crate) struct RefWalk<'a> {
     must_be_dir: bool,
     /// Ask the back end about every cached name.
     reval: bool,
-    /// Stop before the last component.
-    parent: bool,
     /// Takes notes for [`Vfs::trace`](crate::Vfs::trace); does nothing otherwise.
     pub(super) record: Recorder<'a>,
 }
@@ -76,7 +72,17 @@ impl<'a> RefWalk<'a> {
         let stack = LinkStack::new();
         RefWalk {
             reval,
-            ..Self::resume(request, start.clone(), text, 0, stack, 0)
+            ..Self::resume(request, start.clone(), text, 0, stack, request.links)
+        }
+    }
+
+    /// A walk that stands at `at`, to look at one name there.
+    pub(super) fn standing_at(request: Request<'a>, at: VfsPath) -> RefWalk<'a> {
+        let reval = request.flags.contains(LookupFlags::REVAL);
+        let stack = LinkStack::new();
+        RefWalk {
+            reval,
+            ..Self::resume(request, at, Text::Path(b""), 0, stack, 0)
         }
     }
 
@@ -99,56 +105,27 @@ impl<'a> RefWalk<'a> {
             links,
             must_be_dir,
             reval: false,
-            parent: false,
             record: Recorder::default(),
         }
     }
 
-    /// Walks to the end.
-    pub(crate) fn lookup(mut self) -> Result<VfsPath> {
+    /// Walks to the end. Returns the place, and how many symbolic links were followed.
+    pub(crate) fn lookup(mut self) -> Result<(VfsPath, u32)> {
         self.link_path_walk()?;
         self.check_contained()?;
         if self.must_be_dir && self.at.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
-        Ok(self.at)
+        Ok((self.at, self.links))
     }
 
-    /// Walks to the last component and stands before it.
-    pub(crate) fn walk_to_last(&mut self) -> Result<Parent<'static>> {
-        self.parent = true;
-        let step = self.link_path_walk()?;
-        self.check_contained()?;
-        match step {
-            Some(step) => {
-                self.may_lookup()?;
-                let rest = &self.text.bytes()[step.end..];
-                let must_be_dir = !rest.is_empty();
-                Ok(Parent {
-                    last: Cow::Owned(step.name.into_vec()),
-                    must_be_dir,
-                    dir: self.at.clone(),
-                })
-            }
-            // No component at all: the path is made of slashes.
-            None => Ok(Parent {
-                last: Cow::Borrowed(b"."),
-                must_be_dir: true,
-                dir: self.at.clone(),
-            }),
-        }
-    }
-
-    /// Resolves every component; with `parent`, returns the last one unresolved.
+    /// Resolves every component.
     #[doc(alias = "path_lookupat")]
-    fn link_path_walk(&mut self) -> Result<Option<Step>> {
+    fn link_path_walk(&mut self) -> Result<()> {
         // The start may be outside by now, or the RCU-walk that this one goes on from.
         self.check_contained()?;
         self.refresh_place()?;
-        while let Some(step) = self.next_component()? {
-            if self.parent && step.last {
-                return Ok(Some(step));
-            }
+        while let Some(step) = self.next_component() {
             self.record.component(&step.name, self.position());
             self.may_lookup()?;
             match &*step.name {
@@ -165,10 +142,10 @@ impl<'a> RefWalk<'a> {
                 _ => self.walk_component(step)?,
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    fn next_component(&mut self) -> Result<Option<Step>> {
+    fn next_component(&mut self) -> Option<Step> {
         loop {
             let text = self.text.bytes();
             let slashes = text[self.pos..]
@@ -178,24 +155,16 @@ impl<'a> RefWalk<'a> {
             let start = self.pos + slashes;
             if start < text.len() {
                 let end = long_component(text, start);
-                let rest_is_slashes = text[end..].iter().all(|byte| *byte == b'/');
-                // For a lookup the last component is one with nothing behind it; for
-                // its parent, slashes behind it do not count.
-                let ends = if self.parent {
-                    rest_is_slashes
-                } else {
-                    end == text.len()
-                };
-                let last = ends && self.stack.is_empty();
+                let last = end == text.len() && self.stack.is_empty();
                 let name = Box::from(&text[start..end]);
                 self.pos = start;
                 self.must_be_dir = self.request.flags.contains(LookupFlags::DIRECTORY);
-                return Ok(Some(Step { name, end, last }));
+                return Some(Step { name, end, last });
             }
             self.must_be_dir |= text.last() == Some(&b'/');
             match self.stack.pop() {
                 Some(saved) => (self.text, self.pos) = (saved.text, saved.pos),
-                None => return Ok(None),
+                None => return None,
             }
         }
     }
@@ -208,28 +177,6 @@ impl<'a> RefWalk<'a> {
         Target::new(&self.at, self.request.ctx.credentials()).may(Access::EXEC)
     }
 
-    /// What is cached and believed of the last component, which the walk stands before.
-    #[doc(alias = "lookup_fast_for_open")]
-    pub(crate) fn last_cached(&self, name: Name<'_>) -> Result<Option<DentryRef>> {
-        self.lookup_fast(name)
-    }
-
-    /// Where the last component leads, as `dentry` says: across what is mounted there.
-    pub(crate) fn last_place(&self, dentry: DentryRef) -> Result<VfsPath> {
-        let to = self.traverse_mounts(self.at.mnt().clone(), dentry);
-        to.ok_or(Error::NotFound)
-    }
-
-    /// The last component is this link, with nothing behind it: goes on with its target,
-    /// to the last component of that.
-    #[doc(alias = "WALK_TRAILING")]
-    pub(crate) fn follow_last(&mut self, link: InodeRef) -> Result<Parent<'static>> {
-        let end = self.text.bytes().len();
-        self.may_follow_link(&link, end)?;
-        self.pick_link(link, end)?;
-        self.walk_to_last()
-    }
-
     fn walk_component(&mut self, step: Step) -> Result<()> {
         let name = Name::new(&step.name)?;
         let dentry = match self.lookup_fast(name)? {
@@ -240,7 +187,7 @@ impl<'a> RefWalk<'a> {
     }
 
     /// The cached dentry, if it is to be believed.
-    fn lookup_fast(&self, name: Name<'_>) -> Result<Option<DentryRef>> {
+    pub(super) fn lookup_fast(&self, name: Name<'_>) -> Result<Option<DentryRef>> {
         let dcache = &self.request.ns.caches.dcache;
         let hash = dcache.name(name);
         let Some(dentry) = dcache.d_lookup_rcu(self.at.dentry(), &hash) else {
@@ -337,7 +284,6 @@ impl<'a> RefWalk<'a> {
         self.record.found(inode, crossed(self.at.mnt(), to.mnt()));
         let follow = !step.last || self.request.flags.contains(LookupFlags::FOLLOW);
         if inode.kind() == FileType::Symlink && follow {
-            self.may_follow_link(inode, step.end)?;
             return self.pick_link(inode.clone(), step.end);
         }
         self.at = to;
@@ -349,7 +295,11 @@ impl<'a> RefWalk<'a> {
     }
 
     /// What is there in the end, if anything.
-    fn traverse_mounts(&self, mut mnt: MountRef, mut dentry: DentryRef) -> Option<VfsPath> {
+    pub(super) fn traverse_mounts(
+        &self,
+        mut mnt: MountRef,
+        mut dentry: DentryRef,
+    ) -> Option<VfsPath> {
         while dentry.flags().contains(Flags::MOUNTPOINT) {
             let Some((over, root)) = self.request.ns.mounted_on(&mnt, &dentry) else {
                 break;
@@ -363,7 +313,8 @@ impl<'a> RefWalk<'a> {
     /// On a mount that protects from it, nobody is led astray by a link that somebody else
     /// has put into a directory for all: one in the last place of the path, that is.
     fn may_follow_link(&self, link: &Inode, end: usize) -> Result<()> {
-        if !self.at.mnt().flags().contains(MountFlags::PROTECTED_LINKS) {
+        let protects = self.at.mnt().flags().contains(MountFlags::PROTECTED_LINKS);
+        if !protects || self.request.is_head {
             return Ok(());
         }
         let is_slashes = |text: &[u8]| text.iter().all(|byte| *byte == b'/');
@@ -372,7 +323,7 @@ impl<'a> RefWalk<'a> {
                 .stack
                 .all(|saved| is_slashes(&saved.text.bytes()[saved.pos..]));
         let who = self.request.ctx.credentials();
-        if trailing && !may_follow_link(who, self.at.inode(), link) {
+        if trailing && !may_follow_link(who, self.at.inode().protection(), link) {
             return Err(Error::PermissionDenied);
         }
         Ok(())
@@ -385,6 +336,7 @@ impl<'a> RefWalk<'a> {
             return Err(Error::TooManySymlinks);
         }
         self.links += 1;
+        self.may_follow_link(&link, end)?;
         let body = self.request.ns.link_body(&self.at.mnt().sb, &link)?;
         if body.is_empty() {
             return Err(Error::NotFound);
