@@ -1,5 +1,4 @@
-//! The node table of a FUSE daemon, without the rest of rcuwalk: in place of a
-//! `RwLock<HashMap>` and a lookup count kept by hand.
+//! The node table of a FUSE daemon, in place of a `RwLock<HashMap>` and a lookup count by hand.
 //!
 //! `cargo run -p rcuwalk --example fuse_node_table` looks up the files of a directory
 //! from several threads, as a kernel would ask for them, and forgets them again.
@@ -12,21 +11,17 @@ use std::thread;
 
 use rcuwalk::inode::{Entry, IgetOf, InodeCache, InodeRefOf, Key, NodeId, NodeTable, Numbered};
 
-/// What makes two names the same file.
+/// The device and inode number of a file: two names with the same ones are hard links.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct HostId {
-    dev: u64,
-    ino: u64,
-}
+struct HostId(u64, u64);
 
 impl Key for HostId {
     fn hash(&self) -> u64 {
-        self.ino ^ self.dev.rotate_left(32)
+        self.1 ^ self.0.rotate_left(32)
     }
 }
 
-/// What the daemon keeps per file. A real one has an `O_PATH` descriptor instead of a
-/// path.
+/// A file that the daemon knows. A real daemon has an `O_PATH` descriptor instead of a path.
 struct Node {
     id: NodeId,
     path: PathBuf,
@@ -60,8 +55,7 @@ impl Daemon {
     /// The node of a file: cached, or read in by one thread while others wait.
     fn node(&self, path: PathBuf) -> io::Result<NodeRef> {
         let meta = path.symlink_metadata()?;
-        let (dev, ino) = (meta.dev(), meta.ino());
-        match self.cache.iget(HostId { dev, ino })? {
+        match self.cache.iget(HostId(meta.dev(), meta.ino()))? {
             IgetOf::Cached(node) => Ok(node),
             // An early return here would wake the waiters.
             IgetOf::New(new) => {
@@ -79,7 +73,7 @@ impl Daemon {
         Ok(self.known.entry(node))
     }
 
-    /// FUSE_GETATTR: an id that was given back is ESTALE, not somebody else's file.
+    /// FUSE_GETATTR: an id that was given back is ESTALE, and never another file.
     fn size(&self, id: NodeId) -> io::Result<u64> {
         let node = self.known.get(id)?;
         Ok(node.path.symlink_metadata()?.len())
@@ -87,25 +81,14 @@ impl Daemon {
 
     /// FUSE_FORGET.
     fn forget(&self, id: NodeId, lookups: u64) {
-        // A kernel that forgets what it never looked up has lost count, not we.
+        // An error means that the kernel forgets more than it has looked up.
         let _ = self.known.forget(id, lookups);
-    }
-
-    /// FUSE_BATCH_FORGET.
-    fn batch_forget(&self, forgets: &[(NodeId, u64)]) {
-        self.known.batch_forget(forgets.iter().copied());
     }
 }
 
 fn main() -> io::Result<()> {
-    let dir = std::env::temp_dir().join(format!("fuse_node_table.{}", std::process::id()));
-    std::fs::create_dir(&dir)?;
-    let done = serve(&dir);
-    std::fs::remove_dir_all(&dir)?;
-    done
-}
-
-fn serve(dir: &Path) -> io::Result<()> {
+    let place = tempfile::tempdir()?;
+    let dir = place.path();
     for n in 0..100 {
         std::fs::write(dir.join(n.to_string()), "x".repeat(n))?;
     }
@@ -127,20 +110,11 @@ fn serve(dir: &Path) -> io::Result<()> {
         }
     });
     assert_eq!(daemon.known.len(), 1, "all but the root are forgotten");
-
     let seven = daemon.lookup(NodeId::ROOT, "7".as_ref())?.sent();
     let alias = daemon.lookup(NodeId::ROOT, "seven".as_ref())?.sent();
     assert_eq!(seven, alias, "hard links share a node");
-    daemon.batch_forget(&[(seven, 2)]);
+    daemon.forget(seven, 2);
     let gone = daemon.size(seven).expect_err("given back");
-    println!(
-        "80,000 lookups, {} nodes cached; node {seven:?}: {gone}",
-        daemon.cache.size().0
-    );
+    println!("80,000 lookups; then node {seven:?}: {gone}");
     Ok(())
-}
-
-#[test]
-fn it_runs() {
-    main().unwrap();
 }
