@@ -1,5 +1,8 @@
 //! What is mounted where, by /proc/self/mountinfo: told by the kernel without asking any
 //! file system, so that a mount whose process is gone or stuck cannot keep us waiting.
+//!
+//! A mount point that is to be changed is found by the kernel's id of the mount ([`ours`]), not
+//! by its path: that leads elsewhere once a user renames a directory or puts a link there.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,12 +10,19 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rcuwalk_fuse::mount_point::MountPoint;
+use rcuwalk_fuse::procfs;
+
+use crate::failure::Words;
+
 /// What the kernel calls the file systems of ours.
 pub(crate) const OURS: &str = "fuse.rcuwalk";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MountInfo {
+    /// The kernel's number for the mount, which no other one has while it is there.
+    pub(crate) id: u64,
     /// Major and minor number, `0:59`: no other mounted file system has it.
     pub(crate) device: String,
     pub(crate) at: PathBuf,
@@ -36,8 +46,8 @@ impl MountInfo {
 
 /// All mounts of this process's namespace; of several on one directory, the last is on top.
 pub(crate) fn mounts() -> io::Result<Vec<MountInfo>> {
-    let text = fs::read("/proc/self/mountinfo").map_err(|err| {
-        let why = format!("cannot read /proc/self/mountinfo: {err}");
+    let text = procfs::read("self/mountinfo").map_err(|err| {
+        let why = format!("cannot read /proc/self/mountinfo: {}", Words(&err));
         io::Error::new(err.kind(), why)
     })?;
     Ok(parse(&text))
@@ -46,6 +56,27 @@ pub(crate) fn mounts() -> io::Result<Vec<MountInfo>> {
 /// What one sees at `at`, a path as [`resolve`] makes it.
 pub(crate) fn uppermost<'m>(mounts: &'m [MountInfo], at: &Path) -> Option<&'m MountInfo> {
     mounts.iter().rev().find(|mount| mount.at == at)
+}
+
+/// The mount of ours that is seen at `path`, with its mount point held.
+///
+/// # Errors
+/// What is wrong, for the user: another mount is there, or none.
+pub(crate) fn ours(path: &Path) -> Result<(MountPoint, MountInfo), String> {
+    let words = |err: io::Error| Words(&err).to_string();
+    let at = resolve(path).map_err(words)?;
+    let place = MountPoint::open(&at).map_err(words)?;
+    let mounts = mounts().map_err(words)?;
+    let id = place.id().map_err(words)?;
+    let there = match mounts.into_iter().find(|mount| Some(mount.id) == id) {
+        // A directory of a mount that is seen elsewhere has that one's id, too.
+        Some(mount) if mount.at == at => mount,
+        _ => return Err("nothing is mounted there".to_owned()),
+    };
+    match there.is_ours() {
+        true => Ok((place, there)),
+        false => Err("something else is mounted there".to_owned()),
+    }
 }
 
 /// Where a mount point is: without links, and without a look at what is mounted there.
@@ -77,7 +108,8 @@ fn parse(text: &[u8]) -> Vec<MountInfo> {
 fn one(line: &[u8]) -> Option<MountInfo> {
     let mut fields = line.split(|byte| *byte == b' ');
     let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
-    let device = text(fields.nth(2)?);
+    let id = str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = text(fields.nth(1)?);
     let at = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
     let of_mount = fields.next()?;
     fields.find(|field| *field == b"-")?;
@@ -94,6 +126,7 @@ fn one(line: &[u8]) -> Option<MountInfo> {
         }
     }
     Some(MountInfo {
+        id,
         device,
         at,
         kind,
@@ -160,5 +193,40 @@ mod tests {
         assert_eq!(resolve(&here.join("a")).unwrap(), here);
         assert_eq!(resolve(&here.join("none")).unwrap(), here.join("none"));
         assert!(resolve(&here.join("round")).is_err());
+    }
+
+    #[test]
+    fn a_mount_point_is_reached_by_no_link_and_taken_for_no_other() {
+        use rustix::mount::UnmountFlags;
+        let all = mounts().unwrap();
+        let proc = uppermost(&all, Path::new("/proc")).unwrap();
+        let place = MountPoint::open(Path::new("/proc")).unwrap();
+        assert_eq!(place.id().unwrap(), Some(proc.id));
+        // Another mount's id: nothing is unmounted, and no flags are changed.
+        for flags in [UnmountFlags::empty(), UnmountFlags::DETACH] {
+            let refused = place.unmount(Some(proc.id + 1), flags);
+            assert_eq!(refused, Err(rustix::io::Errno::INVAL));
+        }
+        let refused = place.remount(Some(proc.id + 1), |_| unreachable!());
+        assert_eq!(refused, Err(rustix::io::Errno::INVAL));
+        assert_eq!(mounts().unwrap().len(), all.len());
+        // Not by a link in the middle, and not by one at the end.
+        let dir = tempfile::tempdir().unwrap();
+        let here = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("/", here.join("root")).unwrap();
+        std::os::unix::fs::symlink("/proc", here.join("proc")).unwrap();
+        assert!(MountPoint::open(&here.join("root/proc")).is_err());
+        assert!(MountPoint::open(&here.join("proc")).unwrap().id().is_err());
+        // What is no mount point has the id of the mount that it lies in.
+        assert_eq!(ours(&here).unwrap_err(), "nothing is mounted there");
+        assert_eq!(
+            ours(Path::new("/proc")).unwrap_err(),
+            "something else is mounted there"
+        );
+        // It is held: renamed, the directory above is still the same one.
+        std::fs::create_dir_all(here.join("a/b")).unwrap();
+        let held = MountPoint::open(&here.join("a/b")).unwrap();
+        std::fs::rename(here.join("a"), here.join("c")).unwrap();
+        assert!(held.id().is_ok());
     }
 }

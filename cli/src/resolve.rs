@@ -35,7 +35,7 @@ COLUMNS:
   mount TYPE  the step crossed a mount point; TYPE is what is mounted there
 
 Links of /proc that the kernel follows without reading them (/proc/PID/fd/N, exe,
-cwd, root) are followed by the text that readlink(1) shows.
+cwd, root) are not followed: Permission denied.
 
 EXIT STATUS:
   0 if all paths were resolved, 1 if one was not, 2 for wrong usage.")]

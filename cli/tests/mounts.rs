@@ -268,3 +268,91 @@ fn umount_waits_for_the_end_of_the_daemon() {
     );
     assert_eq!(ended.out, "0\n0\n0\n0\n0\n5\n");
 }
+
+/// What covers /proc does not tell the daemon which groups a caller is in, and neither the daemon
+/// nor the command what is mounted.
+#[test]
+fn a_covered_proc_deceives_neither_daemon_nor_command() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        chmod 755 src mnt
+        mkdir -m 750 src/d; echo secret > src/d/f; chgrp 4000 src/d; chmod 640 src/d/f; chgrp 4000 src/d/f
+        "$RCUWALK" mount -d -o allow_other,attr_timeout=0 src mnt; DAEMON=$(daemon)
+        caller() { setpriv --reuid 1000 --regid 1000 "$@" bash -c '
+            echo $BASHPID > pid; until [ -e go ]; do sleep 0.1; done; exec cat mnt/d/f'; }
+        : > pid; chmod 666 pid
+        # In the group by the word of what covers /proc, and not by the kernel's.
+        caller --clear-groups 2> refused & until [ -s pid ]; do sleep 0.1; done
+        mkdir -p fake/$(cat pid) fake/self
+        printf 'Uid:\t1000\t1000\t1000\t1000\nGroups:\t4000 \nCapEff:\t0000000000000002\n' > fake/$(cat pid)/status
+        chmod -R a+rX fake
+        printf '9 1 0:99 / /run/src rw - fuse.rcuwalk planted rw,user_id=0\n' > fake/self/mountinfo
+        mount --bind fake /proc
+        touch go
+        wait $! || grep -c denied refused
+        rm go
+        # By the kernel's, and not by the other's.
+        touch go; caller --groups 4000
+        for args in mounts "umount mnt" "mount -d memfs src"; do "$RCUWALK" $args || true; done
+        # Ended by a signal, it finds its mount all the same.
+        kill -TERM $DAEMON
+        umount /proc; gone
+        ! mountpoint -q mnt || echo still mounted
+        "#,
+    );
+    assert_eq!(ended.out, "1\nsecret\n", "{ended:?}");
+    let covered = "/proc is covered: it is not procfs";
+    let lines: Vec<&str> = ended.err.lines().collect();
+    assert_eq!(lines.len(), 3, "{ended:?}");
+    assert!(
+        lines.iter().all(|line| line.ends_with(covered)),
+        "{ended:?}"
+    );
+}
+
+/// A mount that is not at its path any more is found where it is; the mount that is there in its
+/// place stays.
+#[test]
+fn a_daemon_unmounts_no_other_mount_in_its_place() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        mount --make-rprivate /
+        # Moved, with another one in its place.
+        "$RCUWALK" mount -d memfs mnt
+        mkdir elsewhere; mount --move mnt elsewhere
+        mount -t tmpfs theirs mnt
+        kill -TERM $(daemon); gone
+        grep -c ' /run/elsewhere ' /proc/mounts || true
+        grep ' /run/mnt ' /proc/mounts | cut -d' ' -f1
+        umount mnt
+        # Detached while it is in use, likewise.
+        "$RCUWALK" mount -d --log-file log memfs mnt
+        touch mnt/used; exec 5< mnt/used
+        umount -l mnt
+        mount -t tmpfs theirs mnt
+        kill -TERM $(daemon); gone
+        exec 5<&-
+        grep ' /run/mnt ' /proc/mounts | cut -d' ' -f1
+        umount mnt
+        # Its directory renamed, and a link to another mount in the place of that.
+        mkdir -p above/mnt other/mnt
+        "$RCUWALK" mount -d memfs above/mnt; FIRST=$(daemon)
+        "$RCUWALK" mount -d memfs other/mnt
+        mv above moved 2> /dev/null && ln -s other above
+        kill -TERM $FIRST
+        while daemon | grep -qx $FIRST; do sleep 0.1; done
+        grep -o ' /run/[a-z]*/mnt ' /proc/mounts
+        "$RCUWALK" umount other/mnt; gone
+        "#,
+    );
+    assert_eq!(
+        ended.out, "0\ntheirs\ntheirs\n /run/other/mnt \n",
+        "{ended:?}"
+    );
+}

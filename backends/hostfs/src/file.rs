@@ -26,7 +26,7 @@ use crate::opened::Opened;
 use crate::pin::{
     Nameless, hold, known, open_file, pinned, publish_contents, refresh_held, strips,
 };
-use crate::{Actor, HostFs};
+use crate::{Actor, HostFs, procfs};
 
 /// A regular file, open.
 pub(crate) struct HostFile {
@@ -36,6 +36,8 @@ pub(crate) struct HostFile {
     /// On whose behalf the host is asked to write, if not on ours: what a user's quota and
     /// the reserve for root are checked against.
     opener: Option<Credentials>,
+    /// A file of procfs: what it shows depends on the reader.
+    reads_as_opener: bool,
     /// Others' changes are reported, and what is published has to hold until then.
     watched: bool,
     /// Changes of the contents take set-id bits away, which the host leaves to us.
@@ -56,6 +58,7 @@ impl HostFile {
             writable: flags.contains(OpenFlags::WRITE),
             watched: fs.is_watched(),
             strips: strips(fs, by),
+            reads_as_opener: false,
             opener: (fs.actor == Actor::Caller).then(|| by.credentials.clone()),
         }
     }
@@ -99,7 +102,21 @@ pub(crate) fn open(
         false => by,
     };
     let file = open_regular(fs, by, at, access(flags))?;
-    Ok(Box::new(HostFile::new(fs, by, at.inode, file, flags)))
+    if !procfs::is_on_procfs(at.inode.inode_key(), as_fd(&file))
+        || !procfs::is_asked_as(by.credentials)?
+    {
+        return Ok(Box::new(HostFile::new(fs, by, at.inode, file, flags)));
+    }
+    if procfs::is_about_this_process(as_fd(&file)) {
+        return Err(Error::PermissionDenied);
+    }
+    let again = || Held::open(as_fd(&file)).reopen(access(flags));
+    let file = as_caller(by.credentials, || fs.dirs.open(by.sb, again))?;
+    Ok(Box::new(HostFile {
+        opener: Some(by.credentials.clone()),
+        reads_as_opener: true,
+        ..HostFile::new(fs, by, at.inode, file, flags)
+    }))
 }
 
 /// Opens the regular file that `at` means.
@@ -196,7 +213,13 @@ pub(crate) fn access(flags: OpenFlags) -> OFlags {
 
 impl FileHandle for HostFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        retry_on_intr(|| rustix::io::pread(self.fd.fd(), &mut *buf, offset)).map_err(host::err)
+        let mut read = || {
+            retry_on_intr(|| rustix::io::pread(self.fd.fd(), &mut *buf, offset)).map_err(host::err)
+        };
+        match &self.opener {
+            Some(opener) if self.reads_as_opener => as_caller(opener, read),
+            _ => read(),
+        }
     }
 
     fn write_at(&self, inode: &Inode, buf: &[u8], offset: u64) -> Result<usize> {

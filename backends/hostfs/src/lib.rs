@@ -199,6 +199,7 @@ mod numbers;
 mod opened;
 mod pin;
 mod process;
+mod procfs;
 mod scan;
 mod setattr;
 mod sys;
@@ -209,6 +210,8 @@ pub use actor::{Actor, NotPrivileged};
 pub use dirs::DescriptorCounts;
 pub use identity::host_mount_id;
 pub use process::process_credentials;
+#[doc(hidden)]
+pub use procfs::hold_procfs;
 pub use scan::{HostScan, Order};
 pub use watch::{WatchHealth, Watcher};
 

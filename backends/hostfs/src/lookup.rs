@@ -41,7 +41,7 @@ use crate::host::{self, as_fd};
 use crate::identity::Seen;
 use crate::pin::{Directory, found_at, known, pinned};
 use crate::watch::{self, Registration, Watch};
-use crate::{change, create, file, listing, setattr, xattr};
+use crate::{change, create, file, listing, procfs, setattr, xattr};
 
 /// How often a lookup starts again when the name changes under it.
 pub(crate) const ATTEMPTS: usize = 8;
@@ -286,7 +286,7 @@ impl HostFs {
     ) -> Result<Option<InodeFill>> {
         match seen.attr.kind {
             FileType::Directory => self.read_in_directory(sb, (dir, pin), name, &seen),
-            FileType::Symlink => self.read_in_link(sb, pin, name, &seen),
+            FileType::Symlink => self.read_in_link(sb, (dir, pin), name, &seen),
             _ => Ok(Some(seen.fill())),
         }
     }
@@ -315,7 +315,7 @@ impl HostFs {
     fn read_in_link(
         &self,
         sb: &SuperBlock,
-        pin: &Pin,
+        (dir, pin): (&Inode, &Pin),
         name: Name<'_>,
         seen: &Seen,
     ) -> Result<Option<InodeFill>> {
@@ -328,6 +328,11 @@ impl HostFs {
             return Ok(None);
         }
         let fill = held.fill();
+        let is_top = dir.inode_key().ino == procfs::ROOT_INO;
+        if !is_top && procfs::is_on_procfs(held.key, as_fd(&fd)) {
+            let errno = Error::PermissionDenied.errno();
+            return Ok(Some(fill.private(Unreadable(errno))));
+        }
         Ok(Some(match host::read_link(as_fd(&fd)) {
             Ok(target) => fill.link(target),
             // It can be looked at all the same, as with lstat(2).

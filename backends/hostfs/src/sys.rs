@@ -133,10 +133,11 @@ struct XattrArgs {
     flags: u32,
 }
 
-/// An extended attribute of the directory that `dir` holds, with O_PATH or without, to
-/// `value`: how many bytes it has. Who may not search that is refused. From Linux 6.13 on.
+/// An extended attribute of the file at `path` from the directory `dir`, which may be held with
+/// O_PATH, to `value`: how many bytes it has. From Linux 6.13 on.
 pub(crate) fn getxattrat(
     dir: BorrowedFd<'_>,
+    path: &CStr,
     name: &CStr,
     value: &mut Vec<u8>,
 ) -> Result<usize, Errno> {
@@ -148,14 +149,14 @@ pub(crate) fn getxattrat(
         size,
         flags: 0,
     };
-    // SAFETY: the path and `name` are strings with their NULs; `args` is as large as
+    // SAFETY: `path` and `name` are strings with their NULs; `args` is as large as
     // the call is told, and announces no more bytes than there is room for in `value`. All
     // outlive the call.
     let len = returned(unsafe {
         libc::syscall(
             GETXATTRAT,
             dir.as_raw_fd(),
-            c".".as_ptr(),
+            path.as_ptr(),
             0,
             name.as_ptr(),
             &raw const args,
@@ -168,9 +169,82 @@ pub(crate) fn getxattrat(
     Ok(len)
 }
 
-/// The same wherever numbers begin at 0; where they do not (MIPS), nothing has this one,
-/// and the call is [`Errno::NOSYS`].
+/// Sets an extended attribute; `path` as for [`getxattrat`].
+pub(crate) fn setxattrat(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    name: &CStr,
+    value: &[u8],
+    flags: u32,
+) -> Result<(), Errno> {
+    let args = XattrArgs {
+        value: value.as_ptr() as u64,
+        size: u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?,
+        flags,
+    };
+    // SAFETY: `path` and `name` are strings with their NULs; `args` is as large as the call is
+    // told, and announces the bytes of `value`, which the kernel only reads. All outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            SETXATTRAT,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            0,
+            name.as_ptr(),
+            &raw const args,
+            size_of::<XattrArgs>(),
+        )
+    };
+    returned(done).map(drop)
+}
+
+/// The names of a file's extended attributes, to `list`; `path` as for [`getxattrat`].
+pub(crate) fn listxattrat(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    list: &mut Vec<u8>,
+) -> Result<usize, Errno> {
+    list.clear();
+    let room = list.spare_capacity_mut();
+    // SAFETY: `path` is a string with its NUL; the kernel writes no more bytes to `room` than it
+    // is told there are. Both outlive the call.
+    let len = returned(unsafe {
+        libc::syscall(
+            LISTXATTRAT,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            0,
+            room.as_mut_ptr(),
+            room.len(),
+        )
+    })?;
+    let len = len.unsigned_abs() as usize;
+    // SAFETY: the kernel has written so many bytes, which is no more than it was given.
+    unsafe { list.set_len(len) };
+    Ok(len)
+}
+
+/// Removes an extended attribute; `path` as for [`getxattrat`].
+pub(crate) fn removexattrat(dir: BorrowedFd<'_>, path: &CStr, name: &CStr) -> Result<(), Errno> {
+    // SAFETY: `path` and `name` are strings with their NULs, and outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            REMOVEXATTRAT,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            0,
+            name.as_ptr(),
+        )
+    };
+    returned(done).map(drop)
+}
+
+/// The same wherever numbers begin at 0; where they do not (MIPS), nothing has these, and the
+/// calls are [`Errno::NOSYS`].
+const SETXATTRAT: c_long = 463;
 const GETXATTRAT: c_long = 464;
+const LISTXATTRAT: c_long = 465;
+const REMOVEXATTRAT: c_long = 466;
 
 /// How long the `struct file_handle` is that `bytes` starts with; `None` if they are
 /// fewer.

@@ -409,3 +409,75 @@ fn an_unprivileged_daemon_keeps_what_it_makes() {
     });
     worker.join().unwrap();
 }
+
+/// EDGE-1: files of a procfs in the tree show a caller what the kernel lets that one see, and
+/// its links lead nowhere: by the daemon's right to read it, a target would be everybody's.
+#[test]
+fn procfs_below_the_root_is_protected_as_on_the_host() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let vfs = Vfs::new(HostFs::new("/").unwrap()).unwrap();
+    let (root, user) = (vfs.context(Credentials::root()), vfs.context(user()));
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let it = child.id();
+    // Everybody may open it, and only root sees the addresses.
+    let addresses = |ctx: &Context| {
+        let file = vfs.open(ctx, "/proc/kallsyms", OpenFlags::READ)?;
+        let mut line = [0; 16];
+        file.read_at(&mut line, 0)?;
+        Ok::<_, Error>(line)
+    };
+    if addresses(&root).is_ok_and(|line| line != *b"0000000000000000") {
+        assert_eq!(&addresses(&user).unwrap(), b"0000000000000000", "EDGE-1");
+    }
+    // Its mode is 0444, and the kernel asks who opens it.
+    let maps = format!("/proc/{it}/maps");
+    assert!(vfs.open(&root, &maps, OpenFlags::READ).is_ok(), "EDGE-1");
+    let refused = vfs.open(&user, &maps, OpenFlags::READ).map(drop);
+    assert!(
+        matches!(refused, Err(Error::PermissionDenied)),
+        "EDGE-1: {refused:?}"
+    );
+    // Each thread may see its own process, as whomever it asks.
+    for own in [
+        format!("/proc/{}/maps", std::process::id()),
+        "/proc/self/maps".to_owned(),
+    ] {
+        let refused = vfs.open(&user, &own, OpenFlags::READ).map(drop);
+        assert!(
+            matches!(refused, Err(Error::PermissionDenied)),
+            "EDGE-1: {refused:?}"
+        );
+        assert!(vfs.open(&root, &own, OpenFlags::READ).is_ok(), "EDGE-1");
+    }
+    // What is asked when it is read: the start of the stack, the 28th field.
+    let stack = |ctx: &Context| {
+        let file = vfs.open(ctx, format!("/proc/{it}/stat"), OpenFlags::READ);
+        let mut text = vec![0; 4096];
+        let len = file.unwrap().read_at(&mut text, 0).unwrap();
+        let text = String::from_utf8_lossy(&text[..len]).into_owned();
+        let behind = text.rsplit(") ").next().unwrap().to_owned();
+        behind.split(' ').nth(25).unwrap().to_owned()
+    };
+    assert_ne!(stack(&root), "0");
+    assert_eq!(stack(&user), "0", "EDGE-1");
+    for link in ["cwd", "root", "exe", "fd/0"] {
+        let link = format!("/proc/{it}/{link}");
+        let read = vfs.read_link(&root, &link);
+        assert!(
+            matches!(read, Err(Error::PermissionDenied)),
+            "EDGE-1: {link}"
+        );
+        assert!(vfs.open(&root, &link, OpenFlags::READ).is_err(), "EDGE-1");
+    }
+    assert_eq!(
+        *vfs.read_link(&root, "/proc/mounts").unwrap(),
+        *b"self/mounts"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -14,6 +14,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rcuwalk_fuse::procfs;
+use rustix::fs::{AtFlags, stat, statat};
 use rustix::process::setsid;
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_name};
@@ -38,8 +40,7 @@ pub(super) struct InnerArgs {
 pub(super) fn start(argv: &[OsString]) -> Result<(), Failure> {
     let cannot =
         |err: io::Error| Failure::error(format_args!("cannot start a daemon: {}", Words(&err)));
-    // By this name also when the file has been replaced meanwhile.
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(own_program().map_err(cannot)?);
     command.arg0("rcuwalk").args(["mount", "--daemonized"]);
     // Behind the program's name and `mount`.
     command.args(argv.get(2..).unwrap_or_default());
@@ -60,6 +61,19 @@ pub(super) fn start(argv: &[OsString]) -> Result<(), Failure> {
     }
 }
 
+/// A path that leads to the program of this process, also when the file has been replaced
+/// meanwhile.
+fn own_program() -> io::Result<PathBuf> {
+    let path = PathBuf::from("/proc/self/exe");
+    // Of the procfs that was checked; what covers /proc could name another program.
+    let own = statat(procfs::hold()?, "self/exe", AtFlags::empty())?;
+    let there = stat(&path)?;
+    match (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) {
+        true => Ok(path),
+        false => Err(io::Error::other("/proc is covered: it is not procfs")),
+    }
+}
+
 impl InnerArgs {
     /// In the child, before anything else: away from the terminal, and where it is wanted.
     pub(super) fn enter(&self) -> Result<(), Failure> {
@@ -72,6 +86,10 @@ impl InnerArgs {
         let Some(namespace) = &self.namespace else {
             return Ok(());
         };
+        // The namespace's /proc is what its owner says.
+        procfs::hold()
+            .and_then(|_| rcuwalk_hostfs::hold_procfs())
+            .map_err(|err| Failure::error(format_args!("cannot use /proc: {}", Words(&err))))?;
         let entered = File::open(namespace).and_then(|file| {
             let kind = Some(LinkNameSpaceType::Mount);
             Ok(move_into_link_name_space(

@@ -1,10 +1,9 @@
 //! Figures in Prometheus' words: its text format, version 0.0.4.
 
 use std::fmt::{Display, Write};
-use std::fs;
 
 use rcuwalk::Why;
-use rcuwalk_fuse::{Operation, Statistics};
+use rcuwalk_fuse::{Operation, Statistics, procfs};
 
 pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -210,12 +209,16 @@ fn process(text: &mut Text) {
 
 /// Descriptors of this process, without the one that they are counted with.
 pub(super) fn open_descriptors() -> Option<usize> {
-    let fds = fs::read_dir("/proc/self/fd").ok()?.count();
-    Some(fds.saturating_sub(1))
+    let listing = procfs::open("self/fd").ok()?;
+    let entries = rustix::fs::Dir::read_from(listing).ok()?.flatten();
+    let is_number = |name: &std::ffi::CStr| name.to_bytes().iter().all(u8::is_ascii_digit);
+    let fds = entries.filter(|entry| is_number(entry.file_name())).count();
+    // `read_from` opens the directory once more.
+    Some(fds.saturating_sub(2))
 }
 
 pub(super) fn resident_bytes() -> Option<usize> {
-    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let statm = procfs::read_to_string("self/statm").ok()?;
     let pages: usize = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size())
 }

@@ -7,30 +7,27 @@
 
 use std::path::Path;
 
-use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount_remount};
+use rustix::mount::MountFlags;
 
 use super::options::MountOptions;
-use crate::failure::{Failure, Words, errno_text};
-use crate::mountinfo::{mounts, resolve, uppermost};
+use crate::failure::{Failure, errno_text};
+use crate::mountinfo;
 
 pub(super) fn remount(mountpoint: &Path, options: &[MountOptions]) -> Result<(), Failure> {
     let given = mountpoint.display();
     let cannot = |why: &str| Failure::error(format_args!("cannot remount {given}: {why}"));
-    let at = resolve(mountpoint).map_err(|err| cannot(&Words(&err).to_string()))?;
-    let mounts = mounts().map_err(|err| cannot(&err.to_string()))?;
-    match uppermost(&mounts, &at) {
-        Some(mount) if mount.is_ours() => {}
-        Some(_) => return Err(cannot("something else is mounted there")),
-        None => return Err(cannot("nothing is mounted there")),
-    }
+    let (place, mount) = mountinfo::ours(mountpoint).map_err(|why| cannot(&why))?;
     let failed = |errno: Errno| cannot(&errno_text(errno.raw_os_error()));
-    let mut flags = flags_of(statvfs(&at).map_err(failed)?.f_flag);
-    for given in options {
-        given.change(&mut flags);
-    }
-    mount_remount(&at, flags, c"").map_err(failed)
+    let changed = place.remount(Some(mount.id), |now| {
+        let mut flags = flags_of(now.f_flag);
+        for given in options {
+            given.change(&mut flags);
+        }
+        flags
+    });
+    changed.map_err(failed)
 }
 
 /// The mount's flags today; options change only the flags they name. `helper.rs` restores

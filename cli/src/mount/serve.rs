@@ -107,7 +107,8 @@ impl Server {
 
     fn register(&self) -> io::Result<(Listener, Bound)> {
         let mounts = mountinfo::mounts()?;
-        let ours = mountinfo::uppermost(&mounts, self.mounted.mount_point());
+        let id = self.mounted.mount_id();
+        let ours = mounts.iter().find(|mount| Some(mount.id) == id);
         let ours = ours.filter(|mount| mount.is_ours());
         let registered = runtime::register(ours.ok_or(io::ErrorKind::NotFound)?)?;
         let (listener, bound, path) = registered;

@@ -1,7 +1,8 @@
 //! `rcuwalk umount`.
 //!
 //! The mount point of a process that was killed cannot even be looked at (`ENOTCONN`), so it
-//! is found by its directory and name, and by what the kernel says is mounted there.
+//! is found by its directory and name, and by what the kernel says is mounted there. Another
+//! mount that a user has put there meanwhile, by a link or a rename, is not unmounted.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -10,10 +11,10 @@ use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::UnmountFlags;
 
-use crate::failure::{Failure, Words, errno_text};
-use crate::mountinfo::{mounts, resolve, uppermost};
+use crate::failure::{Failure, errno_text};
+use crate::mountinfo;
 use crate::runtime;
 
 /// Unmount what `rcuwalk mount` has mounted
@@ -32,24 +33,18 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let given = args.mountpoint.display();
     let cannot = |why: &str| Failure::error(format_args!("cannot unmount {given}: {why}"));
-    let at = resolve(&args.mountpoint).map_err(|err| cannot(&Words(&err).to_string()))?;
-    let mounts = mounts().map_err(|err| cannot(&err.to_string()))?;
-    let mount = match uppermost(&mounts, &at) {
-        Some(mount) if mount.is_ours() => mount,
-        Some(_) => return Err(cannot("something else is mounted there")),
-        None => return Err(cannot("nothing is mounted there")),
-    };
+    let (place, mount) = mountinfo::ours(&args.mountpoint).map_err(|why| cannot(&why))?;
     // Asked before: afterwards another mount may have its number.
     let process = match args.lazy {
         true => None,
-        false => runtime::process(mount),
+        false => runtime::process(&mount),
     };
-    let mut flags = UnmountFlags::NOFOLLOW;
+    let mut flags = UnmountFlags::empty();
     flags.set(UnmountFlags::DETACH, args.lazy);
-    let done = match unmount(&at, flags) {
+    let done = match place.unmount(Some(mount.id), flags) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(cannot("it is in use (--lazy detaches it)")),
-        Err(Errno::PERM) => by_helper(&at, args.lazy).map_err(|why| cannot(&why)),
+        Err(Errno::PERM) => by_helper(&mount.at, args.lazy).map_err(|why| cannot(&why)),
         Err(errno) => Err(cannot(&errno_text(errno.raw_os_error()))),
     };
     done?;
@@ -58,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     {
         eprintln!("rcuwalk: {given} is unmounted, and its process has not ended yet");
     }
-    runtime::forget(mount);
+    runtime::forget(&mount);
     Ok(())
 }
 

@@ -1,15 +1,15 @@
 //! Who asks: credentials from a request.
 //!
 //! A request tells the user, the group and the thread; further groups and capabilities it
-//! does not tell. They are read from `/proc/TID/status`, which costs two system calls and
+//! does not tell. They are read from `TID/status` of the procfs that is held (`procfs.rs`), which costs two system calls and
 //! more, so only where they matter: after a refusal, and where a group decides what a
 //! change does. The caller waits for the answer meanwhile, so the thread is still there,
 //! unless it is killed; the file system user in that file must be the request's. Capabilities
 //! in another user namespace are none here.
 
-use std::fs;
-
 use rcuwalk::{Caps, Credentials};
+
+use crate::procfs;
 
 /// Who sends a request.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ impl Caller {
         if self.pid == 0 {
             return None;
         }
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let status = procfs::read_to_string(format!("{}/status", self.pid)).ok()?;
         let (groups, mut caps) = parse_status(&status, self.uid)?;
         if !caps.is_empty() && !self.is_of_our_users() {
             // Anybody is all-powerful in a user namespace of his own.
@@ -109,7 +109,7 @@ impl Caller {
         const KILL: u64 = 1 << (libc::SIGKILL - 1);
         let status = match self.pid {
             0 => return false,
-            pid => fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
+            pid => procfs::read_to_string(format!("{pid}/status")).unwrap_or_default(),
         };
         let lines = status.lines();
         let mut pending = lines.filter_map(|line| {
@@ -124,8 +124,8 @@ impl Caller {
     /// Whether its capabilities are over the same users as ours. If that cannot be told, no.
     #[doc(alias("user_namespaces(7)", "capable_wrt_inode_uidgid"))]
     fn is_of_our_users(self) -> bool {
-        let theirs = fs::read_link(format!("/proc/{}/ns/user", self.pid));
-        let ours = fs::read_link("/proc/self/ns/user");
+        let theirs = procfs::read_link(format!("{}/ns/user", self.pid));
+        let ours = procfs::read_link("self/ns/user");
         matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs == ours)
     }
 }
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn this_thread_can_be_read() {
         let pid = rustix::thread::gettid().as_raw_nonzero().get();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let status = procfs::read_to_string(format!("{pid}/status")).unwrap();
         let uid = rustix::process::geteuid().as_raw();
         assert!(parse_status(&status, uid).is_some());
     }

@@ -26,6 +26,8 @@
 //! | `metrics.rs`  | how many requests there were, and how long they took              |
 //! | `through.rs`  | contents that the kernel reads and writes by itself               |
 //! | `guess.rs`    | whether a new file will be small, and need not be that            |
+//! | `mount_point.rs` | a mount point, held through renames and links                  |
+//! | `procfs.rs`   | /proc, checked once and held                                      |
 //! | `caller.rs`   | whose credentials a request carries                               |
 //! | `interrupt.rs` | that nobody wants an answer any more                             |
 //! | `wire.rs`     | the wire: what a transport must do; `wire/device.rs`: the one that reads /dev/fuse |
@@ -64,9 +66,13 @@ mod handles;
 mod interrupt;
 mod listing;
 mod metrics;
+#[doc(hidden)]
+pub mod mount_point;
 mod nodes;
 mod ops;
 mod pressure;
+#[doc(hidden)]
+pub mod procfs;
 mod removed;
 mod serve;
 mod shrink;
@@ -82,11 +88,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rcuwalk::Vfs;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::UnmountFlags;
 
 pub use crate::metrics::{Observer, Operation, Statistics};
+use crate::mount_point::MountPoint;
 pub use crate::pressure::NodeStatistics;
 pub use crate::serve::{Served, serve};
 use crate::shrink::Worker;
@@ -251,12 +257,14 @@ fn mount_by(
     let mut device = fs::File::options();
     let device = device.read(true).write(true).open("/dev/fuse");
     drop(device.map_err(MountError::Device)?);
+    let place = MountPoint::open(&mount_point).map_err(at)?;
     let handler = Arc::new(Handler::new(vfs, options).map_err(MountError::Source)?);
     let transport = wire::mount(handler.clone(), &mount_point, options);
     let transport = transport.map_err(MountError::Refused)?;
     let mut mounted = Mounted {
         transport: Some(transport),
-        id: mount_id(&mount_point),
+        id: place.id().ok().flatten(),
+        place: Some(place),
         worker: None,
         mount_point,
         handler,
@@ -273,6 +281,8 @@ pub struct Mounted {
     /// Ends with the session.
     worker: Option<JoinHandle<()>>,
     mount_point: PathBuf,
+    /// There until it is unmounted.
+    place: Option<MountPoint>,
     /// The kernel's number for it, while it is mounted.
     id: Option<u64>,
     handler: Arc<Handler>,
@@ -292,6 +302,12 @@ impl Mounted {
     /// Where it is mounted.
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
+    }
+
+    /// The kernel's number for the mount, which no other one has while it is there. `None` if
+    /// there is no procfs.
+    pub fn mount_id(&self) -> Option<u64> {
+        self.id
     }
 
     /// How many nodes the kernel knows, give or take what is under way: the root, and what
@@ -351,12 +367,8 @@ impl Mounted {
     /// mounted.
     pub fn unmount(&mut self) -> io::Result<()> {
         if !self.is_over() {
-            if self.is_covered() {
-                return Err(Errno::BUSY.into());
-            }
-            match unmount(&self.mount_point, UnmountFlags::NOFOLLOW) {
-                // Not mounted there any more.
-                Ok(()) | Err(Errno::INVAL) => {}
+            match self.take_out(UnmountFlags::empty()) {
+                Ok(()) => {}
                 // fusermount3 may.
                 Err(Errno::PERM) => {
                     let transport = self.transport.as_ref();
@@ -379,11 +391,7 @@ impl Mounted {
     /// Those of umount2(2); `EBUSY` if something else is mounted on top of it.
     #[doc(alias = "MNT_DETACH")]
     pub fn detach(&mut self) -> io::Result<()> {
-        if self.is_covered() {
-            return Err(Errno::BUSY.into());
-        }
-        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-        unmount(&self.mount_point, flags)?;
+        self.take_out(UnmountFlags::DETACH)?;
         self.leave();
         Ok(())
     }
@@ -401,20 +409,29 @@ impl Mounted {
     /// what is there by now.
     fn leave(&mut self) {
         std::mem::forget(self.transport.take());
+        self.place = None;
     }
 
-    /// Whether to unmount what is seen at the mount point would be to unmount somebody
-    /// else's: ours is below.
-    fn is_covered(&self) -> bool {
-        let Some(id) = self
-            .id
-            .filter(|id| mount_id(&self.mount_point) != Some(*id))
-        else {
-            return false;
+    /// Takes this mount out of the tree, and no other one that is at its path by now.
+    fn take_out(&self, flags: UnmountFlags) -> rustix::io::Result<()> {
+        let Some(place) = &self.place else {
+            return Ok(());
         };
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let ids = table.lines().filter_map(|line| line.split(' ').next());
-        ids.map(str::parse::<u64>).any(|there| there == Ok(id))
+        match place.unmount(self.id, flags) {
+            // Another mount, a link or nothing is there. This mount is below it, was moved, or is
+            // not in the tree any more.
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => {}
+            done => return done,
+        }
+        let Some((id, path)) = self.id.and_then(|id| Some((id, mounted_at(id)?))) else {
+            return Ok(());
+        };
+        // Below another mount the path leads to that one.
+        let place = MountPoint::open(&path).map_err(|_| Errno::BUSY)?;
+        match place.unmount(Some(id), flags) {
+            Err(Errno::INVAL) => Err(Errno::BUSY),
+            done => done,
+        }
     }
 
     fn join(&mut self) -> io::Result<()> {
@@ -432,13 +449,16 @@ impl Mounted {
     }
 }
 
-/// The number of the mount that is seen at `path`; asks no file system. `None` if the kernel
-/// (before 5.8) does not tell.
-fn mount_id(path: &Path) -> Option<u64> {
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
-    let told = statx(CWD, path, flags, StatxFlags::MNT_ID).ok()?;
-    let has_it = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::MNT_ID);
-    has_it.then_some(told.stx_mnt_id)
+/// Where the mount `id` is in this mount namespace; `None` if it is not in the tree.
+fn mounted_at(id: u64) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let table = procfs::read("thread-self/mountinfo").ok()?;
+    let line = table.split(|byte| *byte == b'\n').find(|line| {
+        let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+        str::from_utf8(first).is_ok_and(|first| first.parse() == Ok(id))
+    })?;
+    let at = line.split(|byte| *byte == b' ').nth(4)?;
+    Some(std::ffi::OsString::from_vec(shrink::unescape(at)).into())
 }
 
 impl Drop for Mounted {

@@ -30,7 +30,6 @@
 mod tests;
 
 use std::collections::HashSet;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,6 +39,7 @@ use rcuwalk::inode::{Hand, NodeId};
 
 use crate::ops::Ops;
 use crate::pressure::Pressure;
+use crate::procfs;
 use crate::wire::Notifier;
 
 /// How the kernel is asked.
@@ -231,7 +231,7 @@ impl<'o> Worker<'o> {
 /// Where something is mounted in what is mounted at `top`, as paths from there that begin
 /// with `/`. Of this process's mount namespace: others do not tell.
 fn mount_points_below(top: &Path) -> HashSet<Box<[u8]>> {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let table = procfs::read("thread-self/mountinfo").unwrap_or_default();
     let lines = table.split(|byte| *byte == b'\n');
     let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     let below = points.filter_map(|point| {
@@ -243,7 +243,7 @@ fn mount_points_below(top: &Path) -> HashSet<Box<[u8]>> {
 }
 
 /// Blanks and the like are octal there: `\040`.
-fn unescape(text: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, behind @ ..] = rest {

@@ -4,22 +4,23 @@
 //! nothing. statx(2), fchownat(2), utimensat(2) and linkat(2) take one with an empty path.
 //! For changing the mode only new kernels have such a call (fchmodat2(2): 6.6), and for
 //! extended attributes and for opening what it holds there is none. There the kernel is
-//! given [`magic_link`]: a path that leads to our descriptor and from there, without
-//! looking at any name, to the file. It works on every kernel, and needs `/proc`; without
-//! that, these calls are [`Error::NotSupported`].
+//! given a magic link of procfs ([`through`]), which leads to the file without looking at any
+//! name. It works on every kernel, and needs `/proc`; without that, these calls are
+//! [`Error::NotSupported`].
 //!
 //! It is also slow, several times what a call by a descriptor takes. So a directory's
 //! extended attributes are read as those of its `.` where getxattrat(2) is to be had (6.13):
 //! whoever makes a file in it wants to know the default ACL.
 
-use std::ffi::CString;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 use rcuwalk::{Error, InodeFlags, Result, SetTime, StatFs, XattrFlags};
 use rustix::buffer::spare_capacity;
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, Gid, IFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    AtFlags, Gid, IFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
     XattrFlags as HostXattrFlags,
 };
 use rustix::io::{Errno, retry_on_intr};
@@ -27,6 +28,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::names::bits;
 use super::{as_fd, duplicate, err};
 use crate::dirs::Pin;
+use crate::procfs::{link_by_path, through};
 use crate::sys;
 
 /// A file, held.
@@ -116,16 +118,16 @@ impl<'a> Held<'a> {
     /// directory.
     pub(crate) fn reopen(&self, access: OFlags) -> Result<OwnedFd> {
         let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        through(self.fd(), |path| {
-            rustix::fs::openat(CWD, path, flags, Mode::empty())
+        through(self.fd(), |top, path| {
+            rustix::fs::openat(top, path, flags, Mode::empty())
         })
     }
 
     pub(crate) fn chmod(&self, mode: u16) -> Result<()> {
         if self.path_only {
             let flags = AtFlags::empty();
-            through(self.fd(), |path| {
-                rustix::fs::chmodat(CWD, path, bits(mode), flags)
+            through(self.fd(), |top, path| {
+                rustix::fs::chmodat(top, path, bits(mode), flags)
             })
         } else {
             retry_on_intr(|| rustix::fs::fchmod(self.fd(), bits(mode))).map_err(err)
@@ -149,8 +151,8 @@ impl<'a> Held<'a> {
         let flags = AtFlags::EMPTY_PATH;
         match retry_on_intr(|| rustix::fs::utimensat(self.fd(), c"", &times, flags)) {
             // Before 5.8 the flag is unknown.
-            Err(Errno::INVAL) => through(self.fd(), |path| {
-                rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())
+            Err(Errno::INVAL) => through(self.fd(), |top, path| {
+                rustix::fs::utimensat(top, path, &times, AtFlags::empty())
             }),
             done => done.map_err(err),
         }
@@ -189,17 +191,19 @@ impl<'a> Held<'a> {
     /// Gives a file the size that it has, as truncate(2) does. What becomes of its times is the
     /// file system's to decide; ftruncate(2) sets them on any.
     pub(crate) fn truncate_to_its_size(&self, size: u64) -> Result<()> {
-        through(self.fd(), |path| {
-            let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+        let truncate = || {
+            let path = CString::new(link_by_path(self.fd())?).map_err(|_| Errno::INVAL)?;
             sys::truncate(&path, size)
-        })
+        };
+        retry_on_intr(truncate).map_err(err)
     }
 
     pub(crate) fn get_xattr(&self, name: &[u8]) -> Result<Box<[u8]>> {
         let name = attribute(name)?;
         self.whole(
             |value| rustix::fs::fgetxattr(self.fd(), &*name, spare_capacity(value)),
-            |dir, value| sys::getxattrat(dir.fd(), &name, value),
+            |dir, value| sys::getxattrat(dir.fd(), c".", &name, value),
+            |top, path, value| sys::getxattrat(top, path, &name, value),
             |path, value| rustix::fs::getxattr(path, &*name, spare_capacity(value)),
         )
     }
@@ -209,6 +213,7 @@ impl<'a> Held<'a> {
         self.whole(
             |list| rustix::fs::flistxattr(self.fd(), spare_capacity(list)),
             |_, _| Err(Errno::NOSYS),
+            sys::listxattrat,
             |path, list| rustix::fs::listxattr(path, spare_capacity(list)),
         )
     }
@@ -219,9 +224,11 @@ impl<'a> Held<'a> {
         how.set(HostXattrFlags::CREATE, flags.contains(XattrFlags::CREATE));
         how.set(HostXattrFlags::REPLACE, flags.contains(XattrFlags::REPLACE));
         if self.path_only {
-            through(self.fd(), |path| {
-                rustix::fs::setxattr(path, &*name, value, how)
-            })
+            through_at(
+                self.fd(),
+                |top, path| sys::setxattrat(top, path, &name, value, how.bits()),
+                |path| rustix::fs::setxattr(path, &*name, value, how),
+            )
         } else {
             let set = || rustix::fs::fsetxattr(self.fd(), &*name, value, how);
             retry_on_intr(set).map_err(err)
@@ -231,7 +238,11 @@ impl<'a> Held<'a> {
     pub(crate) fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let name = attribute(name)?;
         if self.path_only {
-            through(self.fd(), |path| rustix::fs::removexattr(path, &*name))
+            through_at(
+                self.fd(),
+                |top, path| sys::removexattrat(top, path, &name),
+                |path| rustix::fs::removexattr(path, &*name),
+            )
         } else {
             retry_on_intr(|| rustix::fs::fremovexattr(self.fd(), &*name)).map_err(err)
         }
@@ -242,21 +253,28 @@ impl<'a> Held<'a> {
         &self,
         by_fd: impl Fn(&mut Vec<u8>) -> rustix::io::Result<usize>,
         by_dir: impl Fn(&Pin, &mut Vec<u8>) -> rustix::io::Result<usize>,
+        by_link: impl Fn(BorrowedFd<'_>, &CStr, &mut Vec<u8>) -> rustix::io::Result<usize>,
         by_path: impl Fn(&str, &mut Vec<u8>) -> rustix::io::Result<usize>,
     ) -> Result<Box<[u8]>> {
+        let by_path = |value: &mut Vec<u8>| {
+            let value = RefCell::new(value);
+            through_at(
+                self.fd(),
+                |top, path| by_link(top, path, &mut value.borrow_mut()),
+                |path| by_path(path, &mut value.borrow_mut()),
+            )
+        };
         for room in [512, 64 * 1024] {
             let mut value = Vec::with_capacity(room);
             let got = if let Fd::Dir(pin) = &self.fd {
                 match retry_on_intr(|| by_dir(pin, &mut value)) {
                     // Too old a kernel; or one that is not allowed to know the call, and
                     // says so in either way. And who may not search it may ask for this.
-                    Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
-                        through(self.fd(), |path| by_path(path, &mut value))
-                    }
+                    Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => by_path(&mut value),
                     got => got.map_err(err),
                 }
             } else if self.path_only {
-                through(self.fd(), |path| by_path(path, &mut value))
+                by_path(&mut value)
             } else {
                 retry_on_intr(|| by_fd(&mut value)).map_err(err)
             };
@@ -298,21 +316,25 @@ pub(crate) fn sync(fd: BorrowedFd<'_>, data_only: bool) -> Result<()> {
     retry_on_intr(sync).map_err(err)
 }
 
-/// The path to what `fd` holds; see the module's documentation.
-///
-/// By way of the thread: its descriptors are what `fd` is a number of, even in a process
-/// whose threads do not share theirs.
-pub(crate) fn magic_link(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/thread-self/fd/{}", fd.as_raw_fd())
-}
-
-fn through<T>(fd: BorrowedFd<'_>, mut ask: impl FnMut(&str) -> rustix::io::Result<T>) -> Result<T> {
-    let path = magic_link(fd);
-    match retry_on_intr(|| ask(&path)) {
-        // The descriptor is there, so it is /proc that is not.
-        Err(Errno::NOENT) => Err(Error::NotSupported),
-        done => done.map_err(err),
-    }
+/// Asks for an extended attribute by the magic link of `fd`: `at` from Linux 6.13 on, and `by_path` on
+/// older kernels.
+fn through_at<T>(
+    fd: BorrowedFd<'_>,
+    at: impl Fn(BorrowedFd<'_>, &CStr) -> rustix::io::Result<T>,
+    by_path: impl Fn(&str) -> rustix::io::Result<T>,
+) -> Result<T> {
+    through(fd, |top, link| {
+        let path = CString::new(link).map_err(|_| Errno::INVAL)?;
+        match at(top, &path) {
+            // Too old a kernel; or one that is not allowed to know the call, and says so in
+            // either way. What refuses the file itself refuses it once more.
+            Err(errno @ (Errno::NOSYS | Errno::PERM)) => match link_by_path(fd) {
+                Err(_) if errno == Errno::PERM => Err(errno),
+                path => by_path(&path?),
+            },
+            done => done,
+        }
+    })
 }
 
 fn attribute(name: &[u8]) -> Result<CString> {

@@ -5,11 +5,11 @@
 
 use rcuwalk::{Error, FileType, Name, NewFile, Result};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::held::magic_link;
 use super::{err, open_name};
+use crate::procfs::magic_link;
 
 /// Makes a regular file and opens it, for what `access` says.
 pub(crate) fn make_file(
@@ -63,8 +63,8 @@ pub(crate) fn link(held: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: Name<'_>) ->
         // Only for who has CAP_DAC_READ_SEARCH, or has opened `held` with the very
         // credentials it has now; and "no file" is what others are told.
         Err(Errno::NOENT) => {
-            let source = magic_link(held);
-            retry_on_intr(|| linkat(CWD, &*source, dir, path, AtFlags::SYMLINK_FOLLOW))
+            let (top, source) = magic_link(held).map_err(err)?;
+            retry_on_intr(|| linkat(top, &*source, dir, path, AtFlags::SYMLINK_FOLLOW))
         }
         done => done,
     }

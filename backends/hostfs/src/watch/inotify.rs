@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::Id;
 use super::heard::{Change, Report};
-use crate::host::held::magic_link;
+use crate::procfs::link_by_path;
 
 /// As fanotify's. What is written by way of a name that has been removed is not reported
 /// by `EXCL_UNLINK`, or every temporary file without a name would be, and nobody would
@@ -40,7 +40,7 @@ impl Inotify {
     /// Watches `dir`, and says what it is called in reports. The caller holds the lock
     /// of the map, so that no [`forget`](Self::forget) comes in between.
     pub(super) fn watch(&self, dir: BorrowedFd<'_>) -> Result<Id, Errno> {
-        let wd = inotify::add_watch(&self.0, magic_link(dir), WATCH)?;
+        let wd = inotify::add_watch(&self.0, link_by_path(dir)?, WATCH)?;
         Ok(Box::from(wd.to_ne_bytes()))
     }
 

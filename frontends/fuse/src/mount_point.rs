@@ -1,0 +1,126 @@
+//! A mount point that is held: by the directory above it, and by its name there.
+//!
+//! A path leads elsewhere once a user renames one of its directories or puts a link in its
+//! place. A daemon or an administrator that then unmounts by that path unmounts another mount.
+//! The directory above is opened once, through no link. What is mounted below it by the name is
+//! compared by the kernel's mount id before anything is done to it.
+//!
+//! The directory above is held, not the mount itself: that would keep the mount in use, and
+//! umount2(2) refuse it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfs, fstatvfs, openat, openat2};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
+
+use crate::procfs;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct MountPoint {
+    above: OwnedFd,
+    name: OsString,
+    /// For where there is no procfs to reach it through `above`.
+    path: PathBuf,
+}
+
+const HOLD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+impl MountPoint {
+    /// Holds the mount point at `path`, which is absolute and has no links in it.
+    ///
+    /// # Errors
+    /// Those of openat2(2); `ELOOP` if there is a link on the way.
+    pub fn open(path: &Path) -> io::Result<MountPoint> {
+        let (above, name) = match (path.parent(), path.file_name()) {
+            (Some(above), Some(name)) => (above, name.to_owned()),
+            // The root directory.
+            _ => (path, ".".into()),
+        };
+        let flags = HOLD | OFlags::DIRECTORY;
+        let within = ResolveFlags::NO_SYMLINKS;
+        let ask = || openat2(CWD, above, flags, Mode::empty(), within);
+        let above = match retry_on_intr(ask) {
+            // An old kernel, or a filter of system calls that does not know openat2.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                retry_on_intr(|| openat(CWD, above, flags, Mode::empty()))
+            }
+            opened => opened,
+        }?;
+        let path = path.to_owned();
+        Ok(MountPoint { above, name, path })
+    }
+
+    /// The kernel's id of the mount that is seen there now. Asks no file system: one whose
+    /// daemon is gone or stuck has an id as well. `None` without procfs.
+    ///
+    /// # Errors
+    /// Those of openat(2); `ENOTDIR` if the name is a link's.
+    pub fn id(&self) -> io::Result<Option<u64>> {
+        Ok(id_of(&self.hold()?))
+    }
+
+    /// Unmounts the mount `id`, if that is what is seen there now.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not; those of umount2(2).
+    pub fn unmount(&self, id: Option<u64>, flags: UnmountFlags) -> rustix::io::Result<()> {
+        let root = self.hold()?;
+        if id.is_some() && id_of(&root) != id {
+            return Err(Errno::INVAL);
+        }
+        if flags.contains(UnmountFlags::DETACH)
+            && let Some(root) = procfs::path_of(root.as_fd())
+        {
+            // The mount that was compared, wherever its name leads by now.
+            return unmount(&root, flags.difference(UnmountFlags::NOFOLLOW));
+        }
+        // Held, it would be in use. The name can lead to another mount from here on only if a
+        // process moves a mount point that is one: the kernel lets it do that from another mount
+        // namespace alone, and the directory above stays the same one.
+        drop(root);
+        let flags = flags | UnmountFlags::NOFOLLOW;
+        match procfs::path_of(self.above.as_fd()) {
+            Some(above) => unmount(above.join(&self.name), flags),
+            None => unmount(&self.path, flags),
+        }
+    }
+
+    /// Changes the flags of the mount `id`, if that is what is seen there now.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not, those of statvfs(3) and mount(2).
+    pub fn remount(
+        &self,
+        id: Option<u64>,
+        flags: impl FnOnce(StatVfs) -> MountFlags,
+    ) -> rustix::io::Result<()> {
+        let root = self.hold()?;
+        if id.is_some() && id_of(&root) != id {
+            return Err(Errno::INVAL);
+        }
+        let flags = flags(fstatvfs(&root)?);
+        let path = procfs::path_of(root.as_fd());
+        mount_remount(path.as_ref().unwrap_or(&self.path), flags, c"")
+    }
+
+    fn hold(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = HOLD | OFlags::NOFOLLOW | OFlags::DIRECTORY;
+        retry_on_intr(|| openat(&self.above, &self.name, flags, Mode::empty()))
+    }
+}
+
+/// The id of the mount that `fd` lies in.
+fn id_of(fd: &OwnedFd) -> Option<u64> {
+    use std::os::fd::AsRawFd;
+    // Of the thread: its descriptors may be its own.
+    let path = format!("thread-self/fdinfo/{}", fd.as_raw_fd());
+    let told = procfs::read_to_string(path).ok()?;
+    let mut lines = told.lines();
+    let id = lines.find_map(|line| line.strip_prefix("mnt_id:"))?;
+    id.trim().parse().ok()
+}
