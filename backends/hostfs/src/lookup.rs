@@ -329,11 +329,9 @@ impl HostFs {
         }
         let fill = held.fill();
         let is_top = dir.inode_key().ino == procfs::ROOT_INO;
-        if !is_top && procfs::is_on_procfs(held.key, as_fd(&fd)) {
-            let errno = Error::PermissionDenied.errno();
-            return Ok(Some(fill.private(Unreadable(errno))));
-        }
+        let is_guarded = !is_top && procfs::is_on_procfs(held.key, as_fd(&fd));
         Ok(Some(match host::read_link(as_fd(&fd)) {
+            Ok(_) if is_guarded => fill.private(Unreadable(Error::PermissionDenied.errno())),
             Ok(target) => fill.link(target),
             // It can be looked at all the same, as with lstat(2).
             Err(err @ (Error::PermissionDenied | Error::NotFound)) => {
