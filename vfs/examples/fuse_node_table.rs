@@ -34,7 +34,6 @@ impl Numbered for Node {
 }
 
 type NodeRef = InodeRefOf<HostId, Node>;
-
 struct Daemon {
     cache: InodeCache<HostId, Node>,
     known: NodeTable<HostId, Node>,
@@ -47,8 +46,8 @@ impl Daemon {
             cache: InodeCache::builder().inodes(100_000).build(),
             known: NodeTable::new(),
         };
-        let root = daemon.node(root.to_owned())?;
-        assert_eq!(daemon.known.entry(root).sent(), NodeId::ROOT);
+        let root = daemon.known.entry(daemon.node(root.to_owned())?);
+        assert_eq!(root.sent(), NodeId::ROOT);
         Ok(daemon)
     }
 
@@ -115,6 +114,6 @@ fn main() -> io::Result<()> {
     assert_eq!(seven, alias, "hard links share a node");
     daemon.forget(seven, 2);
     let gone = daemon.size(seven).expect_err("given back");
-    println!("80,000 lookups; then node {seven:?}: {gone}");
+    println!("80,000 lookups; {seven:?}: {gone}");
     Ok(())
 }

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 /// The nodes of the document. A node's inode number is its index and one.
 pub(crate) struct JsonTree(Vec<Node>);
 
-/// Attributes, children, contents.
-struct Node(Attr, Vec<(String, usize)>, Vec<u8>);
+struct Node(Attr, Vec<(String, usize)>, Vec<u8>); // attributes, children, contents
 
 impl JsonTree {
     pub(crate) fn new(document: &Value) -> JsonTree {
@@ -28,8 +27,8 @@ impl JsonTree {
             Value::String(text) => (FileType::Regular, 0o444, text.clone()),
             other => (FileType::Regular, 0o444, other.to_string()),
         };
-        let attr = Attr::new(index as u64 + 1, kind, mode);
-        let size = contents.len() as u64;
+        let mut attr = Attr::new(index as u64 + 1, kind, mode);
+        attr.size = contents.len() as u64;
         self.0.push(Node(attr, Vec::new(), contents.into_bytes()));
         for (name, value) in value.as_object().into_iter().flatten() {
             // A key that is not a file name (`a/b`, `..`) could not be looked up.
@@ -44,10 +43,10 @@ impl JsonTree {
     /// The inode of a node: from the cache, or filled in.
     fn iget(&self, sb: &SuperBlock, index: usize) -> Result<InodeRef> {
         let attr = self.0[index].0;
-        Ok(match sb.iget(InodeKey::new(attr.ino))? {
-            Iget::Cached(inode) => inode,
-            Iget::New(new) => new.init(InodeFill::new(attr)),
-        })
+        match sb.iget(InodeKey::new(attr.ino))? {
+            Iget::Cached(inode) => Ok(inode),
+            Iget::New(new) => Ok(new.init(InodeFill::new(attr))),
+        }
     }
 
     fn node(&self, inode: &Inode) -> &Node {
@@ -96,7 +95,6 @@ impl FileSystem for JsonTree {
 }
 
 struct Contents(Vec<u8>);
-
 impl FileHandle for Contents {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let rest = self.0.get(offset as usize..).unwrap_or_default();
@@ -114,9 +112,8 @@ fn main() -> Result<()> {
     let me = vfs.context(Credentials::user(1000, 1000));
     assert_eq!(vfs.read_dir(&me, "/")?.count(), 2);
     let mut contents = [0; 64];
-    let len = vfs
-        .open(&me, "/in/../name", OpenFlags::READ)?
-        .read_at(&mut contents, 0)?;
+    let file = vfs.open(&me, "/in/../name", OpenFlags::READ)?;
+    let len = file.read_at(&mut contents, 0)?;
     assert_eq!(&contents[..len], b"rcuwalk");
     Ok(())
 }
