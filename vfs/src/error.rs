@@ -3,8 +3,9 @@
 //! Back ends and the walk speak [`Error`]. A front end that must answer with an
 //! errno calls [`Error::errno`], and nothing else in the crate knows numbers.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
-use std::{fmt, io};
 
 /// The result of everything that may fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -11,7 +11,6 @@ use crate::run::{Cmd, Done, Result};
 use crate::skips::{self, SKIPS_VAR, Skips};
 use crate::source::names_in;
 use crate::steps::{Step, Steps};
-use crate::workspace::Workspace;
 use crate::{ids, layers, suites};
 
 const STEPS: [(&str, Step); 14] = [
@@ -104,7 +103,7 @@ fn probes(root: &Path, skips: &Skips) -> Result<Done> {
 /// Builds every example; runs those that need no arguments.
 fn examples(root: &Path) -> Result<Done> {
     cargo(root, "build --workspace --examples")?;
-    for krate in Workspace::read(root)?.crates {
+    for krate in crate::layers::crates(root)? {
         let dir = krate.dir.as_str();
         if !["sync", "vfs", "scan"].contains(&dir) && !dir.starts_with("backends/") {
             continue;

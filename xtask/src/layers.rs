@@ -9,32 +9,75 @@
 //! | `scan`        | `vfs`, `backends/*` | use front ends                       |
 //! | the rest      | all                 |                                      |
 //!
-//! The first column is [`Layer::of`], the second [`Layer::may_use`]. Tests (dev-dependencies)
-//! are free, with the exception of the one rule in the table.
+//! Tests (dev-dependencies) are free, with the exception of the one rule in the table. Cargo
+//! says which crate depends on which; the sources of `vfs` are searched for I/O.
 
 use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
 
 use crate::run::{Done, Result};
 use crate::source::{Source, rust_sources};
-use crate::workspace::{Crate, Dependency, Kind, Workspace};
 
 /// Crates that make system calls or bring an async runtime.
 const NOT_IN_VFS: [&str; 5] = ["rustix", "nix", "tokio", "async-std", "smol"];
 
-/// Modules of std that do so.
-const NOT_IN_VFS_SOURCE: [&str; 3] = ["fs", "net", "process"];
+/// Modules of std that make system calls. A group `std::{…}` could hide one.
+const NOT_IN_VFS_SOURCE: [&str; 4] = ["std::fs", "std::net", "std::process", "std::{"];
 
 pub(crate) fn run(root: &Path) -> Result<Done> {
-    let workspace = Workspace::read(root)?;
-    let mut findings = dependency_findings(&workspace);
+    let crates = crates(root)?;
+    let mut findings = edge_findings(&crates);
     findings.extend(source_findings(&rust_sources(root, "vfs/src")?));
-
     if findings.is_empty() {
-        println!("layers: {} crates keep to theirs", workspace.crates.len());
+        println!("layers: {} crates keep to theirs", crates.len());
         return Ok(Done::Passed);
     }
     findings.iter().for_each(|finding| eprintln!("{finding}"));
     Err(format!("layers: {} found that may not be", findings.len()))
+}
+
+/// A member of the workspace.
+pub(crate) struct Crate {
+    pub(crate) name: String,
+    /// Its directory below the root.
+    pub(crate) dir: String,
+    /// Packages it depends on; true for those of its tests only.
+    dependencies: Vec<(String, bool)>,
+}
+
+/// All members, as `cargo metadata` lists them.
+pub(crate) fn crates(root: &Path) -> Result<Vec<Crate>> {
+    let args = ["metadata", "--no-deps", "--format-version", "1"];
+    let output = Command::new("cargo").args(args).current_dir(root).output();
+    let output = output.map_err(|err| format!("cargo metadata: {err}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).map_err(|err| format!("cargo metadata: {err}"))?;
+    let root = format!("{}/", text(&metadata["workspace_root"]));
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let of = |package: &Value| {
+        let manifest = text(&package["manifest_path"]);
+        let dir = manifest
+            .trim_start_matches(&root)
+            .trim_end_matches("/Cargo.toml");
+        let dependencies = list(&package["dependencies"]).into_iter();
+        Crate {
+            name: text(&package["name"]).into(),
+            dir: dir.into(),
+            dependencies: dependencies
+                .map(|one| (text(&one["name"]).into(), one["kind"] == "dev"))
+                .collect(),
+        }
+    };
+    Ok(list(&metadata["packages"]).iter().map(of).collect())
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,288 +109,191 @@ impl Layer {
     }
 
     /// The arrows between layers, and no others.
-    fn may_use(self, other: Layer, kind: Kind) -> bool {
+    fn may_use(self, other: Layer, in_tests: bool) -> bool {
         use Layer::*;
         match (self, other) {
             (Backend, Backend) => false,
             (Free, _) | (Vfs, Sync) | (Backend | Frontend, Vfs) | (Scan, Vfs | Backend) => true,
-            _ => kind == Kind::Dev,
+            _ => in_tests,
         }
     }
 }
 
-fn dependency_findings(workspace: &Workspace) -> Vec<String> {
+fn edge_findings(crates: &[Crate]) -> Vec<String> {
     let mut findings = Vec::new();
-    for user in &workspace.crates {
-        let Some(layer) = Layer::of(&user.dir) else {
+    for user in crates {
+        let dir = &user.dir;
+        let Some(layer) = Layer::of(dir) else {
             findings.push(format!(
-                "{}/Cargo.toml: no layer is known for this directory; add it to `Layer::of`",
-                user.dir
+                "{dir}: no layer is known for it; add it to `Layer::of`"
             ));
             continue;
         };
-        for dependency in &user.dependencies {
-            if !is_allowed(workspace, layer, dependency) {
-                findings.push(forbidden(user, dependency));
+        for (used, in_tests) in &user.dependencies {
+            let ours = crates.iter().find(|krate| krate.name == *used);
+            let allowed = match ours.map(|used| Layer::of(&used.dir)) {
+                Some(Some(used)) => layer.may_use(used, *in_tests),
+                // A crate without a layer has a finding of its own.
+                Some(None) => true,
+                None => layer != Layer::Vfs || *in_tests || !NOT_IN_VFS.contains(&&**used),
+            };
+            if !allowed {
+                let even = if *in_tests { ", even in its tests" } else { "" };
+                findings.push(format!(
+                    "{dir}/Cargo.toml: {} may not use {used}{even}",
+                    user.name
+                ));
             }
         }
     }
     findings
 }
 
-fn is_allowed(workspace: &Workspace, layer: Layer, dependency: &Dependency) -> bool {
-    let ours = workspace
-        .crates
-        .iter()
-        .find(|krate| krate.name == dependency.package);
-    match ours {
-        // A crate without a layer has a finding of its own.
-        Some(used) => Layer::of(&used.dir).is_none_or(|used| layer.may_use(used, dependency.kind)),
-        None => {
-            let for_users = dependency.kind == Kind::Normal;
-            let does_io = NOT_IN_VFS.contains(&dependency.package.as_str());
-            !(layer == Layer::Vfs && for_users && does_io)
-        }
-    }
-}
-
-fn forbidden(user: &Crate, dependency: &Dependency) -> String {
-    let even = match dependency.kind {
-        Kind::Normal => "",
-        Kind::Dev => ", even in its tests",
-    };
-    let (dir, line) = (&user.dir, dependency.line);
-    format!(
-        "{dir}/Cargo.toml:{line}: {} may not use {}{even}",
-        user.name, dependency.package
-    )
-}
-
-/// What `vfs/src` itself must and must not say.
+/// Violations in `vfs/src` itself.
 fn source_findings(sources: &[Source]) -> Vec<String> {
-    let mut findings = Vec::new();
     let forbids = |source: &Source| {
-        let mut lines = source.lines();
         source.path == "vfs/src/lib.rs"
-            && lines.any(|(_, line)| line.trim() == "#![forbid(unsafe_code)]")
+            && source
+                .lines()
+                .any(|(_, line)| line == "#![forbid(unsafe_code)]")
     };
+    let mut findings = Vec::new();
     if !sources.iter().any(forbids) {
-        findings.push("vfs/src/lib.rs:1: must say #![forbid(unsafe_code)]".into());
+        findings.push("vfs/src/lib.rs: must say #![forbid(unsafe_code)]".into());
     }
     for source in sources {
-        for (line, module) in std_modules(source) {
-            if NOT_IN_VFS_SOURCE.contains(&module.as_str()) {
-                let path = &source.path;
-                findings.push(format!("{path}:{line}: rcuwalk may not use std::{module}"));
+        for (number, line) in source
+            .lines()
+            .filter(|(_, line)| !line.trim().starts_with("//"))
+        {
+            for module in NOT_IN_VFS_SOURCE
+                .iter()
+                .filter(|module| line.contains(**module))
+            {
+                findings.push(format!(
+                    "{}:{number}: vfs may not use {module}",
+                    source.path
+                ));
             }
         }
     }
     findings
-}
-
-/// The modules of std that a source mentions outside of comments, with lines:
-/// `fs` for `std::fs::File` as well as for `use std::{cell, fs::File};`.
-fn std_modules(source: &Source) -> Vec<(usize, String)> {
-    // Comments are blanked, not removed, so that lines keep their numbers.
-    let is_code = |line: &&str| !line.trim_start().starts_with("//");
-    let code: Vec<&str> = source
-        .text
-        .lines()
-        .map(|line| Some(line).filter(is_code).unwrap_or(""))
-        .collect();
-    let code = code.join("\n");
-
-    let mut found = Vec::new();
-    for (at, _) in code.match_indices("std::") {
-        let before = code[..at].chars().next_back();
-        if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
-            continue;
-        }
-        let rest = &code[at + "std::".len()..];
-        match rest.strip_prefix('{') {
-            Some(group) => {
-                let start = code.len() - group.len();
-                let names = first_names(group);
-                found.extend(names.into_iter().map(|(at, name)| (start + at, name)));
-            }
-            None => found.push((at, name_at(rest))),
-        }
-    }
-    let line_of = |at: usize| code[..at].matches('\n').count() + 1;
-    found
-        .into_iter()
-        .map(|(at, name)| (line_of(at), name.into()))
-        .collect()
-}
-
-/// The first name of each path in `a::b, c::{d, e}, f}`, with where it starts.
-fn first_names(group: &str) -> Vec<(usize, &str)> {
-    let mut names = Vec::new();
-    let mut depth = 1;
-    let mut expected = true;
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            ',' if depth == 1 => expected = true,
-            _ if expected && !c.is_whitespace() => {
-                names.push((at, name_at(&group[at..])));
-                expected = false;
-            }
-            _ => {}
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    names
-}
-
-fn name_at(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
-    &text[..end.unwrap_or(text.len())]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A workspace in which `dir` has these lines below its package name; the
-    /// other crates depend on nothing.
-    fn findings_with(dir: &str, lines: &str) -> Vec<String> {
-        let crates = [
-            ("sync", "rcuwalk-sync"),
-            ("vfs", "rcuwalk"),
-            ("backends/memfs", "rcuwalk-memfs"),
-            ("backends/hostfs", "rcuwalk-hostfs"),
-            ("frontends/fuse", "rcuwalk-fuse"),
-            ("cli", "rcuwalk-cli"),
-            ("conformance", "rcuwalk-conformance"),
+    /// The findings if the crate in `dir` depends on `used`, and the others on nothing.
+    fn findings_with(dir: &str, used: &str, in_tests: bool) -> Vec<String> {
+        let of = |its_dir: &str| Crate {
+            name: its_dir.into(),
+            dir: its_dir.into(),
+            dependencies: match its_dir == dir {
+                true => vec![(used.into(), in_tests)],
+                false => Vec::new(),
+            },
+        };
+        let dirs = [
+            "sync",
+            "vfs",
+            "backends/a",
+            "backends/b",
+            "frontends/f",
+            "scan",
+            "cli",
         ];
-        let members: Vec<(String, String)> = crates
-            .iter()
-            .map(|(its_dir, name)| {
-                let lines = if *its_dir == dir { lines } else { "" };
-                (
-                    its_dir.to_string(),
-                    format!("[package]\nname = \"{name}\"\n{lines}"),
-                )
-            })
-            .collect();
-        dependency_findings(&Workspace::parse("", &members).unwrap())
+        edge_findings(&dirs.map(of))
     }
 
     #[test]
     fn each_forbidden_edge_is_found() {
-        for (dir, user, used) in [
-            ("sync", "rcuwalk-sync", "rcuwalk"),
-            ("sync", "rcuwalk-sync", "rcuwalk-memfs"),
-            ("sync", "rcuwalk-sync", "rcuwalk-conformance"),
-            ("vfs", "rcuwalk", "rcuwalk-memfs"),
-            ("vfs", "rcuwalk", "rcuwalk-fuse"),
-            ("vfs", "rcuwalk", "rcuwalk-cli"),
-            ("vfs", "rcuwalk", "rustix"),
-            ("vfs", "rcuwalk", "tokio"),
-            ("vfs", "rcuwalk", "async-std"),
-            ("backends/memfs", "rcuwalk-memfs", "rcuwalk-sync"),
-            ("backends/memfs", "rcuwalk-memfs", "rcuwalk-hostfs"),
-            ("backends/memfs", "rcuwalk-memfs", "rcuwalk-fuse"),
-            ("frontends/fuse", "rcuwalk-fuse", "rcuwalk-sync"),
-            ("frontends/fuse", "rcuwalk-fuse", "rcuwalk-memfs"),
+        for (user, used) in [
+            ("sync", "vfs"),
+            ("sync", "backends/a"),
+            ("vfs", "backends/a"),
+            ("vfs", "frontends/f"),
+            ("vfs", "scan"),
+            ("vfs", "cli"),
+            ("vfs", "rustix"),
+            ("vfs", "tokio"),
+            ("backends/a", "sync"),
+            ("backends/a", "backends/b"),
+            ("backends/a", "frontends/f"),
+            ("backends/a", "scan"),
+            ("frontends/f", "sync"),
+            ("frontends/f", "backends/a"),
+            ("scan", "frontends/f"),
+            ("scan", "sync"),
         ] {
-            for table in [
-                "dependencies",
-                "build-dependencies",
-                "target.'cfg(unix)'.dependencies",
-            ] {
-                let found = findings_with(dir, &format!("[{table}]\n{used} = \"1\"\n"));
-                let expected = format!("{dir}/Cargo.toml:4: {user} may not use {used}");
-                assert_eq!(found, [expected], "[{table}]");
-            }
+            let expected = format!("{user}/Cargo.toml: {user} may not use {used}");
+            assert_eq!(findings_with(user, used, false), [expected]);
         }
     }
 
     #[test]
     fn tests_are_free_except_between_back_ends() {
-        let found = findings_with(
-            "vfs",
-            "[dev-dependencies]\nrcuwalk-memfs = \"1\"\ntokio = \"1\"",
-        );
-        assert_eq!(found, [""; 0]);
-        let found = findings_with(
-            "backends/hostfs",
-            "[dev-dependencies]\nrcuwalk-memfs = \"1\"",
-        );
-        let expected = "backends/hostfs/Cargo.toml:4: \
-                        rcuwalk-hostfs may not use rcuwalk-memfs, even in its tests";
-        assert_eq!(found, [expected]);
+        for (user, used) in [("vfs", "backends/a"), ("vfs", "tokio"), ("sync", "vfs")] {
+            assert_eq!(
+                findings_with(user, used, true),
+                [""; 0],
+                "{user} uses {used}"
+            );
+        }
+        let expected =
+            "backends/a/Cargo.toml: backends/a may not use backends/b, even in its tests";
+        assert_eq!(findings_with("backends/a", "backends/b", true), [expected]);
     }
 
     #[test]
     fn the_allowed_edges_are_allowed() {
-        for (dir, used) in [
+        for (user, used) in [
             ("sync", "libc"),
-            ("vfs", "rcuwalk-sync"),
+            ("vfs", "sync"),
             ("vfs", "bitflags"),
-            ("backends/hostfs", "rcuwalk"),
-            ("backends/hostfs", "rustix"),
-            ("frontends/fuse", "rcuwalk"),
-            ("cli", "rcuwalk-sync"),
-            ("conformance", "rcuwalk-memfs"),
+            ("backends/a", "vfs"),
+            ("backends/a", "rustix"),
+            ("frontends/f", "vfs"),
+            ("scan", "backends/a"),
+            ("cli", "sync"),
         ] {
-            let found = findings_with(dir, &format!("[dependencies]\n{used} = \"1\"\n"));
-            assert_eq!(found, [""; 0], "{dir} uses {used}");
+            assert_eq!(
+                findings_with(user, used, false),
+                [""; 0],
+                "{user} uses {used}"
+            );
         }
     }
 
     #[test]
     fn a_crate_without_a_layer_is_found() {
-        let workspace = Workspace::parse("", &[("extras/x", "package.name = \"x\"")]).unwrap();
-        let found = dependency_findings(&workspace);
-        assert!(
-            found[0].starts_with("extras/x/Cargo.toml: no layer"),
-            "{found:?}"
-        );
+        let (name, dir) = ("x".into(), "extras/x".into());
+        let found = edge_findings(&[Crate {
+            name,
+            dir,
+            dependencies: Vec::new(),
+        }]);
+        assert!(found[0].starts_with("extras/x: no layer"), "{found:?}");
     }
 
     #[test]
-    fn vfs_must_forbid_unsafe_code() {
-        let lib = |text: &str| {
-            [Source {
-                path: "vfs/src/lib.rs".into(),
-                text: text.into(),
-            }]
-        };
-        assert_eq!(source_findings(&lib("#![forbid(unsafe_code)]\n")), [""; 0]);
-        let found = source_findings(&lib("// #![forbid(unsafe_code)]\n"));
-        assert_eq!(
-            found,
-            ["vfs/src/lib.rs:1: must say #![forbid(unsafe_code)]"]
-        );
-    }
-
-    #[test]
-    fn io_in_vfs_is_found_however_it_is_imported() {
-        let text = "\
-/// Unlike `std::fs`.
-use std::{cell, fs::{self, File},
-    sync::{net, Arc},
-    process};
-let x = ::std::net::connect();
-use std::os::unix::fs::FileExt;
-use my_std::fs;
-";
-        let source = Source {
-            path: "vfs/src/a.rs".into(),
+    fn unsafe_code_and_io_in_vfs_are_found() {
+        let source = |path: &str, text: &str| Source {
+            path: path.into(),
             text: text.into(),
         };
-        let found: Vec<_> = std_modules(&source)
-            .into_iter()
-            .filter(|(_, module)| NOT_IN_VFS_SOURCE.contains(&module.as_str()))
-            .collect();
-        assert_eq!(
-            found,
-            [(2, "fs".into()), (4, "process".into()), (5, "net".into())]
+        let lib = source(
+            "vfs/src/lib.rs",
+            "#![forbid(unsafe_code)]\n/// Unlike `std::fs`.\n",
         );
+        let io = "use std::fs::File;\nlet x = ::std::net::connect();\nuse std::os::unix::fs;\n";
+        let found = source_findings(&[lib, source("vfs/src/a.rs", io)]);
+        let expected = [
+            "vfs/src/a.rs:1: vfs may not use std::fs",
+            "vfs/src/a.rs:2: vfs may not use std::net",
+        ];
+        assert_eq!(found, expected);
+        let found = source_findings(&[source("vfs/src/lib.rs", "// #![forbid(unsafe_code)]\n")]);
+        assert_eq!(found, ["vfs/src/lib.rs: must say #![forbid(unsafe_code)]"]);
     }
 }

@@ -12,7 +12,6 @@
 //! | `suites.rs`    | pjdfstest and fsx, through mounts                    |
 //! | `steps.rs`     | how a list of steps is run and reported              |
 //! | `skips.rs`     | how a skipped test is noticed                        |
-//! | `workspace.rs` | the workspace's manifests, read                      |
 //! | `source.rs`    | the workspace's sources, read                        |
 //! | `run.rs`       | running a command and reporting how it went          |
 
@@ -26,7 +25,6 @@ mod skips;
 mod source;
 mod steps;
 mod suites;
-mod workspace;
 
 use std::env;
 use std::path::{Path, PathBuf};
