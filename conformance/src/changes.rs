@@ -16,6 +16,7 @@
 //! | `known.rs`    | every intended difference                                       |
 //! | `differ.rs`   | the comparison; `shrink.rs`: from a difference to a small one   |
 //! | `coverage.rs` | which operations had which results                              |
+//! | `sysctls.rs`  | whether the machine protects sticky directories                 |
 //! | `linear.rs`   | whether changes by many threads have a sequential order         |
 //! | `crowd.rs`    | many threads in shared directories, and their invariants        |
 //!
@@ -34,4 +35,5 @@ pub mod op;
 pub mod shrink;
 pub mod side;
 pub mod subject;
+pub mod sysctls;
 pub mod users;

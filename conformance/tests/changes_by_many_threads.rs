@@ -13,6 +13,7 @@ use rcuwalk_conformance::changes::generate::{Planner, Shape};
 use rcuwalk_conformance::changes::host::Host;
 use rcuwalk_conformance::changes::linear::{self, Act, Came, NAMES, Names};
 use rcuwalk_conformance::changes::op::Step;
+use rcuwalk_conformance::changes::sysctls::Sysctls;
 use rcuwalk_conformance::changes::{crowd, known, subject};
 use rcuwalk_conformance::ext4::workshop::in_workshop;
 use rcuwalk_conformance::rng::Rng;
@@ -250,8 +251,9 @@ fn disjoint_directories_do_not_meet() {
     in_workshop("disjoint_directories_do_not_meet", |workshop| {
         let Settings { seed, cases } = Settings::of_changes(24_000);
         let mut host = Host::new(&workshop.path("")).expect("root's powers");
+        let machine = Sysctls::as_they_are().expect("sysctls");
         let shape = Shape {
-            sticky: known::sticky_directories(),
+            sticky: known::sticky_directories(&machine),
             on_host: false,
             tree_every: 50,
             watch: 30,

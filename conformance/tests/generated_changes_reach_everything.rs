@@ -9,11 +9,12 @@ use rcuwalk_conformance::answer::errno_name;
 use rcuwalk_conformance::changes::answer::Said;
 use rcuwalk_conformance::changes::coverage::Coverage;
 use rcuwalk_conformance::changes::differ::{self, Subject};
-use rcuwalk_conformance::changes::generate::Shape;
+use rcuwalk_conformance::changes::generate::{Shape, Sticky};
 use rcuwalk_conformance::changes::host::Host;
 use rcuwalk_conformance::changes::known;
 use rcuwalk_conformance::changes::op::{At, Op, When};
 use rcuwalk_conformance::changes::side::Side;
+use rcuwalk_conformance::changes::sysctls::Sysctls;
 use rcuwalk_conformance::changes::users::Who;
 use rcuwalk_conformance::ext4::workshop::{in_workshop, mke2fs};
 use rcuwalk_conformance::settings::Settings;
@@ -26,7 +27,7 @@ const SETTINGS: Settings = Settings {
 };
 
 const SHAPE: Shape = Shape {
-    sticky: true,
+    sticky: Sticky::Some,
     on_host: false,
     tree_every: 40,
     watch: 40,
@@ -92,6 +93,7 @@ fn the_kernel_agrees_with_itself_on_ext4() {
 }
 
 fn agree(top: &Path) -> Coverage {
+    let _machine = Sysctls::as_they_are().expect("sysctls");
     let coverage = differ::run(&Mistaken(same), top, SHAPE, SETTINGS, 1)
         .agreed()
         .unwrap_or_else(|difference| panic!("EDGE-1: {difference}"));
@@ -374,6 +376,7 @@ fn known_mistakes_are_found_and_shrunk() {
         }),
     ];
     in_workshop("known_mistakes_are_found_and_shrunk", |workshop| {
+        let _machine = Sysctls::as_they_are().expect("sysctls");
         for (mistake, change) in mistakes {
             let found = thread::scope(|scope| {
                 let run = || differ::run(&Mistaken(change), &workshop.path(""), SHAPE, SETTINGS, 1);

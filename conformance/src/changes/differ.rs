@@ -10,7 +10,7 @@ use std::sync::Once;
 use crate::changes::answer::{Answer, Said};
 use crate::changes::compare::Comparer;
 use crate::changes::coverage::Coverage;
-use crate::changes::generate::{Planner, Shape};
+use crate::changes::generate::{Planner, Shape, Sticky};
 use crate::changes::host::Host;
 use crate::changes::known::{self, Then};
 use crate::changes::op::{Op, Step};
@@ -85,7 +85,8 @@ pub fn run(
     most: usize,
 ) -> Findings {
     hush_panics_that_are_answers();
-    let mut host = Host::new(top).unwrap_or_else(|err| panic!("cannot ask the kernel: {err}"));
+    let host = Host::new(top).unwrap_or_else(|err| panic!("cannot ask the kernel: {err}"));
+    let mut host = host.with_protected_hardlinks(shape.sticky == Sticky::Protected);
     let mut findings = Findings {
         coverage: Coverage::default(),
         failures: Vec::new(),

@@ -28,11 +28,23 @@ use crate::rng::Rng;
 use choose::weighted;
 use guess::Guess;
 
+/// Sticky directories in a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sticky {
+    /// None: the machine protects what is in them
+    /// ([`known::sticky_directories`](super::known::sticky_directories)).
+    None,
+    /// Some, which protect nothing but names.
+    Some,
+    /// Many, on a machine that protects what is in them ([`Sysctls::on`](super::sysctls::Sysctls::on)).
+    Protected,
+}
+
 /// What a sequence may contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Sticky directories: see [`known::sticky_directories`](super::known::sticky_directories).
-    pub sticky: bool,
+    /// Sticky directories.
+    pub sticky: Sticky,
     /// Without what is known to differ on hostfs: no file is truncated by path to the size
     /// that it has (as good as never), and no write is too far out.
     pub on_host: bool,
@@ -167,7 +179,9 @@ impl Planner {
                 append: false,
             });
         }
-        if self.rng.chance(25) {
+        if self.shape.sticky == Sticky::Protected && self.rng.chance(40) {
+            self.who = *self.rng.pick(&Who::ALL);
+        } else if self.rng.chance(25) {
             self.who = *self.rng.pick(&[
                 Who::Root,
                 Who::Root,

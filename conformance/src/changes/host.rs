@@ -38,6 +38,8 @@ pub struct Host {
     real_root: OwnedFd,
     all: CapabilitySet,
     who: Who,
+    /// The machine's protection of hard links is part of what is compared.
+    protected_hardlinks: bool,
     slots: [Option<OwnedFd>; SLOTS + 1],
     /// The user that opened the file in each slot.
     openers: [Who; SLOTS + 1],
@@ -65,10 +67,20 @@ impl Host {
             real_root: rustix::fs::openat(CWD, "/", dir, Mode::empty())?,
             all: rustix::thread::capabilities(None)?.permitted,
             who: Who::Root,
+            protected_hardlinks: false,
             slots: Default::default(),
             openers: [Who::Root; SLOTS + 1],
             buffer: vec![0; 128 << 10],
         })
+    }
+
+    /// With link(2) as the sysctl `protected_hardlinks` has it, which is left out otherwise.
+    #[must_use]
+    pub fn with_protected_hardlinks(self, protected_hardlinks: bool) -> Host {
+        Host {
+            protected_hardlinks,
+            ..self
+        }
     }
 
     /// Runs `work` with the new, empty directory `name` as root, and removes it.

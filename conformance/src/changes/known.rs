@@ -9,7 +9,9 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use crate::changes::answer::Said;
+use crate::changes::generate::Sticky;
 use crate::changes::op::{At, Op, Step};
+use crate::changes::sysctls::Sysctls;
 use crate::changes::users::Who;
 
 /// What follows from a difference that is meant.
@@ -179,12 +181,13 @@ pub(super) fn caps_for_link(caps: CapabilitySet) -> CapabilitySet {
 }
 
 /// protected_symlinks, protected_regular and protected_fifos apply in sticky
-/// directories. Where the machine has one of them on, there are none in a sequence.
-pub fn sticky_directories() -> bool {
-    ["symlinks", "regular", "fifos"].iter().all(|what| {
-        std::fs::read_to_string(format!("/proc/sys/fs/protected_{what}"))
-            .is_ok_and(|setting| setting.trim() == "0")
-    })
+/// directories. Where the machine has one of them on, there are none in a sequence, unless
+/// rcuwalk's mount has its flag for them.
+pub fn sticky_directories(machine: &Sysctls) -> Sticky {
+    match machine.leave_sticky_directories_alone() {
+        true => Sticky::Some,
+        false => Sticky::None,
+    }
 }
 
 /// An open file here acts with the credentials of its opener; Linux uses the caller's for some

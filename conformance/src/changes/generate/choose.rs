@@ -1,7 +1,7 @@
 //! Choosing paths, handles, offsets and modes.
 
-use super::Planner;
 use super::guess::{Kind, Use};
+use super::{Planner, Sticky};
 use crate::changes::op::{At, Bits, SLOTS};
 use crate::rng::Rng;
 
@@ -199,6 +199,10 @@ impl Planner {
 
     /// Permission bits: mostly those that let one go on.
     pub(super) fn mode(&mut self, kind: Kind) -> Bits {
+        let protected = self.shape.sticky == Sticky::Protected;
+        if protected && kind == Kind::Dir && self.rng.chance(50) {
+            return Bits(0o1777);
+        }
         let usual: &[u16] = match kind {
             Kind::Dir => &[0o777, 0o777, 0o777, 0o755, 0o775, 0o2777, 0o2775, 0o700],
             _ => &[0o666, 0o666, 0o644, 0o664, 0o600, 0o777, 0o6755, 0o2755],
@@ -209,10 +213,9 @@ impl Planner {
             15..17 => *self.rng.pick(&[0o1777, 0o1777, 0o1755]),
             _ => self.rng.below(0o10000) as u16,
         };
-        Bits(if self.shape.sticky {
-            mode
-        } else {
-            mode & !0o1000
+        Bits(match self.shape.sticky {
+            Sticky::None => mode & !0o1000,
+            Sticky::Some | Sticky::Protected => mode,
         })
     }
 }

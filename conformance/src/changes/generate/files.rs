@@ -2,9 +2,9 @@
 
 use rustix::fs::{FallocateFlags, OFlags};
 
-use super::Planner;
 use super::choose::Wish;
 use super::guess::{Kind, Use};
+use super::{Planner, Sticky};
 use crate::changes::op::{Op, SLOTS};
 
 impl Planner {
@@ -33,7 +33,10 @@ impl Planner {
             ways = vec![OFlags::RDONLY; 3];
             Wish::Is(Kind::Dir)
         } else if flags.contains(OFlags::CREATE) && self.rng.chance(50) {
-            Wish::Free
+            match self.shape.sticky {
+                Sticky::Protected if self.rng.chance(60) => Wish::NoDir,
+                _ => Wish::Free,
+            }
         } else if self.rng.chance(85) {
             Wish::Is(Kind::File)
         } else {

@@ -265,9 +265,13 @@ impl Host {
         // turns off, and nothing else in link(2); and that whoever opened a file may
         // link it, which the kernel knows by the very credentials, new ones now.
         let effective = |caps| self.make_effective(caps).map_err(|_| Errno::IO);
-        effective(known::caps_for_link(CapabilitySet::empty()))?;
+        let none = CapabilitySet::empty();
+        effective(match self.protected_hardlinks {
+            true => none,
+            false => known::caps_for_link(none),
+        })?;
         let linked = rustix::fs::linkat(dir, path, CWD, new, flags);
-        effective(CapabilitySet::empty())?;
+        effective(none)?;
         done(linked)
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use rcuwalk::{FileSystem, LookupFlags, Vfs};
+use rcuwalk::{Credentials, FileSystem, LookupFlags, MountFlags, Vfs};
 use rcuwalk_hostfs::{Actor, HostFs};
 use rcuwalk_memfs::MemFs;
 use rustix::fs::Mode;
@@ -21,11 +21,13 @@ use crate::changes::users::Who;
 pub struct OverMemFs {
     /// [`LookupFlags::REF_WALK`], or nothing.
     pub walk: LookupFlags,
+    /// Of its mount.
+    pub flags: MountFlags,
 }
 
 impl Subject for OverMemFs {
     fn with_side(&self, _: &mut Host, work: &mut dyn FnMut(&mut dyn Side)) -> io::Result<()> {
-        let vfs = mounted(MemFs::new())?;
+        let vfs = mounted(MemFs::new(), self.flags)?;
         work(&mut Ours::new(&vfs, vfs.root(), self.walk));
         Ok(())
     }
@@ -41,6 +43,8 @@ pub struct OverHostFs<'d> {
     pub actor: Actor,
     /// As above.
     pub walk: LookupFlags,
+    /// As above.
+    pub flags: MountFlags,
 }
 
 impl Subject for OverHostFs<'_> {
@@ -54,11 +58,13 @@ impl Subject for OverHostFs<'_> {
         {
             let fs = HostFs::new(&dir).map_err(io::Error::other)?;
             let fs = fs.acting_as(self.actor).map_err(io::Error::other)?;
-            let vfs = mounted(fs)?;
+            let vfs = mounted(fs, self.flags)?;
             let ours = Ours::new(&vfs, vfs.root(), self.walk);
             let ours = match self.actor {
-                Actor::Daemon => ours,
-                Actor::Caller => ours.without_protected_hardlinks(),
+                Actor::Caller if !self.flags.contains(MountFlags::PROTECTED_LINKS) => {
+                    ours.without_protected_hardlinks()
+                }
+                Actor::Caller | Actor::Daemon => ours,
             };
             let mut ticking = Ticking {
                 ours,
@@ -70,8 +76,10 @@ impl Subject for OverHostFs<'_> {
     }
 }
 
-fn mounted(fs: impl FileSystem) -> io::Result<Vfs> {
-    Ok(Vfs::new(fs)?)
+fn mounted(fs: impl FileSystem, flags: MountFlags) -> io::Result<Vfs> {
+    let vfs = Vfs::new(fs)?;
+    vfs.remount(&vfs.context(Credentials::root()), "/", flags)?;
+    Ok(vfs)
 }
 
 /// Over a back end that takes its times from the kernel.
