@@ -1,4 +1,4 @@
-//! access(2): may the caller, and who is that?
+//! access(2): which credentials it checks, and what they allow.
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::target::Target;
 use crate::vfs::Vfs;
 use crate::walk::{LookupFlags, filename_lookup};
 
-/// What is said about a place without a reference to it.
+/// The answer for a place without a reference to it.
 #[derive(Clone, Copy)]
 enum Verdict {
     Allowed,
@@ -93,8 +93,7 @@ impl Vfs {
 }
 
 impl Verdict {
-    /// What may be written is not through a mount that is read-only, unless it leads to
-    /// somewhere else.
+    /// A read-only mount refuses writing, except to devices, pipes and sockets.
     #[inline]
     #[doc(alias("__mnt_is_readonly", "special_file"))]
     fn through(self, mnt: &MountInfo, inode: &Inode, mode: Access) -> Verdict {
@@ -125,19 +124,19 @@ fn cached_verdict(who: &Credentials, inode: &Inode, mode: Access) -> Option<Verd
 }
 
 impl Credentials {
-    /// Whether access(2) asks for somebody else than all other calls do.
+    /// True if access(2) uses other credentials than all other calls.
     #[doc(alias = "access_need_override_creds")]
     fn differ_for_access(&self) -> bool {
         self.real.is_some() || self.uid != 0 && !self.caps.is_empty()
     }
 
-    /// Whom access(2) asks for: a set-user-id program wants to know what the user who runs
-    /// it may.
+    /// The credentials for access(2): a set-user-id program asks about the rights of the user
+    /// that runs it.
     fn for_access(&self) -> Credentials {
         let (uid, gid) = self.real.unwrap_or((self.uid, self.gid));
         let caps = match (uid, self.uid) {
             (0, 0) => self.caps,
-            // What it is permitted and has laid down for the moment.
+            // Capabilities that it is permitted and does not use at the moment.
             (0, _) => Caps::all(),
             _ => Caps::empty(),
         };

@@ -36,7 +36,7 @@ impl Which {
     }
 }
 
-/// What a new inode gets: from who makes it, and from its directory.
+/// The owner, mode and ACLs of a new inode, from its creator and its directory.
 pub(crate) struct Inherited {
     /// Its group.
     pub(crate) gid: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Inherited {
     pub(crate) default_acl: Option<Box<[u8]>>,
 }
 
-/// What a new inode of type `kind` in `dir` gets where somebody asks for `mode`.
+/// Returns the attributes of a new inode of type `kind` in `dir` whose creator asks for `mode`.
 ///
 /// A set-gid directory hands its group down, and the bit to directories.
 #[doc(alias(
@@ -203,8 +203,8 @@ impl Target<'_> {
                 mode &= !0o2000;
             }
         }
-        // From here until all is done, whoever wants to know asks the back end: nobody
-        // takes the mask, once it is among the permission bits, for the group's rights.
+        // From here until the change is complete, permission checks ask the back end: no check
+        // may take the mask, once it is among the permission bits, for the group's rights.
         let changing = self.inode().change_acl();
         self.update_search_mark();
         // For the same reason there is an ACL whenever there is a mask.

@@ -59,7 +59,7 @@ pub struct Timestamp {
 }
 
 bitflags::bitflags! {
-    /// What may not be done to an inode, whoever asks.
+    /// Operations that are forbidden on an inode for all users.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct InodeFlags: u8 {
         /// No change at all.

@@ -40,12 +40,12 @@ impl Default for Budget {
 /// Objects looked over at a time, with their shard locked.
 pub(crate) const BATCH: usize = 64;
 
-/// What a cache asks of what nobody uses.
+/// How much a cache has to reclaim from its unused objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// There is room.
     Nothing,
-    /// Room; who was used since the last look gets another chance.
+    /// Some; objects used since the last scan get a second chance.
     Room,
     /// Room, from everybody.
     RoomAtOnce,
@@ -53,16 +53,15 @@ pub(crate) enum Need {
 
 /// One cache's budget, and how room is made in it.
 ///
-/// Whoever inserts makes room: after every few insertions it holds the whole against the
-/// budget, and looks over objects until there is room again. That has its bound, or an
-/// insertion would cost more the more is in use.
+/// The thread that inserts reclaims: after every few insertions it compares the total with the
+/// budget, and scans objects until the budget is met. The scan is bounded, or an insertion
+/// would cost more the more objects are in use.
 ///
-/// **Why the budget holds, whatever is used how often.** A call that ends with room adds
-/// nothing to what is too much. One that reaches its bound first ends the second chances
-/// until there is room, and the calls after it go over all shards, over each in
-/// proportion to what is on it. They leave only what is in use: so before two
-/// percent of what there is have come on top, each object of it has gone or was in use
-/// when it was looked at.
+/// **Why the budget holds, however often objects are used.** A call that meets the budget adds
+/// nothing to the excess. One that reaches its bound first ends the second chances until the
+/// budget is met, and the calls after it go over all shards, over each in proportion to its
+/// length. They leave only objects in use: so before the excess grows by another two percent,
+/// each object has been freed or was in use when it was scanned.
 pub(crate) struct Share {
     objects: usize,
     bytes: usize,
@@ -92,7 +91,7 @@ impl Share {
         (self.fits() / 256).clamp(1, 16)
     }
 
-    /// What may enter one shard before somebody looks at the whole: the budget is kept to
+    /// How much may enter one shard before a thread checks the total: the budget is kept to
     /// within two percent, and no closer than pays.
     pub(crate) fn look_after(&self) -> LookAfter {
         let parts = 64 * self.shards();
@@ -102,7 +101,7 @@ impl Share {
         }
     }
 
-    /// Whether so many objects, and bytes beside them, are too many.
+    /// True if this number of objects, and bytes beside them, are too many.
     #[inline]
     pub(crate) fn is_over(&self, objects: usize, extra: usize) -> bool {
         objects > self.objects || objects * self.object_bytes + extra > self.bytes
@@ -114,7 +113,7 @@ impl Share {
         objects > self.objects - self.objects / 16 || bytes > self.bytes - self.bytes / 16
     }
 
-    /// What is needed with so many objects there, and bytes beside them.
+    /// How much to reclaim with this number of objects, and bytes beside them.
     #[inline]
     pub(crate) fn need(&self, objects: usize, extra: usize) -> Need {
         match self.is_over(objects, extra) {
@@ -124,9 +123,9 @@ impl Share {
         }
     }
 
-    /// Makes room in a cache that is over its budget: `prune` looks over so many objects
-    /// at the tail of a shard, and drops those that may go. False if there is too little
-    /// room still.
+    /// Reclaims in a cache that is over its budget: `prune` scans the given number of objects
+    /// at the tail of a shard, and drops unused ones. Returns false if the cache is still over
+    /// its budget.
     pub(crate) fn make_room<T>(&self, lru: &Lru<T>, prune: impl Fn(usize, usize)) -> bool {
         // A batch for each that may have come since the last look: so all of them are
         // looked over before two percent more have come.

@@ -1,4 +1,4 @@
-//! What can go wrong, by name; the number POSIX asks for comes out at the edge.
+//! Errors by name. Their POSIX errno is only needed at the edge.
 //!
 //! Back ends and the walk speak [`Error`]. A front end that must answer with an
 //! errno calls [`Error::errno`], and nothing else in the crate knows numbers.
@@ -31,7 +31,7 @@ pub enum Error {
     NameTooLong,
     /// The caller's credentials do not allow it (`EACCES`).
     PermissionDenied,
-    /// Nobody with these credentials may do this to this object (`EPERM`).
+    /// These credentials do not allow this operation on this object (`EPERM`).
     NotPermitted,
     /// The request makes no sense: a NUL in a path, a rename below itself (`EINVAL`).
     Invalid,
@@ -255,7 +255,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// What a caller may do with an error, and with what it shares among threads.
+/// Traits that callers need of an error, and of types shared among threads.
 const _: () = {
     const fn crosses_threads<T: Send + Sync + 'static>() {}
     crosses_threads::<Error>();

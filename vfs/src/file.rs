@@ -3,13 +3,13 @@
 //! | read             | to learn                                             |
 //! |------------------|------------------------------------------------------|
 //! | `open.rs`        | how a file comes to be open                          |
-//! | this file        | reading, writing, and what is asked about the file   |
+//! | this file        | reading, writing, and the file's attributes          |
 //! | `file/range.rs`  | sizes, holes and allocation                          |
 //! | `file/copy.rs`   | copying from one to another                          |
 //! | `file/atime.rs`  | when a file counts as read                           |
 //!
-//! Whatever changes the file holds its inode exclusively meanwhile; reading holds nothing.
-//! What it may do was decided when it was opened, for the credentials it was opened with.
+//! Every change of the file holds its inode exclusively; reading holds nothing. The rights were
+//! decided when the file was opened, for the opener's credentials.
 
 mod atime;
 mod copy;
@@ -103,8 +103,8 @@ impl File {
         self.write_by(&self.target(), buf, offset)
     }
 
-    /// [`write_at`](Self::write_at) on behalf of `ctx` and not of who opened the file: it is
-    /// who writes that has the right to leave set-id bits on, or has not.
+    /// Like [`write_at`](Self::write_at), on behalf of `ctx` instead of the opener: the
+    /// writer's credentials decide whether set-id bits stay.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -119,7 +119,7 @@ impl File {
         let inode = self.path.inode_ref();
         let _exclusive = inode.rwsem.write();
         if buf.is_empty() {
-            // Some file systems refuse it for what has become immutable.
+            // Some file systems refuse it if the file has become immutable.
             return handle.write_at(&inode, buf, offset);
         }
         let offset = if self.flags.contains(OpenFlags::APPEND) {
@@ -159,8 +159,8 @@ impl File {
         self.path.attr()
     }
 
-    /// The attributes, asked of the back end by the open file or directory: for who knows that
-    /// it has changed past the VFS. May block.
+    /// The attributes, which the back end reads from the open file or directory: for callers
+    /// that know of a change past the VFS. May block.
     ///
     /// # Errors
     /// What the back end reports.
@@ -178,20 +178,20 @@ impl File {
         Ok(self.attr())
     }
 
-    /// The host's file that has the contents, if there is one that may be read and written
-    /// in place of this one, as far as this was opened to be read and written. What is
-    /// written there takes no set-id bits away but those that the host does, and is known
-    /// here only after [`stat`](Self::stat).
+    /// The host's file that holds the contents, if there is one that the caller may read and
+    /// write in place of this one, with the rights that this one was opened with. Only the host
+    /// removes set-id bits for writes there, and the VFS learns of them only by
+    /// [`stat`](Self::stat).
     #[doc(alias = "FUSE_PASSTHROUGH")]
     pub fn backing(&self) -> Option<BorrowedFd<'_>> {
         self.handle.as_deref()?.backing()
     }
 
-    /// Changes attributes, on behalf of who opened the file.
+    /// Changes attributes with the opener's credentials.
     ///
     /// # Errors
-    /// As [`Vfs::setattr`](crate::Vfs::setattr); [`Error::BadDescriptor`] if only its place
-    /// is open, [`Error::Invalid`] for the size of what is not open to be written.
+    /// As [`Vfs::setattr`](crate::Vfs::setattr); [`Error::BadDescriptor`] for an `O_PATH` file,
+    /// [`Error::Invalid`] for the size of a file that is not open for writing.
     #[doc(alias("fchmod(2)", "fchown(2)", "futimens(3)"))]
     pub fn setattr(&self, change: &SetAttr) -> Result<()> {
         self.not_only_place()?;
@@ -201,8 +201,8 @@ impl File {
         self.target().setattr(change)
     }
 
-    /// Changes attributes, on behalf of `ctx` and not of who opened the file: for what
-    /// stands between, and knows the file by no name that is still there.
+    /// Changes attributes with the credentials of `ctx` instead of the opener's: for a server
+    /// whose client may only know a file that has lost its name.
     ///
     /// # Errors
     /// As [`Vfs::setattr`](crate::Vfs::setattr); [`Error::BadDescriptor`] if only its place
@@ -267,9 +267,9 @@ impl File {
         self.read_dir_from(0)
     }
 
-    /// Lists the directory from a position on: that of an entry
-    /// ([`DirEntry::next`](crate::DirEntry::next)), for what comes after it, or 0. It need
-    /// not be there any more.
+    /// Lists the directory after a position: that of an entry
+    /// ([`DirEntry::next`](crate::DirEntry::next)), or 0 for the start. The entry may have been
+    /// removed since.
     ///
     /// # Errors
     /// As [`read_dir`](Self::read_dir).
@@ -279,7 +279,7 @@ impl File {
         if self.path.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
-        // What has been removed is not read any more.
+        // A removed directory has no entries any more.
         if !self.path.inode_held().shared().has(DEAD_DIR) {
             self.accessed();
         }
@@ -304,7 +304,7 @@ impl File {
         &self.path
     }
 
-    /// What it was opened for.
+    /// The flags it was opened with.
     #[doc(alias = "F_GETFL")]
     pub fn flags(&self) -> OpenFlags {
         self.flags
@@ -318,7 +318,7 @@ impl File {
         }
     }
 
-    /// The file, and somebody who uses it.
+    /// The file, and the credentials that use it.
     fn target_of<'f>(&'f self, ctx: &'f Context) -> Target<'f> {
         Target {
             credentials: ctx.credentials(),
@@ -326,7 +326,7 @@ impl File {
         }
     }
 
-    /// What is read and written; a directory is not.
+    /// Reading and writing are not for directories.
     fn handle(&self) -> Result<&dyn FileHandle> {
         self.handle.as_deref().ok_or(Error::IsADirectory)
     }

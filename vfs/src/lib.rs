@@ -4,8 +4,8 @@
 //! | read               | to learn                                                  |
 //! |--------------------|-----------------------------------------------------------|
 //! | [`Vfs`]            | the interface: walk, stat, list, open, change, mount      |
-//! | [`Context`]        | who asks, and from where                                  |
-//! | [`LookupFlags`]    | how a path is to be resolved                              |
+//! | [`Context`]        | the caller's root, current directory and credentials      |
+//! | [`LookupFlags`]    | options of a path walk                                    |
 //! | [`FileSystem`]     | what a back end implements, and the rules it can rely on  |
 //! | [`inode`]          | the inode cache, usable without the rest                  |
 //! | [`Budget`]         | how much is kept                                          |

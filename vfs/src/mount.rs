@@ -30,7 +30,7 @@ const REPLICAS: usize = 8;
 #[doc(alias("struct vfsmount", "struct mount"))]
 pub(crate) struct Mount {
     info: Arc<MountInfo>,
-    /// Who changes something through it, see [`Writing`].
+    /// The changes under way through it, see [`Writing`].
     #[doc(alias = "mnt_writers")]
     writers: AtomicU32,
 }
@@ -122,7 +122,7 @@ impl MountEntry {
         &self.replicas[rcu::thread_index() % REPLICAS]
     }
 
-    /// Kills all replicas if nobody uses the mount.
+    /// Kills all replicas if the mount is unused.
     fn kill(self: &Arc<Self>) -> Kill {
         if !self.is_idle() {
             return Kill::InUse;
@@ -130,10 +130,10 @@ impl MountEntry {
         if self.replicas.iter().all(|mount| mount.kill_if_count_is(1)) {
             return Kill::Killed;
         }
-        // Somebody came between the two, and a killed replica cannot be revived. The
-        // rest is killed as well, so that the references that are out can only
-        // become fewer, and fresh ones take their place; walkers that meet a dead
-        // replica wait for the namespace lock and look again.
+        // A walker came between the two, and a killed replica cannot be revived. The rest is
+        // killed as well, so that the references that are out can only become fewer, and fresh
+        // replicas take their place; walkers that meet a dead replica wait for the namespace
+        // lock and look again.
         for mount in &self.replicas {
             while !mount.is_dead() {
                 mount.kill_if_count_is(mount.count());
@@ -145,7 +145,7 @@ impl MountEntry {
         })
     }
 
-    /// True if nobody has a reference, of the replicas before these neither.
+    /// True if no reference is out, of the replicas before these neither.
     fn is_idle(&self) -> bool {
         self.replicas.iter().all(|mount| mount.count() == 1)
             && self.before.as_ref().is_none_or(|before| before.is_idle())
@@ -168,7 +168,7 @@ pub(crate) struct MountTable {
 }
 
 impl MountTable {
-    /// What is mounted at this dentry of this mount.
+    /// Returns the mount on this dentry of this mount.
     #[doc(alias("lookup_mnt", "__lookup_mnt"))]
     pub(crate) fn lookup(&self, mount: &MountInfo, dentry: usize) -> Option<&Arc<MountEntry>> {
         self.by_point.get(&(mount.id, dentry))
@@ -184,8 +184,8 @@ impl MountTable {
         MountTable { by_point }
     }
 
-    /// This table without the mount `info`, if nobody uses that; and whether any
-    /// mount is left on the dentry it was on.
+    /// Returns this table without the mount `info`, if that is unused, and whether any mount is
+    /// left on its dentry.
     ///
     /// # Errors
     /// [`Error::Busy`] with the table to publish instead: the mount may need fresh

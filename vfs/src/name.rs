@@ -22,7 +22,7 @@ impl<'a> Name<'a> {
     /// Checks `bytes` and wraps them.
     ///
     /// # Errors
-    /// [`Error::NameTooLong`] past [`NAME_MAX`]; [`Error::Invalid`] for what is no
+    /// [`Error::NameTooLong`] past [`NAME_MAX`]; [`Error::Invalid`] for anything but one
     /// component: empty, `.`, `..`, or with a `/` or NUL inside.
     pub fn new(bytes: &'a [u8]) -> Result<Name<'a>> {
         if bytes.len() > NAME_MAX {
@@ -56,7 +56,7 @@ impl fmt::Display for Name<'_> {
 mod tests {
     use super::*;
 
-    /// WALK-3: what is no single component never becomes a `Name`.
+    /// WALK-3: only a single component becomes a `Name`.
     #[test]
     fn a_name_is_one_component() {
         for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", b"\0"] {

@@ -1,4 +1,4 @@
-//! Who may do what: credentials against owner, group, permission bits and ACL.
+//! Permission checks: credentials against owner, group, permission bits and ACL.
 //!
 //! [`Credentials::may`] decides on what is cached, and takes no lock: it is what walks
 //! ask, for every directory that not everyone may search. Where it would have to know an
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, Protection};
 use crate::target::Target;
 
-/// Who asks.
+/// The identity of a caller.
 #[doc(alias = "struct cred")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
@@ -33,7 +33,7 @@ bitflags::bitflags! {
     /// Capabilities that the VFS asks for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Caps: u32 {
-        /// Everything, but executing what nobody may execute.
+        /// All rights, except executing a file without any execute bit.
         #[doc(alias = "CAP_DAC_OVERRIDE")]
         const DAC_OVERRIDE = 1;
         /// Reading files, reading and searching directories.
@@ -45,8 +45,8 @@ bitflags::bitflags! {
         /// Giving files away.
         #[doc(alias = "CAP_CHOWN")]
         const CHOWN = 8;
-        /// Keeping the set-id bits of what is written or chowned, and setting the set-gid
-        /// bit for a group that one is not in.
+        /// Keeps the set-id bits of files written or chowned, and sets the set-gid bit for a
+        /// group that the caller is not in.
         #[doc(alias = "CAP_FSETID")]
         const FSETID = 16;
         /// Making device nodes.
@@ -65,7 +65,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What is asked for, as in access(2); nothing at all is `F_OK`.
+    /// The rights to check, as in access(2); none at all is `F_OK`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Access: u32 {
         /// Execute a file, search a directory.
@@ -219,7 +219,8 @@ impl Target<'_> {
     }
 }
 
-/// What is written to is in the file system; a device, pipe or socket leads elsewhere.
+/// Writing changes the file system only for files, directories and links; a device, pipe or
+/// socket leads elsewhere.
 #[doc(alias("special_file", "sb_permission"))]
 pub(crate) fn is_kept(inode: &Inode) -> bool {
     use FileType::{Directory, Regular, Symlink};

@@ -24,7 +24,7 @@ pub struct DirEntry {
     pub name: Box<[u8]>,
     /// The inode number.
     pub ino: u64,
-    /// What it is, if the directory tells.
+    /// The file's type, if the directory stores it.
     pub kind: Option<FileType>,
     /// The position after it: where [`File::read_dir_from`](crate::File::read_dir_from)
     /// goes on. Never 0, which is the start.
@@ -61,8 +61,8 @@ impl ReadDir {
         }
     }
 
-    /// Fetches entries that are to come, for who has the time now and will want them soon. An
-    /// error is kept for its turn. May block.
+    /// Fetches entries ahead of their use, for callers that have time now and need them soon.
+    /// An error is kept for its turn. May block.
     #[doc(alias = "readahead")]
     pub fn read_ahead(&mut self) {
         if !self.ended && self.batch.len() < BATCH / 2 {
@@ -137,7 +137,7 @@ impl Iterator for ReadDir {
         if self.batch.is_empty() && !self.ended {
             self.fetch_more();
         }
-        // What was fetched before the error comes before it.
+        // Entries fetched before the error come before it.
         match self.batch.pop_front() {
             Some(entry) => Some(Ok(entry)),
             None => self.failed.take().map(Err),

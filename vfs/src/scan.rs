@@ -14,7 +14,7 @@ use crate::attr::Attr;
 /// How a back end that asks the host gets a handle; no scan needs it.
 pub use rcuwalk_sync::handle::FileHandle;
 
-/// One name of a scanned tree and what it stands for.
+/// One name of a scanned tree, and its inode.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanEntry<'a> {
     /// The path of the directory it is in, from the scanned root, without a slash at
@@ -26,7 +26,7 @@ pub struct ScanEntry<'a> {
     pub attr: &'a Attr,
     /// The generation of its inode number, where the back end knows it.
     pub generation: Option<u32>,
-    /// What it leads to, for a symbolic link.
+    /// The target of a symbolic link.
     pub target: Option<&'a [u8]>,
     /// A file handle as name_to_handle_at(2) gives it: its type, then its bytes.
     pub handle: Option<(i32, &'a [u8])>,

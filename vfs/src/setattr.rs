@@ -3,9 +3,9 @@
 //! | read              | to learn                                              |
 //! |-------------------|-------------------------------------------------------|
 //! | [`Vfs::setattr`]  | the calls by path; those by open file are in `file.rs` |
-//! | `Target::chmod` … | what each of them is made of, and who may            |
-//! | `notify_change`   | what all have in common, in the kernel's order        |
-//! | `remove_privs`    | what a write takes away                               |
+//! | `Target::chmod` … | how each of them works, and who may call it           |
+//! | `notify_change`   | their common part, in the kernel's order              |
+//! | `remove_privs`    | the privileges that a write removes                   |
 
 use crate::attr::{FileType, InodeFlags};
 use crate::context::Context;
@@ -20,18 +20,18 @@ const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// The attribute that gives capabilities to who executes the file.
+/// The attribute that gives capabilities to a process that executes the file.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vfs {
     /// Changes the permission bits of what `path` leads to.
     ///
-    /// Somebody outside of the file's group does not get the set-gid bit. An access ACL
-    /// changes along.
+    /// A caller outside of the file's group does not get the set-gid bit. An access ACL changes
+    /// along.
     ///
     /// # Errors
-    /// As [`Vfs`]; [`Error::NotPermitted`] for who is neither its owner nor
-    /// privileged, and for what is immutable or append-only; [`Error::ReadOnly`].
+    /// As [`Vfs`]; [`Error::NotPermitted`] if the caller is neither the owner nor privileged,
+    /// or the file is immutable or append-only; [`Error::ReadOnly`].
     #[doc(alias("notify_change", "chmod_common", "chmod(2)", "set_mode"))]
     pub fn chmod(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
         self.on_target(ctx, path, LookupFlags::FOLLOW, |target| target.chmod(mode))
@@ -58,9 +58,9 @@ impl Vfs {
     /// Changes the size of a regular file.
     ///
     /// # Errors
-    /// As [`Vfs`]; [`Error::Invalid`] for a size of 2^63 or more, and for what is neither
-    /// file nor directory, [`Error::IsADirectory`], [`Error::NotPermitted`] for what is
-    /// append-only, [`Error::ReadOnly`], [`Error::FileTooBig`], [`Error::NoSpace`].
+    /// As [`Vfs`]; [`Error::Invalid`] for a size of 2^63 or more, and if it is neither file nor
+    /// directory, [`Error::IsADirectory`], [`Error::NotPermitted`] if it is append-only,
+    /// [`Error::ReadOnly`], [`Error::FileTooBig`], [`Error::NoSpace`].
     #[doc(alias("vfs_truncate", "truncate(2)"))]
     pub fn truncate(&self, ctx: &Context, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
         check_size(size)?;
@@ -73,8 +73,8 @@ impl Vfs {
     /// and with both `None` the path is not even looked at.
     ///
     /// # Errors
-    /// As [`Vfs`]; [`Error::NotPermitted`] for others than the owner, but who may write
-    /// may set both to now; [`Error::ReadOnly`].
+    /// As [`Vfs`]; [`Error::NotPermitted`] if the caller is not the owner; setting both to now
+    /// only needs the right to write; [`Error::ReadOnly`].
     #[doc(alias("vfs_utimes", "utimensat(2)"))]
     pub fn utimens(
         &self,
@@ -150,7 +150,7 @@ bitflags::bitflags! {
         /// A consequence of something that has been allowed already.
         #[doc(alias = "ATTR_FORCE")]
         const FORCE = 8;
-        /// Both times become now, for who may write.
+        /// Both times become now; the right to write is enough.
         #[doc(alias = "ATTR_TOUCH")]
         const TOUCH = 16;
         /// Times are set, for owners.
@@ -159,7 +159,7 @@ bitflags::bitflags! {
     }
 }
 
-/// How somebody sets these times.
+/// How the caller sets these times.
 fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<How> {
     for time in [atime, mtime].into_iter().flatten() {
         if let SetTime::To(time) = time
@@ -214,7 +214,7 @@ impl Target<'_> {
         self.do_truncate(size, None)
     }
 
-    /// What is cut has to be a regular file.
+    /// Only a regular file can be truncated.
     fn may_truncate(&self) -> Result<()> {
         match self.inode().kind() {
             FileType::Regular => Ok(()),
@@ -223,8 +223,8 @@ impl Target<'_> {
         }
     }
 
-    /// Truncates for who may. `mtime` is given by who has the file open: then it counts
-    /// as written also if the size stays.
+    /// Truncates if the caller may. `mtime` is given for an open file: then it counts as
+    /// written even if the size stays.
     pub(crate) fn do_truncate(&self, size: u64, mtime: Option<SetTime>) -> Result<()> {
         let change = SetAttr {
             size: Some(size),
@@ -233,8 +233,8 @@ impl Target<'_> {
         };
         let inode = self.path.inode_ref();
         let _exclusive = inode.rwsem.write();
-        // With the lock held, other than the kernel: an answer from before somebody gives
-        // the file a capability is not to be remembered after that.
+        // With the lock held, unlike the kernel: an answer from before another caller gives the
+        // file a capability must not be cached after that.
         let mut how = self.lost_by_write()?;
         how.set(How::FORCE, !how.is_empty());
         self.notify_change(change, how)
@@ -288,7 +288,7 @@ impl Target<'_> {
             None => How::empty(),
         };
         if !lost.is_empty() {
-            // What a truncation takes away goes whoever asks; the rest is checked first.
+            // A truncation removes privileges for every caller; the rest is checked first.
             self.may_setattr(&change, how)?;
             self.setattr_prepare(&mut change, how)?;
             how |= lost | How::FORCE;
@@ -362,9 +362,9 @@ impl Target<'_> {
         }
     }
 
-    /// Whether the file gives capabilities to who executes it. The answer "no" is kept
-    /// where nobody changes the back end but through this VFS; one that others change as
-    /// well sees to it by itself. The caller holds the inode exclusively.
+    /// True if the file gives capabilities to a process that executes it. The answer "no" is
+    /// cached where the back end changes only through this VFS; other back ends handle it
+    /// themselves. The caller holds the inode exclusively.
     #[doc(alias("security_inode_need_killpriv", "cap_inode_need_killpriv"))]
     fn has_capability(&self) -> Result<bool> {
         if self.inode().has_no_caps() || !self.sb().is_believed_for_ever() {
@@ -411,7 +411,8 @@ impl Target<'_> {
             && let Some(mode) = change.mode
             && (mode ^ is.mode()) & 0o777 != 0
         {
-            // Set-id bits are no part of an ACL, and who loses them may not own the file.
+            // Set-id bits are not part of an ACL, and the caller that loses them may not own
+            // the file.
             changed = self.chmod_acl(mode);
         }
         // The mark is brought in line before the change counts as done: no walk passes a
@@ -421,7 +422,7 @@ impl Target<'_> {
         changed
     }
 
-    /// What nobody may, or only who may write.
+    /// Changes that are forbidden for all, or that only need the right to write.
     fn may_setattr(&self, change: &SetAttr, how: How) -> Result<()> {
         let flags = self.inode().flags();
         let changes = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();

@@ -40,7 +40,7 @@ impl Why {
     ];
 }
 
-/// One thread's counters. Plain loads and stores: nobody else writes them.
+/// One thread's counters. Plain loads and stores: no other thread writes them.
 #[derive(Default)]
 pub(crate) struct Counters {
     hits: AtomicU64,
@@ -85,7 +85,7 @@ impl Counters {
     }
 }
 
-/// What the caches have been doing, and what they hold.
+/// The caches' work so far, and their contents.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -113,7 +113,7 @@ pub struct Statistics {
     pub inodes_evicted: u64,
     /// Descriptors that back ends keep with inodes.
     pub fds: usize,
-    /// What is retired and waits for readers, process-wide.
+    /// Retired objects that wait for readers, process-wide.
     pub rcu: rcu::Statistics,
 }
 

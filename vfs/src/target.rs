@@ -1,8 +1,8 @@
-//! [`Target`]: a file, and who asks something of it.
+//! [`Target`]: a file, and the credentials that use it.
 //!
-//! What can be asked is beside what it is about: `permission.rs`, `setattr.rs`,
-//! `xattr.rs`, `acl.rs`. Each is there for paths ([`Vfs`](crate::Vfs)) and for open files
-//! ([`File`](crate::File)), and both make a target first.
+//! The operations are in `permission.rs`, `setattr.rs`, `xattr.rs`, `acl.rs`. Each exists for
+//! paths ([`Vfs`](crate::Vfs)) and for open files ([`File`](crate::File)), and both make a
+//! target first.
 
 use rcuwalk_sync::Shared;
 
@@ -18,7 +18,7 @@ use crate::super_block::SuperBlock;
 use crate::vfs::Vfs;
 use crate::walk::LookupFlags;
 
-/// A file, and who asks something of it.
+/// A file, and the credentials that use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) path: &'a VfsPath,
@@ -91,8 +91,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// If the back end has not found it by its name, the name is in doubt, however long it
-    /// was to be believed.
+    /// If the back end has not found it by its name, the name is stale, whatever its time to
+    /// live.
     pub(crate) fn doubt_if_stale(&self, err: &Error) {
         if matches!(err, Error::Stale) {
             self.sb().caches.dcache.doubt(self.path.dentry());
@@ -108,14 +108,14 @@ impl<'a> Target<'a> {
         Writing::new(&**self.path.mnt())
     }
 
-    /// True for the owner, and for who may do what only owners may.
+    /// True for the owner, and for callers with the owner's rights.
     #[doc(alias = "inode_owner_or_capable")]
     pub(crate) fn is_owner_or_capable(&self) -> bool {
         self.credentials.uid == self.inode().protection().uid
             || self.credentials.caps.contains(Caps::FOWNER)
     }
 
-    /// True for members of the group `gid`, and for who may keep set-id bits.
+    /// True for members of the group `gid`, and for callers that may keep set-id bits.
     #[doc(alias = "in_group_or_capable")]
     pub(crate) fn is_in_group_or_capable(&self, gid: u32) -> bool {
         self.credentials.is_in_group(gid) || self.credentials.caps.contains(Caps::FSETID)

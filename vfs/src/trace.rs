@@ -1,7 +1,7 @@
 //! Watching a walk: [`Vfs::trace`].
 //!
-//! Each component becomes a [`TraceStep`]: what it was found to be, where that came
-//! from, and which of the walks decided it. The steps are noted by `walk/record.rs`.
+//! Each component becomes a [`TraceStep`]: its inode, where the answer came from, and which of
+//! the walks decided it. The steps are noted by `walk/record.rs`.
 
 use crate::attr::Attr;
 use crate::context::{Context, VfsPath};
@@ -35,7 +35,7 @@ pub struct TraceStep {
     pub walk: Walk,
     /// Where the answer came from; `None` if the walk failed before asking.
     pub how: Option<How>,
-    /// What it stands for; `None` if for nothing, or if the walk failed before.
+    /// Its inode; `None` if there is none, or if the walk failed before.
     pub attr: Option<Attr>,
     /// What identifies that within its file system.
     pub key: Option<InodeKey>,
@@ -59,7 +59,7 @@ pub enum Walk {
 pub enum How {
     /// No name was looked up: the start, `.` or `..`.
     Held,
-    /// It was in the cache, and believed.
+    /// It was in the cache, and valid.
     Cached,
     /// It was in the cache, and the back end confirmed it.
     Revalidated,
@@ -70,10 +70,9 @@ pub enum How {
 impl Vfs {
     /// Resolves `path` as [`lookup`](Self::lookup) does, and tells how.
     ///
-    /// For people who want to understand a path, not for programs in a hurry: the
-    /// path is walked twice, first as always, then once more with references to see
-    /// each step. What changes between the two may show as a step that neither of
-    /// them alone would have taken.
+    /// For people who want to understand a path, not for programs in a hurry: the path is
+    /// walked twice, first as always, then once more with references to see each step. A change
+    /// between the two may show as a step that neither of them alone would have taken.
     ///
     /// ```
     /// # let vfs = rcuwalk::Vfs::new(rcuwalk_memfs::MemFs::new())?;

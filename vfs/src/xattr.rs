@@ -1,8 +1,8 @@
-//! Extended attributes: who may, by the part of the name before the dot.
+//! Extended attributes: the rights depend on the part of the name before the dot.
 //!
 //! | namespace    | read                     | written by                                |
 //! |--------------|--------------------------|-------------------------------------------|
-//! | `user.`      | who may read the file    | who may write it; files and directories only, sticky ones by owners |
+//! | `user.`      | with the right to read   | with the right to write; files and directories only, sticky ones by owners |
 //! | `trusted.`   | [`Caps::SYS_ADMIN`]; hidden from others | the same                   |
 //! | `security.`  | everyone                 | [`Caps::SYS_ADMIN`], or [`Caps::SETFCAP`] for `security.capability` |
 //! | `system.`    | ACLs only, see `acl.rs`  | owners                                    |
@@ -100,7 +100,7 @@ impl Vfs {
     }
 }
 
-/// What is wrong with a name before anything is looked up.
+/// Errors in a name, found before anything is looked up.
 #[doc(alias = "import_xattr_name")]
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     match name.len() {
@@ -229,7 +229,7 @@ impl Target<'_> {
         Ok(names)
     }
 
-    /// Nobody changes attributes of what is immutable or append-only.
+    /// Attributes of an immutable or append-only file cannot be changed.
     pub(crate) fn may_write_xattr(&self) -> Result<()> {
         let kept = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         match self.inode().flags().intersects(kept) {

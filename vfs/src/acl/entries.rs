@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::permission::Credentials;
 
 const VERSION: u32 = 2;
-/// The id of entries that name nobody.
+/// The id of entries without a user or group.
 const NO_ID: u32 = u32::MAX;
 
 /// Whom an entry is about.
@@ -120,7 +120,7 @@ pub(crate) fn encode(acl: &[Entry]) -> Box<[u8]> {
 /// [`Error::Invalid`].
 #[doc(alias = "posix_acl_valid")]
 pub(crate) fn check(acl: &[Entry]) -> Result<()> {
-    // What came last, and whether a mask is due because somebody is named.
+    // The previous entry, and whether a mask is required because an entry has an id.
     let mut last = None;
     let mut needs_mask = false;
     for entry in acl {
@@ -214,8 +214,8 @@ pub(crate) fn equivalent_mode(acl: &[Entry]) -> (u16, bool) {
     (mode, more)
 }
 
-/// What a default ACL and the permission bits that somebody asks for make of each other:
-/// each loses what the other has not got. Returns the bits, and whether the ACL says more.
+/// Combines a default ACL with the permission bits that the creator asks for: each loses the
+/// rights that the other lacks. Returns the bits, and whether the ACL says more.
 ///
 /// # Errors
 /// [`Error::Io`] for an ACL that is none.

@@ -8,7 +8,7 @@ use crate::inode::InodeRef;
 use crate::open::OpenFlags;
 use crate::target::Target;
 
-/// What is read and written at a time where the back end does not copy by itself.
+/// Bytes per read and write where the back end does not copy by itself.
 const AT_ONCE: usize = 1 << 17;
 
 impl File {
@@ -18,19 +18,19 @@ impl File {
     /// more than 2 GiB at a time. May block.
     ///
     /// # Errors
-    /// [`Error::IsADirectory`], [`Error::Invalid`] for what is no regular file, ranges of
-    /// one file that overlap, and offsets of 2^63 and more; [`Error::BadDescriptor`] if this
-    /// was not opened to be read, or `to` not to be written, or to append;
+    /// [`Error::IsADirectory`], [`Error::Invalid`] if either is not a regular file, for ranges
+    /// of one file that overlap, and for offsets of 2^63 and more; [`Error::BadDescriptor`] if
+    /// this was not opened for reading, or `to` not for writing, or for appending;
     /// [`Error::CrossDevice`] for another file system, [`Error::NotPermitted`] if `to` is
     /// immutable, [`Error::Overflow`] if a range wraps, [`Error::FileTooBig`],
-    /// [`Error::NoSpace`]; what the back end reports.
+    /// [`Error::NoSpace`]; errors of the back end.
     #[doc(alias("copy_file_range(2)", "vfs_copy_file_range", "splice_copy_file_range"))]
     pub fn copy_file_range(&self, offset: u64, to: &File, to_offset: u64, len: u64) -> Result<u64> {
         self.copy_by(&to.target(), (offset, to, to_offset), len)
     }
 
-    /// [`copy_file_range`](Self::copy_file_range) on behalf of `ctx` and not of who opened
-    /// the files: see [`write_at_as`](Self::write_at_as).
+    /// Like [`copy_file_range`](Self::copy_file_range), on behalf of `ctx` instead of the
+    /// opener: see [`write_at_as`](Self::write_at_as).
     ///
     /// # Errors
     /// As [`copy_file_range`](Self::copy_file_range).
@@ -80,7 +80,7 @@ impl File {
         Ok(copied)
     }
 
-    /// What may be copied, in the kernel's order of asking; and how much of it.
+    /// Checks the arguments, in the kernel's order, and returns how much to copy.
     #[doc(alias("generic_copy_file_checks", "rw_verify_area"))]
     fn check_copy(&self, (offset, to_offset, len): (u64, u64, u64), to: &File) -> Result<u64> {
         let (from_inode, to_inode) = (self.path.inode(), to.path.inode());
@@ -106,7 +106,7 @@ impl File {
         if offset.checked_add(len).is_none() || to_offset.checked_add(len).is_none() {
             return Err(Error::Overflow);
         }
-        // Up to the end as it is known. What is another file says by itself where it ends.
+        // Up to the end as it is known. A file of another kind reports its end itself.
         let known = len.min(from_inode.attr().size.saturating_sub(offset));
         if to_offset == LONGEST {
             return Err(Error::FileTooBig);
@@ -158,7 +158,7 @@ fn copy_by_hand(
             Ok(0) => break,
             Ok(written) => copied += written as u64,
             Err(err) if copied == 0 => return Err(err),
-            // What has been copied counts; the next call is about the rest.
+            // Bytes copied so far count; the next call is about the rest.
             Err(_) => break,
         }
     }

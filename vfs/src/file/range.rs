@@ -22,7 +22,7 @@ impl File {
         self.set_len_by(&self.target(), size)
     }
 
-    /// [`set_len`](Self::set_len) on behalf of `ctx` and not of who opened the file, as
+    /// Like [`set_len`](Self::set_len), on behalf of `ctx` instead of the opener: see
     /// [`write_at_as`](Self::write_at_as).
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl File {
         self.allocate_by(&self.target(), how, offset, len)
     }
 
-    /// [`allocate`](Self::allocate) on behalf of `ctx` and not of who opened the file, as
+    /// Like [`allocate`](Self::allocate), on behalf of `ctx` instead of the opener: see
     /// [`write_at_as`](Self::write_at_as).
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl File {
         let inode = self.path.inode_ref();
         let _exclusive = inode.rwsem.write();
         let allocated = handle.allocate(&inode, how, offset, len);
-        // Who has not got this at all says so before anything changes.
+        // A back end without this operation says so before anything changes.
         if !matches!(allocated, Err(Error::NotSupported)) {
             who.remove_privs()?;
         }

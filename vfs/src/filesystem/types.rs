@@ -111,14 +111,14 @@ pub struct Rename<'a> {
     pub from: (&'a Inode, Name<'a>),
     /// The directory and name it gets.
     pub to: (&'a Inode, Name<'a>),
-    /// What is moved.
+    /// The inode that moves.
     pub moved: &'a Inode,
-    /// What has the new name now: to be replaced, or exchanged.
+    /// The inode that has the new name now: it is replaced, or exchanged.
     pub replaced: Option<&'a Inode>,
     /// The VFS has checked NOREPLACE; a back end that others change as well asks for it
     /// once more.
     pub flags: RenameFlags,
-    /// With WHITEOUT: what the device is to be that takes the old name.
+    /// With WHITEOUT: the device that takes the old name.
     pub whiteout: Option<&'a NewFile<'a>>,
 }
 
@@ -134,9 +134,9 @@ pub enum SetTime {
 
 /// Attributes to change; `None` leaves one as it is.
 ///
-/// The VFS has checked that the caller may, and has put into `mode` what else a change
-/// takes away: a change of owner the set-id bits, a chmod by somebody outside of the
-/// group the set-gid bit.
+/// The VFS has checked the caller's rights, and `mode` includes the side effects of the change:
+/// a change of owner clears the set-id bits, a chmod by a caller outside of the group the
+/// set-gid bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "struct iattr")]
 pub struct SetAttr {
@@ -170,7 +170,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What is done to a range of a file; nothing: space is allocated, and the file grows.
+    /// How a range of a file is changed. Without flags, space is allocated, and the file grows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Allocate: u32 {
         /// The size stays.
@@ -185,7 +185,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What is sought in a file.
+/// The target of a seek in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// The next byte that is not in a hole.

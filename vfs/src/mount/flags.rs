@@ -1,8 +1,8 @@
-//! What a mount allows, and who is writing through it.
+//! The flags of a mount, and the writers through it.
 //!
-//! Every change says so first ([`Writing`]), and so does a file that is open for
-//! writing. A mount becomes read-only only while nobody does. The writers are counted in
-//! the mount's replicas: a thread writes a cache line that few others do.
+//! Every change announces itself first ([`Writing`]), and so does a file that is open for
+//! writing. A mount becomes read-only only while there are none. The writers are counted in the
+//! mount's replicas, so a thread writes a cache line that few others write.
 
 use std::ops::Deref;
 
@@ -14,7 +14,7 @@ use super::{Mount, MountEntry, MountInfo};
 use crate::error::{Error, Result};
 
 bitflags::bitflags! {
-    /// What is different about a mount.
+    /// Options of a mount.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct MountFlags: u32 {
         /// Nothing is changed through it.
@@ -55,7 +55,7 @@ impl FlagWord {
 pub(crate) struct Writing<M: Deref<Target = Shared<Mount>>>(M);
 
 impl<M: Deref<Target = Shared<Mount>>> Writing<M> {
-    /// Waits while somebody tries to make the mount read-only, which takes no time.
+    /// Waits while another thread tries to make the mount read-only, which takes no time.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -83,7 +83,7 @@ impl<M: Deref<Target = Shared<Mount>>> Drop for Writing<M> {
 }
 
 impl MountInfo {
-    /// What is different about it now.
+    /// The current flags.
     #[inline]
     pub(crate) fn flags(&self) -> MountFlags {
         MountFlags::from_bits_truncate(self.flags.0.load(SeqCst))
@@ -100,7 +100,7 @@ impl MountEntry {
     /// Gives the mount other flags. The caller holds the namespace's lock.
     ///
     /// # Errors
-    /// [`Error::Busy`] if it is to become read-only and somebody writes through it.
+    /// [`Error::Busy`] if it would become read-only and there are writers.
     #[doc(alias("mnt_make_readonly", "mnt_hold_writers"))]
     pub(crate) fn set_flags(&self, flags: MountFlags) -> Result<()> {
         let word = &self.info.flags.0;

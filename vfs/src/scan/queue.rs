@@ -1,9 +1,9 @@
-//! Who does what: threads that have work give to those that have none.
+//! Work sharing: threads that have work give to those that have none.
 //!
-//! A thread keeps its tasks to itself and does the newest first, which keeps the tree's
-//! depth, not its width, in memory. Only when others wait does it give away the older
-//! half of them: the ones nearest to the root, with the most below. So the lock here is
-//! taken seldom, and no task is looked for in vain.
+//! A thread keeps its tasks to itself and does the newest first, which keeps the tree's depth,
+//! not its width, in memory. Only when others wait does it give away the older half of them:
+//! the ones nearest to the root, with the most below. So the lock here is rarely taken, and no
+//! thread searches for tasks.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Queue<T> {
     state: Mutex<State<T>>,
     more: Condvar,
-    /// How many wait beyond the tasks there are: a hint for who could give.
+    /// How many threads wait beyond the number of tasks: a hint for threads that could give.
     hungry: AtomicUsize,
     /// The phase is `Ended`, for those who do not take the lock.
     ended: AtomicBool,
@@ -43,7 +43,7 @@ enum Phase {
 }
 
 impl<T> Queue<T> {
-    /// For so many threads.
+    /// A queue for this number of threads.
     pub fn new(threads: usize) -> Queue<T> {
         let state = State {
             tasks: Vec::new(),
@@ -59,12 +59,12 @@ impl<T> Queue<T> {
         }
     }
 
-    /// True if somebody waits for work.
+    /// True if a thread waits for work.
     pub fn is_wanted(&self) -> bool {
         self.hungry.load(Relaxed) > 0
     }
 
-    /// Gives tasks to whoever waits.
+    /// Gives tasks to waiting threads.
     pub fn give(&self, tasks: impl IntoIterator<Item = T>) {
         let mut state = self.lock();
         state.tasks.extend(tasks);
@@ -133,7 +133,7 @@ impl<T> Queue<T> {
     fn end_locked(&self, state: &mut State<T>) {
         state.phase = Phase::Ended;
         state.tasks.clear();
-        // Relaxed: it publishes nothing, whoever sees it just stops.
+        // Relaxed: it publishes nothing; a thread that sees it just stops.
         self.ended.store(true, Relaxed);
     }
 
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Nobody waits for a thread that panicked, or after the scan was stopped.
+    /// No thread waits for one that panicked, or after the scan was stopped.
     #[test]
     fn a_panic_and_a_stop_end_it_for_all() {
         let (queue, stop) = (Queue::<()>::new(2), AtomicBool::new(false));
