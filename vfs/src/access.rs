@@ -1,4 +1,4 @@
-//! access(2): which credentials it checks, and what they allow.
+//! access(2): the credentials that it checks, and their rights.
 
 use crate::context::Context;
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 //! | read              | to learn                                              |
 //! |-------------------|-------------------------------------------------------|
 //! | [`Vfs::setattr`]  | the calls by path; those by open file are in `file.rs` |
-//! | `Target::chmod` … | how each of them works, and who may call it           |
+//! | `Target::chmod` … | each call, and the rights it needs                    |
 //! | `notify_change`   | their common part, in the kernel's order              |
 //! | `remove_privs`    | the privileges that a write removes                   |
 

@@ -9,12 +9,11 @@
 //! | 1   | some  | this one                                                 |
 //! | 1   | none  | not known: ask the back end                              |
 //!
-//! A reader who loads the two at different moments gets into no other row than one that
-//! has been true on the way, or into the last, which is always safe. What matters is that
-//! permission bits that only mean something together with an ACL (its mask, in place of
-//! the group's) are never seen without the bit: it is in the same word as they are, and
-//! from before the first change in the back end until after the last, nobody clears it
-//! ([`AclChange`]).
+//! A reader that loads the two at different moments sees a row that was true in between, or the
+//! last row, which is always safe. The essential point: permission bits that only mean
+//! something together with an ACL (its mask, in place of the group's) are never seen without
+//! the bit. The bit is in the same word as they are, and no thread clears it from before the
+//! first change in the back end until after the last ([`AclChange`]).
 //!
 //! An answer of the back end may be old by the time it arrives. It counts only if the
 //! inode's sequence count is still what it was before the question, and is kept only if no
@@ -46,14 +45,14 @@ impl Inode {
         }
     }
 
-    /// Publishes attributes as [`set_attr`](Self::set_attr) does, but only if nothing has
-    /// been published since the back end was asked for them; otherwise false, and it is to
-    /// be asked again. With another ctime, the access ACL is forgotten.
+    /// Publishes attributes as [`set_attr`](Self::set_attr) does, but only if none have been
+    /// published since the back end was asked for them; otherwise returns false, and the caller
+    /// asks again. With another ctime, the access ACL is forgotten.
     ///
-    /// Of two threads that ask at the same time and get different answers, the one with
-    /// the older may be the later to publish it: so would the newer be lost for as long as
-    /// nobody asks again. It is not if both publish like this, for even what is no news
-    /// keeps those out who have asked before.
+    /// Of two threads that ask at the same time and get different answers, the one with the
+    /// older answer may be the later one to publish it: the newer answer would be lost until
+    /// the next question. That cannot happen if both publish like this, because even an
+    /// unchanged answer makes earlier questions void.
     pub fn set_attr_since(&self, asked: Asked, attr: &Attr) -> bool {
         let mut old = None;
         let forget = || old = self.body.swap(None);
@@ -80,8 +79,8 @@ impl Inode {
         Asked(self.attr.now())
     }
 
-    /// What `read` makes of the access ACL that is kept; `None` if none is, and the back
-    /// end is to be asked.
+    /// Calls `read` with the cached access ACL; `None` if none is cached, and the back end has
+    /// to be asked.
     pub(crate) fn with_acl<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let guard = rcu::read_lock();
         self.body.load(&guard).map(|acl| read(acl))

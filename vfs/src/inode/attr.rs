@@ -6,7 +6,7 @@ use rcuwalk_sync::{Seq, SeqCount};
 
 use crate::attr::{Attr, FileType, InodeFlags, Timestamp};
 
-/// Owner, group, permission bits and what goes with them.
+/// Owner, group, permission bits and related flags.
 #[derive(Clone, Copy)]
 pub(crate) struct Protection {
     pub(crate) uid: u32,
@@ -49,9 +49,9 @@ pub struct AttrCell {
     nlink: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// A device's number. A directory has none, and keeps the version of its names here, or
-    /// until when it is believed as a place (see `fresh.rs`). That is no attribute: it changes
-    /// apart from the count.
+    /// A device's number. A directory has none, and keeps the version of its names here, or the
+    /// time until which it is valid as a path (see `fresh.rs`). That is no attribute: it
+    /// changes apart from the count.
     rdev_or_version: AtomicU32,
     size: AtomicU64,
     blocks: AtomicU64,
@@ -122,11 +122,11 @@ impl AttrCell {
         }
     }
 
-    /// The same for what a back end has been found to say, with `forget` as in
+    /// As above for attributes that a back end has reported, with `forget` as in
     /// [`store_since`](Self::store_since).
     pub(crate) fn store_found(&self, attr: &Attr, forget: impl FnOnce()) {
         let attr = &without_key(attr);
-        // Mostly it is no news, and nobody is kept waiting for that.
+        // Mostly nothing has changed, and no reader has to wait for that.
         if self.load() == *attr {
             return;
         }
@@ -138,9 +138,9 @@ impl AttrCell {
         }
     }
 
-    /// The same, if nothing has changed since that moment; otherwise false. Even if it is
-    /// no news, it ends that moment. Where the ctime is another, the access ACL is to be
-    /// asked for: `forget` is called under the writers' lock, before anyone sees the rest.
+    /// As above, if nothing has changed since that moment; otherwise returns false. Even an
+    /// unchanged answer ends that moment. If the ctime is another, the access ACL has to be
+    /// read again: `forget` is called under the writers' lock, before readers see the rest.
     pub(crate) fn store_since(&self, since: Seq, attr: &Attr, forget: impl FnOnce()) -> bool {
         let _writers = self.writers();
         if self.seq.read_retry(since) {
@@ -151,7 +151,7 @@ impl AttrCell {
         true
     }
 
-    /// What is known beside the attributes. With the writers' lock held.
+    /// The flags beside the attributes. With the writers' lock held.
     fn known(&self) -> u32 {
         self.seq.payload() & (MAY_HAVE_ACL | ACL_CHANGES | NO_CAPS)
     }
@@ -236,7 +236,7 @@ impl AttrCell {
         flags_of(self.seq.payload())
     }
 
-    /// What decides who may do what, of one moment.
+    /// The attributes that decide about permissions, as of one moment.
     #[inline]
     pub(crate) fn protection(&self) -> Protection {
         loop {
@@ -259,7 +259,7 @@ impl AttrCell {
         self.nlink.load(Relaxed)
     }
 
-    /// The version of a directory's names; 0 while nobody watches it.
+    /// The version of a directory's names; 0 while it is not watched.
     pub(crate) fn names_version(&self) -> u32 {
         debug_assert_eq!(self.kind(), FileType::Directory, "no other has names");
         // Acquire: pairs with the Release in `doubt_names` (FRESH-1).
@@ -272,7 +272,7 @@ impl AttrCell {
         self.rdev_or_version.store(1, Relaxed);
     }
 
-    /// For a directory whose names have no versions: what was given to
+    /// For a directory whose names have no versions: the value of
     /// [`set_believed_until`](Self::set_believed_until), or 0.
     pub(crate) fn believed_until(&self) -> u32 {
         self.rdev_or_version.load(Relaxed)
@@ -289,10 +289,10 @@ impl AttrCell {
         if self.kind() != FileType::Directory || version.load(Relaxed) == 0 {
             return;
         }
-        // Release: pairs with the Acquire in `names_version`; who sees this version asks
-        // the back end after the change that it is for (FRESH-1).
+        // Release: pairs with the Acquire in `names_version`; a thread that sees this version
+        // asks the back end after the change that it stands for (FRESH-1).
         if version.fetch_add(1, Release) == u32::MAX {
-            // 0 is for those that nobody watches. Nothing was fresh meanwhile.
+            // 0 is for directories that are not watched. No name was fresh meanwhile.
             version.fetch_add(1, Release);
         }
     }
@@ -365,7 +365,7 @@ fn payload(attr: &Attr) -> u32 {
     u32::from(attr.mode & 0o7777) | (attr.kind as u32) << 16 | u32::from(attr.flags.bits()) << 20
 }
 
-/// In the payload: an access ACL is cached, or is to be asked for.
+/// In the payload: an access ACL is cached, or has to be read from the back end.
 const MAY_HAVE_ACL: u32 = 1 << 24;
 
 /// In the payload: there is no attribute `security.capability`.
@@ -375,14 +375,14 @@ const NO_CAPS: u32 = 1 << 25;
 /// In the payload: the access ACL is being changed, and no answer about it lasts.
 const ACL_CHANGES: u32 = 1 << 26;
 
-/// What is known about the access ACL.
+/// The cache's knowledge of the access ACL.
 #[derive(Clone, Copy)]
 pub(crate) enum AclState {
     /// There is none.
     None,
-    /// There is one, or the back end is to be asked for it.
+    /// There is one, or the back end has to be asked for it.
     Some,
-    /// The back end is to be asked for it; if it is being changed, it still is.
+    /// The back end has to be asked for it; while it is being changed, for each use.
     Forgotten,
     /// It is being changed; to be asked for, and not to be kept.
     Changes,

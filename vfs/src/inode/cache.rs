@@ -1,4 +1,4 @@
-//! [`InodeCache`]: what it is made of, and how to make one.
+//! [`InodeCache`]: its parts, and how to make one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -66,13 +66,13 @@ pub(super) type OnEvict<K, P> = Box<dyn Fn(&Node<K, P>) + Send + Sync>;
 /// lookups, after them, and ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scheme {
-    /// What is locked to insert an inode, and to take one off.
+    /// The locks for inserting an inode, and for taking one off.
     pub insert_locks: InsertLocks,
     /// Whether a lookup takes that lock, too.
     pub lookups: Lookups,
 }
 
-/// What is locked to change the hash table.
+/// The locks for changing the hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InsertLocks {
     /// One lock for the whole table.
@@ -123,7 +123,7 @@ impl Default for Scheme {
     }
 }
 
-/// How an [`InodeCache`] is to be. See [`InodeCache::builder`].
+/// Settings of an [`InodeCache`]. See [`InodeCache::builder`].
 #[must_use]
 pub struct Builder<K: Key, P: Send + Sync + 'static> {
     inodes: usize,
@@ -161,9 +161,9 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
         self
     }
 
-    /// Called with each inode that leaves the cache for good, once: to write something
-    /// back, or to close something, before its key may be read in again. Whoever looks
-    /// for that key meanwhile sleeps until it returns.
+    /// Called once with each inode that leaves the cache for good: to write something back, or
+    /// to close something, before its key may be read in again. A lookup of that key sleeps
+    /// until it returns.
     ///
     /// It runs on whichever thread makes room or drops the last reference, with none of
     /// the cache's locks held, and may use the cache for everything but its own key. Two
@@ -188,8 +188,8 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
         self
     }
 
-    /// Makes room on a thread of its own, ahead of need. Whoever inserts makes room as
-    /// well if that thread does not keep up.
+    /// Reclaims on a thread of its own, ahead of need. A thread that inserts reclaims as well
+    /// if that one does not keep up.
     #[doc(alias = "kswapd")]
     pub fn worker(mut self) -> Self {
         self.worker = true;
@@ -289,7 +289,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
 }
 
 impl<K: Key, P: Send + Sync + 'static> Drop for Inner<K, P> {
-    /// What nobody uses is seen off as if it were evicted. The numbers go last.
+    /// Unused inodes are passed to the hook as if they were evicted. The numbers go last.
     fn drop(&mut self) {
         if self.on_evict.is_some() {
             self.evict_all(|_| true);

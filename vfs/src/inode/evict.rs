@@ -1,15 +1,14 @@
 //! Staying within the budget (MEM-1), and how an inode leaves.
 //!
 //! ```text
-//!   count is the cache's own, and the second chance is over (or: everything is to go)
-//!        | kill: one compare-and-swap; from here on nobody gets a reference
+//!   count is the cache's own, and the second chance is over (or: everything is dropped)
+//!        | kill: one compare-and-swap; from here on no thread gets a reference
 //!        v
-//!   off the list -> on_evict, no lock held -> off the table: who waits wakes
+//!   off the list -> on_evict, no lock held -> off the table: waiters wake
 //! ```
 //!
-//! Whoever inserts makes room, as [`Share`](crate::budget::Share) says. What is in use
-//! stays and counts, but never keeps anybody from going on. Nothing here waits for
-//! readers.
+//! The thread that inserts reclaims, as [`Share`](crate::budget::Share) says. Inodes in use
+//! stay and count, but never stop a thread. Nothing here waits for readers.
 //!
 //! A hook may look for any inode but its own. So an inode is killed when its turn to be
 //! seen off has come, not before: this thread would wait for itself. And a hook that
@@ -35,20 +34,20 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.inner.prune_all_shards(most, Verdict::Stop, |_| false)
     }
 
-    /// Drops what nobody uses of the `most` inodes that were looked over longest ago,
-    /// whatever the budget says. Returns how many went.
+    /// Drops the unused ones of the `most` inodes that were scanned longest ago, whatever the
+    /// budget says. Returns the number dropped.
     pub fn prune_now(&self, most: usize) -> usize {
         self.inner.prune_all_shards(most, Verdict::Rotate, |_| true)
     }
 
-    /// Drops everything that nobody uses. Returns how many went.
+    /// Drops all unused inodes. Returns the number dropped.
     #[doc(alias = "drop_caches")]
     pub fn drop_unused(&self) -> usize {
         self.inner.evict_all(|_| true)
     }
 
-    /// Drops what nobody uses and `wanted` accepts: the inodes of one super block, say.
-    /// Returns how many went. `wanted` runs with a list locked: it must not use the cache.
+    /// Drops the unused inodes that `wanted` accepts, of one super block for example. Returns
+    /// the number dropped. `wanted` runs with a list locked: it must not use the cache.
     #[doc(alias = "invalidate_inodes")]
     pub fn evict_inodes(&self, wanted: impl Fn(&K) -> bool) -> usize {
         self.inner.evict_all(wanted)
@@ -118,7 +117,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             need => need,
         };
         let shards = self.lru.shards();
-        // What is in use is passed by: one round over everything is enough.
+        // Inodes in use are skipped: one round over everything is enough.
         let mut left = self.lru.size().0 / BATCH + shards;
         let (mut shard, mut idle) = (self.lru.victim(), 0);
         while left > 0 && idle < shards {
@@ -155,9 +154,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         self.prune_all_shards(usize::MAX, Verdict::Rotate, |node| wanted(node.key()))
     }
 
-    /// What is in use stays, and the rest gives what is needed; then, and for what is not
-    /// wanted `at_once`, it is `otherwise`: to stop for who makes room, to look on for who
-    /// looks for something.
+    /// Skips inodes in use. Once the budget is met, returns `otherwise` for idle ones that are
+    /// not wanted `at_once`: `Stop` when reclaiming, `Rotate` when searching.
     fn prune_shard(
         &self,
         shard: usize,
@@ -179,7 +177,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                 cache: self,
                 nodes: Vec::new(),
             };
-            // A batch, also of everything: others wait for the shard, and for what is killed.
+            // In batches, also when everything is dropped: other threads wait for the shard,
+            // and for killed inodes.
             let batch = left.min(BATCH);
             self.lru.scan_into(shard, batch, &mut gone.nodes, |node| {
                 if killed {
@@ -244,7 +243,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         gone.iter().map(|node| self.lru.weight_of(node)).sum()
     }
 
-    /// True if somebody wants to know that an inode goes.
+    /// True if a hook is called when an inode goes.
     pub(super) fn sees_off(&self) -> bool {
         self.on_evict.is_some() || self.on_last.is_some()
     }
@@ -303,14 +302,14 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             nested,
         };
         if node.get().is_some() {
-            // Whoever had the lock when the inode was killed may be showing it to `test`,
-            // which is not to see what the hook does.
+            // A thread that had the lock when the inode was killed may be showing it to `test`,
+            // which must not see the hook's work.
             drop(self.lock(node.filed_under(), Event::EvictLock));
             hook(node);
         }
     }
 
-    /// Takes an inode off the table, if it is on it. Who waits for that wakes.
+    /// Takes an inode off the table, if it is on it, and wakes its waiters.
     pub(super) fn unhash(&self, node: &Shared<Node<K, P>>) -> Option<Ref<Node<K, P>>> {
         if !node.is_hashed() {
             return None;

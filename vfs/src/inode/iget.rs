@@ -1,8 +1,7 @@
 //! The iget family: find an inode, wait for it, or become the one who reads it in.
 //!
-//! INODE-1: one live inode per key. A miss takes the lock that insertions happen under
-//! once, looks again under it, and inserts; whoever comes second finds the first one's
-//! inode.
+//! INODE-1: one live inode per key. A miss takes the lock of insertions once, looks again under
+//! it, and inserts; a thread that comes second finds the first one's inode.
 //!
 //! ```text
 //!   find_inode ---- Live, Referenced, Unused ----> a reference: done
@@ -16,14 +15,14 @@
 //!    nothing: `set`, insert as New, unlock ----> NewInode
 //! ```
 //!
-//! **What `test` may see.** Under the lock: an inode whose key is complete and whose
-//! part is either complete or not there ([`Node::get`]), that stays on its chain until
-//! `test` returns, and that is not Freeing: `on_evict` has not seen it. Under RCU
-//! (`…_rcu`, and [`iget`](InodeCache::iget)'s own comparison): also one in mid-teardown,
-//! which `on_evict` is taking apart or has, and one that is off its chain already. It is
-//! never freed memory, key and part are never replaced; what the part holds inside, a
-//! descriptor that `on_evict` closed, say, may be gone. So a `test` under RCU compares,
-//! and does not act. What it accepts is looked at again before it is handed out.
+//! **What `test` may see.** Under the lock: an inode whose key is complete and whose part is
+//! either complete or not there ([`Node::get`]), that stays on its chain until `test` returns,
+//! and that is not Freeing: `on_evict` has not seen it. Under RCU (`…_rcu`, and
+//! [`iget`](InodeCache::iget)'s own comparison): also one in mid-teardown, during or after
+//! `on_evict`, and one that is off its chain already. It is never freed memory, and key and
+//! part are never replaced; but the part's contents, such as a descriptor that `on_evict` has
+//! closed, may be gone. So a `test` under RCU compares, and does not act. An accepted inode is
+//! checked again before it is handed out.
 
 use std::fmt;
 
@@ -43,7 +42,7 @@ use super::stats::Event;
 pub enum Iget<'c, K: Key, P: Send + Sync + 'static> {
     /// The inode is there, filled in.
     Cached(InodeRef<K, P>),
-    /// Nobody has it: the caller is to fill it in, and all others wait for that.
+    /// It is not cached: the caller fills it in, and all others wait for that.
     New(NewInode<'c, K, P>),
 }
 
@@ -70,11 +69,11 @@ impl From<Stale> for std::io::Error {
 pub enum Unwaited<K: Key, P: Send + Sync + 'static> {
     /// The inode, filled in.
     Inode(InodeRef<K, P>),
-    /// Somebody is reading it in.
+    /// Another thread is reading it in.
     New(PendingInode<K, P>),
 }
 
-/// An inode that somebody else is reading in.
+/// An inode that another thread is reading in.
 pub struct PendingInode<K: Key, P: Send + Sync + 'static>(InodeRef<K, P>);
 
 impl<K: Key, P: Send + Sync + 'static> PendingInode<K, P> {
@@ -83,8 +82,8 @@ impl<K: Key, P: Send + Sync + 'static> PendingInode<K, P> {
         self.0.life()
     }
 
-    /// Sleeps until it is read in. `None` if that failed, or if it has been unhashed
-    /// since: it is to be looked for again.
+    /// Sleeps until it is read in. `None` if that failed, or if it has been unhashed since:
+    /// then the caller looks again.
     #[doc(alias = "wait_on_inode")]
     pub fn wait(self) -> Option<InodeRef<K, P>> {
         self.0.shared().wait_until_clear(NEW);
@@ -144,7 +143,7 @@ impl<K: Key, P, T: Fn(&Node<K, P>) -> bool> Wanted<K, P> for ByTest<T> {
 /// What came of an attempt to insert.
 pub(super) enum Tried<K: Key, P: Send + Sync + 'static> {
     Inserted(Ref<Node<K, P>>, Unlisted<Node<K, P>>),
-    /// Somebody was there first. The memory is for the next attempt.
+    /// Another thread was first. The memory is for the next attempt.
     Met(Spare<Node<K, P>>, Met<K, P>),
 }
 
@@ -165,10 +164,9 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.obtain(hash, lookups, &ByKey(&key), || Ok(key.clone()))
     }
 
-    /// As [`iget`](Self::iget), with the caller's own comparison: `test` among the
-    /// inodes that are filed under `hash`, and `set` to make the key of a new one. Both
-    /// run with the bucket locked, see the module for what they may see; they must not
-    /// use the cache.
+    /// Like [`iget`](Self::iget), with the caller's own comparison: `test` among the inodes
+    /// that are filed under `hash`, and `set` to make the key of a new one. Both run with the
+    /// bucket locked; the module says what they may see. They must not use the cache.
     ///
     /// # Errors
     /// [`Stale`] as above, and what `set` returns: then nothing has been inserted.
@@ -203,8 +201,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.obtain(hash, self.inner.scheme.lookups, &ByTest(test), set)
     }
 
-    /// Has the processor fetch what a lookup of `key` reads first, for who will ask in a
-    /// moment: with millions of inodes, most of a lookup's time is waiting for that.
+    /// Prefetches the first memory that a lookup of `key` reads, for callers that look it up in
+    /// a moment: with millions of inodes, most of a lookup's time is waiting for that.
     #[inline]
     pub fn prefetch(&self, key: &K) {
         self.inner.table.prefetch(spread(key.hash()));
@@ -259,8 +257,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.look(hash, lookups, &ByTest(test), |met| self.inner.settle(met))
     }
 
-    /// As [`ilookup5`](Self::ilookup5), but returns an inode that somebody is reading
-    /// in instead of waiting for it. Still sleeps while one is on its way out.
+    /// Like [`ilookup5`](Self::ilookup5), but returns an inode that another thread is reading
+    /// in instead of waiting for it. Still sleeps while one is being freed.
     ///
     /// # Errors
     /// As for [`ilookup`](Self::ilookup).
@@ -302,7 +300,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
             if node.filed_under() != hash || node.get().is_none() || node.has(NEW) {
                 return false;
             }
-            // Before it is shown: what is taken cannot be Freeing by then.
+            // Before it is shown: a referenced inode cannot be Freeing by then.
             let Some(held) = node.try_get_used().map(InodeRef::new) else {
                 return false;
             };
@@ -323,9 +321,9 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         SpareInode(Spare::new())
     }
 
-    /// Inserts `inode`, unless there is one that `test` accepts: then that is returned.
-    /// `test` and `set` are as for [`iget5`](Self::iget5). For who knows that there is
-    /// none, as a rule.
+    /// Inserts `inode`, unless `test` accepts a cached one: then that is returned. `test` and
+    /// `set` are as for [`iget5`](Self::iget5). For callers that usually know that there is
+    /// none.
     ///
     /// # Errors
     /// As for [`iget5`](Self::iget5).
@@ -368,8 +366,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         }
     }
 
-    /// Reserves `key` for an inode that the caller is creating. Until it is filled in,
-    /// lookups of the key get [`Stale`]: whoever asks for it cannot know it yet.
+    /// Reserves `key` for an inode that the caller is creating. Until it is filled in, lookups
+    /// of the key get [`Stale`]: no other caller can know it yet.
     ///
     /// Sleeps while an inode with that key is read in or is on its way out.
     ///
@@ -419,7 +417,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                         self.inner.counters.get().count(Event::FirstMiss);
                         probe::iget(hash, false, self.inner.scheme.number(), Look::First);
                     }
-                    // Allocated before locking: nobody waits for the allocator.
+                    // Allocated before locking: no thread waits for the allocator.
                     return self.insert(self.alloc_inode(), hash, wanted, set);
                 }
             }
@@ -493,8 +491,8 @@ impl From<InUse> for std::io::Error {
 }
 
 impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
-    /// The first look. Under RCU a miss may prove nothing: the table is changing its
-    /// size. Then it is not counted; whoever looks again, or does not, counts that.
+    /// The first look. Under RCU a miss may prove nothing: the table is changing its size. Then
+    /// it is not counted here, but by the second look, if there is one.
     #[inline]
     fn find_inode(
         &self,
@@ -544,7 +542,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
                     counters.count(Event::FirstMiss);
                     return Ok(None);
                 }
-                // Who looks again under the lock counts that.
+                // The second look, under the lock, counts that.
                 Err(Unsettled) => return Err(Unsettled),
             }
         };
@@ -575,7 +573,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         }
     }
 
-    /// Waits for what has been met. `None` means: look again.
+    /// Waits for the inode that was met. `None` means: look again.
     pub(super) fn settle(&self, met: Met<K, P>) -> Result<Option<InodeRef<K, P>>, Stale> {
         let counters = self.counters.get();
         match met {
@@ -631,7 +629,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         );
         let node = Node::new(key, self.number.get());
         let creating = marks == CREATING;
-        // Aged: what is not used again goes first.
+        // Aged: inodes that are not used again go first.
         let marks = marks | NEW | Flag::AGED;
         let (node, unlisted) = bucket.insert_new(spare, node, marks, place);
         counters.count(Event::Inserted);

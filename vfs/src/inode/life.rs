@@ -68,7 +68,7 @@ pub(super) const NEW: Flag = Flag::new(0);
 #[doc(alias = "I_CREATING")]
 pub(super) const CREATING: Flag = Flag::new(2);
 
-/// Set on an inode that is to go with its last reference.
+/// Set on an inode that goes with its last reference.
 #[doc(alias = "I_DONTCACHE")]
 pub(super) const DONT_CACHE: Flag = Flag::new(3);
 

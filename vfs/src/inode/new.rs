@@ -1,5 +1,5 @@
-//! [`NewInode`]: hashed, so that nobody reads the same inode in twice, but not
-//! readable by anyone else yet.
+//! [`NewInode`]: hashed, so that no two threads read the same inode in, but not readable by
+//! other threads yet.
 //!
 //! INODE-2: only the holder of `NewInode` sees a New inode; everyone else waits.
 //! INODE-3: a failed read-in wakes every waiter.
@@ -14,9 +14,9 @@ use super::node::{InodeRef, Key, Node};
 
 /// An inode that its holder is to fill in.
 ///
-/// Dropping it without [`init`](Self::init) unhashes it and wakes the waiters, so
-/// an early `?` in a back end cannot leave them waiting. Who looks for its key while
-/// holding it waits for itself.
+/// Dropping it without [`init`](Self::init) unhashes it and wakes the waiters, so an early `?`
+/// in a back end cannot leave them waiting. A thread that looks up its key while holding it
+/// waits for itself.
 #[doc(alias("I_NEW", "unlock_new_inode", "iget_failed", "discard_new_inode"))]
 #[must_use = "dropping it tells the waiters that the read-in failed"]
 pub struct NewInode<'c, K: Key, P: Send + Sync + 'static> {
@@ -39,7 +39,7 @@ impl<'c, K: Key, P: Send + Sync + 'static> NewInode<'c, K, P> {
         }
     }
 
-    /// What is to be read in.
+    /// The key to read in.
     pub fn key(&self) -> &K {
         self.node().key()
     }
@@ -77,7 +77,7 @@ impl<K: Key, P: Send + Sync + 'static> Drop for NewInode<'_, K, P> {
             node.kill();
             node.clear(NEW);
         } else {
-            // Somebody's hook has panicked while room was made.
+            // A hook has panicked during reclaim.
             drop(InodeRef::new(node));
         }
     }

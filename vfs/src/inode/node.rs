@@ -22,10 +22,9 @@ pub trait Key: Eq + Clone + Send + Sync + 'static {
 
 /// An inode in the cache: its key, and the part that its reader filled in.
 ///
-/// It dereferences to that part. Whoever has a reference to it got it after it was
-/// filled in (INODE-2), or holds the [`NewInode`](super::NewInodeOf) that is to do so.
-/// A comparison that runs under RCU or a lock may see it before: see
-/// [`get`](Self::get).
+/// It dereferences to that part. A thread with a reference got it after the inode was filled in
+/// (INODE-2), or holds the [`NewInode`](super::NewInodeOf) that fills it in. A comparison that
+/// runs under RCU or a lock may see it before: see [`get`](Self::get).
 #[doc(alias = "struct inode")]
 pub struct Node<K, P> {
     key: K,
@@ -41,7 +40,7 @@ impl<K, P> Node<K, P> {
         }
     }
 
-    /// What it is found by.
+    /// Its key.
     pub fn key(&self) -> &K {
         &self.key
     }
@@ -85,17 +84,17 @@ impl<K: Key, P: Send + Sync + 'static> HashKey for Node<K, P> {
 /// The hash that a key is filed under: what the caller makes of it may be as simple
 /// as the number itself.
 ///
-/// Sixteen consecutive numbers share a group of neighbouring buckets, two cache lines:
-/// file systems number inodes in the order they are made, and scans ask for them so.
-/// Within its group a number's place is shuffled, so that multiples of sixteen do not
-/// meet in one bucket; where the group is, nobody outside can tell.
+/// Sixteen consecutive numbers share a group of neighbouring buckets, two cache lines: file
+/// systems number inodes in the order they are made, and scans ask for them so. Within its
+/// group a number's place is shuffled, so that multiples of sixteen do not meet in one bucket;
+/// the place of the group is secret.
 #[inline]
 pub(super) fn spread(hash: u64) -> u64 {
     let group = u128::from((hash >> 4) ^ seed()) * 0xA076_1D64_78BD_642F;
     (group as u64 ^ (group >> 64) as u64) ^ (hash & 15)
 }
 
-/// Another number in each process: who chooses inode numbers cannot choose chains.
+/// Another number in each process: a client that chooses inode numbers cannot choose chains.
 #[cfg(not(shuttle))]
 #[inline]
 fn seed() -> u64 {
@@ -214,7 +213,7 @@ fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
     let cache = || registry::find::<Inner<K, P>>(node.part.number());
     if !lock::may_sleep() {
         if !node.is_hashed() && cache().is_none_or(|cache| !cache.sees_off()) {
-            // Nobody finds it any more, and nobody wants to see it off.
+            // No lookup finds it any more, and there is no hook to call.
             return;
         }
         // Not killed yet: this thread might look for it while it holds that lock.
@@ -222,8 +221,8 @@ fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
     }
     let mut node = node;
     loop {
-        // Dead, nobody takes another reference; whoever takes one before drops it again
-        // and comes here.
+        // Dead objects give no more references; a thread that got one before drops it again and
+        // comes here.
         if node.kill_if_last(CACHED, DONT_CACHE) {
             if let Some(cache) = registry::find::<Inner<K, P>>(node.part.number()) {
                 cache.evict_last(node);

@@ -1,14 +1,13 @@
 //! [`NodeTable`]: the inodes that a peer has been told of, by number.
 //!
-//! A FUSE or 9P daemon hands out a node id with each LOOKUP, and the peer gives each
-//! one back with FORGET, later, on another thread, many at a time. Between the two the
-//! inode is in use. What goes wrong elsewhere is the moment in which the last FORGET
-//! and the next LOOKUP meet.
+//! A FUSE or 9P daemon hands out a node id with each LOOKUP, and the peer gives each one back
+//! with FORGET, later, on another thread, many at a time. Between the two the inode is in use.
+//! Other daemons get the moment wrong in which the last FORGET and the next LOOKUP meet.
 //!
-//! NODE-1: an id stands for its inode from its first [`Entry`] until the last one that
-//! was sent has been given back, and a count never goes up from zero. The count is
-//! changed under the lock of the id's bucket only, and whoever raises it holds the
-//! inode: a LOOKUP that comes second finds the id gone and makes it known again.
+//! NODE-1: an id stands for its inode from its first [`Entry`] until the last one that was sent
+//! has been given back, and a count never goes up from zero. The count changes under the lock
+//! of the id's bucket only, and a thread that raises it holds the inode: a LOOKUP that comes
+//! second finds the id gone and makes it known again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -85,7 +84,7 @@ impl<K: Key, P: Send + Sync + 'static> Known<K, P> {
         held.is_some_and(|held| held.address() == inode.shared().address())
     }
 
-    /// What it held, as a reference whose drop is an `iput`.
+    /// Its inode, as a reference whose drop is an `iput`.
     fn let_go(&self) -> Option<InodeRef<K, P>> {
         self.inode.swap(None).map(InodeRef::new)
     }
@@ -98,7 +97,7 @@ impl<K: Key, P: Send + Sync + 'static> Drop for Known<K, P> {
 }
 
 impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
-    /// Nobody knows anything. The first id is that of the root.
+    /// An empty table. The first id is that of the root.
     pub fn new() -> Self {
         NodeTable {
             table: RcuHash::new(Rank::NodeBucket),
@@ -127,14 +126,14 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
     pub fn entry(&self, inode: InodeRef<K, P>) -> Entry<'_, K, P> {
         let id = inode.node_id();
         if self.lock(id).raise().is_none() {
-            // Made before locking: nobody waits for the allocator.
+            // Made before locking: no thread waits for the allocator.
             let known = Known::first(id, &inode);
             let mut bucket = self.lock(id);
             match bucket.raise() {
                 None => bucket.0.insert(known),
                 Some(()) => {
-                    // Somebody else has made it known. What we made is freed later, and
-                    // is not to hold the inode until then.
+                    // Another thread has made it known. Ours is freed later, and must not hold
+                    // the inode until then.
                     drop(bucket);
                     drop(known.let_go());
                 }
@@ -148,8 +147,8 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
     ///
     /// # Errors
     /// [`InUse`] if the peer knows another inode by this one's id. Give it another, and try
-    /// again; who changes an inode's id sees to it that nobody else asks for an entry of
-    /// it meanwhile.
+    /// again; a caller that changes an inode's id makes sure that no other thread asks for an
+    /// entry of it meanwhile.
     pub fn try_entry(&self, inode: InodeRef<K, P>) -> Result<Entry<'_, K, P>, InUse> {
         let id = inode.node_id();
         let raised = self.lock(id).raise_for(&inode)?;
@@ -211,8 +210,8 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         Ok(())
     }
 
-    /// The same for many ids. Those that the peer did not have are passed over; returns
-    /// how many of them there were.
+    /// As above for many ids. Ids that the peer did not have are skipped; returns the number of
+    /// those.
     #[doc(alias = "FUSE_BATCH_FORGET")]
     pub fn batch_forget(&self, forgets: impl IntoIterator<Item = (NodeId, u64)>) -> usize {
         let results = forgets
@@ -221,9 +220,9 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         results.filter(Result::is_err).count()
     }
 
-    /// Looks over `most` ids or a few more, from where `hand` stands, and adds those to
-    /// `found` whose part is `wanted`: for who wants to ask the peer to give some back.
-    /// Returns how many it has looked at; fewer than `most` if so many chains were looked at.
+    /// Scans `most` ids or a few more, from the position `hand`, and adds those whose part is
+    /// `wanted` to `found`: for a daemon that wants to ask the peer to give some back. Returns
+    /// the number scanned; fewer than `most` if that number of chains has been scanned.
     ///
     /// Takes no lock. `wanted` runs under RCU: it does not block (RCU-2), and may see a part
     /// that was given back just now. Once round, the hand has seen every id that was known
@@ -238,7 +237,7 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
     ) -> usize {
         let mut looked = 0;
         for _ in 0..most {
-            // One chain at a time, or a long sweep would hold up what is to be freed.
+            // One chain at a time: a long sweep would delay the freeing of retired objects.
             let guard = rcu::read_lock();
             let view = self.table.view(&guard);
             let chain = hand.0 % view.chains();
@@ -318,7 +317,7 @@ impl<K: Key, P: Send + Sync + 'static> Bucket<'_, K, P> {
 #[must_use = "dropping it takes the LOOKUP back"]
 pub struct Entry<'t, K: Key, P: Numbered + Send + Sync + 'static> {
     table: &'t NodeTable<K, P>,
-    /// What it was counted by.
+    /// The table that counts it.
     id: NodeId,
     inode: InodeRef<K, P>,
     counted: bool,
@@ -339,7 +338,7 @@ impl<'t, K: Key, P: Numbered + Send + Sync + 'static> Entry<'t, K, P> {
         self.id
     }
 
-    /// What it is.
+    /// The id.
     pub fn inode(&self) -> &InodeRef<K, P> {
         &self.inode
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use rcuwalk_sync::PerThread;
 
-/// One thread's counters. Plain loads and stores: nobody else writes them.
+/// One thread's counters. Plain loads and stores: no other thread writes them.
 #[derive(Default)]
 pub(super) struct Counters {
     counts: [AtomicU64; EVENTS],
 }
 
-/// What is counted.
+/// The counted events.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub(super) enum Event {
@@ -43,7 +43,7 @@ impl Counters {
     }
 }
 
-/// What an inode cache has been doing, and what it holds.
+/// An inode cache's work so far, and its contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InodeStatistics {
@@ -70,7 +70,7 @@ pub struct InodeStatistics {
     pub insert_locks: u64,
     /// Locks taken to take an inode off the table.
     pub evict_locks: u64,
-    /// How often somebody else had the lock.
+    /// How often another thread held the lock.
     pub contended: u64,
     /// How long those who had to wait for it did, together.
     pub lock_wait: Duration,

@@ -14,7 +14,7 @@ pub(super) struct Bell(Arc<BellState>);
 
 #[derive(Default)]
 struct BellState {
-    /// Rung already: nobody else needs to.
+    /// Rung already: no other thread needs to.
     rung: AtomicBool,
     state: Mutex<Call>,
     change: Condvar,
@@ -74,7 +74,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Where no thread is to be had, whoever inserts makes room alone.
+    /// Without a thread, inserting threads reclaim alone.
     pub(super) fn start<K: Key, P: Send + Sync + 'static>(
         bell: Bell,
         cache: &Arc<Inner<K, P>>,
@@ -92,8 +92,8 @@ fn make_room<K: Key, P: Send + Sync + 'static>(bell: &Bell, cache: &Weak<Inner<K
         let Some(cache) = cache.upgrade() else {
             return;
         };
-        // A panic of `on_evict` has been reported, and what it was called for is gone: the
-        // next call finds other inodes.
+        // A panic of `on_evict` has been reported, and its inode is gone: the next call finds
+        // other inodes.
         let _ = catch_unwind(AssertUnwindSafe(|| cache.prune_ahead()));
     }
 }
