@@ -72,6 +72,8 @@ OPTIONS OF -o:
                             the host for the shorter of both, a second at most
   negative_timeout=SECONDS  how long the kernel believes that a name is missing (0)
   nopassthrough             have the kernel ask for contents even where it need not
+  idmap                     allow mount -o X-mount.idmap (Linux 6.12); then the kernel alone checks
+                            permissions
   noio_uring                read requests from /dev/fuse even where the kernel offers io_uring
   threads=N                 how many threads answer (as many as processors, 2 to 8; by io_uring
                             two for each processor)

@@ -68,6 +68,7 @@ enum Flag {
     NoAtime,
     Passthrough,
     IoUring,
+    Idmap,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,6 +114,8 @@ fn one(option: &str) -> Result<MountOption, String> {
         "noatime" => return flag(Flag::NoAtime, true),
         "passthrough" => return flag(Flag::Passthrough, true),
         "nopassthrough" => return flag(Flag::Passthrough, false),
+        "idmap" => return flag(Flag::Idmap, true),
+        "noidmap" => return flag(Flag::Idmap, false),
         "io_uring" => return flag(Flag::IoUring, true),
         "noio_uring" => return flag(Flag::IoUring, false),
         "atime" => return flag(Flag::NoAtime, false),
@@ -214,7 +217,7 @@ impl MountOptions {
                 Flag::Dev => flags.set(MountFlags::NODEV, !on),
                 Flag::NoExec => flags.set(MountFlags::NOEXEC, *on),
                 Flag::NoAtime => flags.set(MountFlags::NOATIME, *on),
-                Flag::AllowOther | Flag::Passthrough | Flag::IoUring => {}
+                Flag::AllowOther | Flag::Passthrough | Flag::IoUring | Flag::Idmap => {}
             }
         }
     }
@@ -233,6 +236,7 @@ impl MountOptions {
                         Flag::NoAtime => &mut options.noatime,
                         Flag::Passthrough => &mut options.passthrough,
                         Flag::IoUring => &mut options.io_uring,
+                        Flag::Idmap => &mut options.idmap,
                     } = *on;
                 }
                 MountOption::Source(source) => options.source.clone_from(source),
@@ -257,9 +261,10 @@ mod tests {
     #[test]
     fn options_are_those_of_mount() {
         let mut options = Options::default();
-        let given = "ro,allow_other,attr_timeout=0.5,nofail,x-systemd.automount,rw,threads=3";
+        let given = "ro,allow_other,attr_timeout=0.5,nofail,x-systemd.automount,rw,threads=3,idmap";
         parse(given).unwrap().apply(&mut options);
         assert!(options.allow_other && !options.read_only, "the last wins");
+        assert!(options.idmap && !Options::default().idmap);
         assert_eq!(options.attr_timeout, Duration::from_millis(500));
         assert_eq!(options.threads, 3);
     }

@@ -6,6 +6,11 @@
 //! change does. The caller waits for the answer meanwhile, so the thread is still there,
 //! unless it is killed; the file system user in that file must be the request's. Capabilities
 //! in another user namespace are none here.
+//!
+//! On a connection that allows idmapped mounts the kernel maps users for each mount, and tells them
+//! only to a request that makes a file: the owner of the file, as the tree knows it. A check by
+//! these numbers would be wrong, and without them there is nothing to check by. So what the kernel
+//! has checked (`default_permissions`) counts, see [`Caller::is_checked`].
 
 use rcuwalk::{Caps, Credentials};
 
@@ -20,7 +25,14 @@ pub(crate) struct Caller {
     pub(crate) pid: u32,
     /// Whether it has CAP_FSETID, where the request tells.
     pub(crate) keeps_set_ids: Option<bool>,
+    /// The connection allows idmapped mounts: the kernel has checked what the caller may, and the
+    /// user and the group are those of a file that is to be made, or [`UNTOLD`].
+    pub(crate) is_checked: bool,
 }
+
+/// The user and the group that a connection with idmapped mounts tells for most requests.
+#[doc(alias = "FUSE_INVALID_UIDGID")]
+pub(crate) const UNTOLD: u32 = u32::MAX;
 
 impl Caller {
     /// As far as the request tells. User 0 counts as privileged: what its process may not
@@ -28,6 +40,7 @@ impl Caller {
     /// unless it leaves that to the file system.
     pub(crate) fn credentials(self) -> Credentials {
         let caps = match self.uid {
+            _ if self.is_checked => Caps::all(),
             0 => Caps::all(),
             _ => Caps::empty(),
         };
@@ -36,7 +49,7 @@ impl Caller {
 
     /// With its further groups and capabilities, if there are any and they can be seen.
     pub(crate) fn in_full(self) -> Option<Credentials> {
-        if self.uid == 0 {
+        if self.uid == 0 || self.is_checked {
             return None;
         }
         let (groups, caps) = self.status()?;
@@ -48,8 +61,10 @@ impl Caller {
     #[doc(alias("CAP_FSETID", "in_group_or_capable"))]
     pub(crate) fn for_set_ids(self) -> Credentials {
         match self.status() {
+            // They are of no use to a stranger.
+            None if self.is_checked => self.with(Box::default(), Caps::all() - Caps::FSETID),
             None => self.credentials(),
-            Some((groups, caps)) if self.uid == 0 => {
+            Some((groups, caps)) if self.uid == 0 || self.is_checked => {
                 let others = Caps::all() - Caps::FSETID;
                 self.with(groups, others | caps)
             }
@@ -57,12 +72,22 @@ impl Caller {
         }
     }
 
-    /// Whether it has CAP_SYS_ADMIN. Of user 0 that is assumed where its thread is not seen.
-    pub(crate) fn is_admin(self) -> bool {
+    /// Whether it has a capability. Of user 0 that is assumed where its thread is not seen.
+    pub(crate) fn has(self, cap: Caps) -> bool {
         match self.status() {
-            None => self.uid == 0,
-            Some((_, caps)) => caps.contains(Caps::SYS_ADMIN),
+            None => self.uid == 0 && !self.is_checked,
+            Some((_, caps)) => caps.contains(cap),
         }
+    }
+
+    /// The user whose share counts, where there are shares: the one of the thread if the request
+    /// does not tell, or [`UNTOLD`] if the thread is not seen.
+    pub(crate) fn user(self) -> u32 {
+        if !self.is_checked {
+            return self.uid;
+        }
+        let status = self.status_file();
+        status.and_then(|status| fsuid(&status)).unwrap_or(UNTOLD)
     }
 
     /// The same caller, of whom the request tells whether it has CAP_FSETID.
@@ -77,9 +102,17 @@ impl Caller {
         if let Some(keeps) = self.keeps_set_ids {
             caps.set(Caps::FSETID, keeps);
         }
+        // Where neither is told, nothing is made that would belong to them.
+        let told = |id| {
+            if id == UNTOLD && self.is_checked {
+                0
+            } else {
+                id
+            }
+        };
         Credentials {
-            uid: self.uid,
-            gid: self.gid,
+            uid: told(self.uid),
+            gid: told(self.gid),
             groups,
             caps,
             real: None,
@@ -88,16 +121,22 @@ impl Caller {
 
     /// Further groups, and capabilities over the daemon's users.
     fn status(self) -> Option<(Box<[u32]>, Caps)> {
-        if self.pid == 0 {
-            return None;
-        }
-        let status = procfs::read_to_string(format!("{}/status", self.pid)).ok()?;
-        let (groups, mut caps) = parse_status(&status, self.uid)?;
+        let status = self.status_file()?;
+        // Mapped, a user is another one than that of the thread.
+        let uid = (!self.is_checked).then_some(self.uid);
+        let (groups, mut caps) = parse_status(&status, uid)?;
         if !caps.is_empty() && !self.is_of_our_users() {
             // Anybody is all-powerful in a user namespace of his own.
             caps = Caps::empty();
         }
         Some((groups, caps))
+    }
+
+    fn status_file(self) -> Option<String> {
+        match self.pid {
+            0 => None,
+            pid => procfs::read_to_string(format!("{pid}/status")).ok(),
+        }
     }
 }
 
@@ -143,15 +182,10 @@ const BITS: [(u32, Caps); 9] = [
     (31, Caps::SETFCAP),
 ];
 
-/// Groups and capabilities of a thread that acts as `uid`.
-fn parse_status(status: &str, uid: u32) -> Option<(Box<[u32]>, Caps)> {
-    let field = |name: &str| {
-        let mut lines = status.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-    };
-    // Real, effective, saved, file system.
-    let fsuid = field("Uid")?.split_whitespace().nth(3)?;
-    if fsuid.parse() != Ok(uid) {
+/// Groups and capabilities of a thread, which acts as `uid` if that is known.
+fn parse_status(status: &str, uid: Option<u32>) -> Option<(Box<[u32]>, Caps)> {
+    let field = |name: &str| field(status, name);
+    if uid.is_some_and(|uid| fsuid(status) != Some(uid)) {
         return None;
     }
     let groups = field("Groups")?.split_whitespace();
@@ -159,6 +193,18 @@ fn parse_status(status: &str, uid: u32) -> Option<(Box<[u32]>, Caps)> {
     let held = u64::from_str_radix(field("CapEff")?.trim(), 16).ok()?;
     let caps = BITS.iter().filter(|(bit, _)| held & 1 << bit != 0);
     Some((groups, caps.map(|(_, cap)| *cap).collect()))
+}
+
+/// The user as whom a thread uses file systems.
+fn fsuid(status: &str) -> Option<u32> {
+    // Real, effective, saved, file system.
+    let fsuid = field(status, "Uid")?.split_whitespace().nth(3)?;
+    fsuid.parse().ok()
+}
+
+fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+    let mut lines = status.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
 #[cfg(test)]
@@ -170,15 +216,16 @@ mod tests {
 
     #[test]
     fn groups_and_capabilities_are_those_of_the_thread() {
-        let (groups, caps) = parse_status(STATUS, 1001).unwrap();
+        let (groups, caps) = parse_status(STATUS, Some(1001)).unwrap();
         assert_eq!(*groups, [4, 24]);
         assert_eq!(caps, Caps::DAC_OVERRIDE | Caps::FOWNER);
     }
 
     #[test]
     fn another_user_means_another_thread() {
-        assert!(parse_status(STATUS, 1000).is_none());
-        assert!(parse_status("", 0).is_none());
+        assert!(parse_status(STATUS, Some(1000)).is_none());
+        assert!(parse_status("", Some(0)).is_none());
+        assert!(parse_status("", None).is_none());
     }
 
     #[test]
@@ -186,6 +233,42 @@ mod tests {
         let pid = rustix::thread::gettid().as_raw_nonzero().get();
         let status = procfs::read_to_string(format!("{pid}/status")).unwrap();
         let uid = rustix::process::geteuid().as_raw();
-        assert!(parse_status(&status, uid).is_some());
+        assert!(parse_status(&status, Some(uid)).is_some());
+    }
+
+    #[test]
+    fn a_checked_caller_may_what_the_kernel_lets_it() {
+        let untold = Caller {
+            uid: UNTOLD,
+            gid: UNTOLD,
+            pid: 0,
+            keeps_set_ids: None,
+            is_checked: true,
+        };
+        let credentials = untold.credentials();
+        assert_eq!((credentials.uid, credentials.caps), (0, Caps::all()));
+        let makes = Caller {
+            uid: 100_000,
+            gid: 100_001,
+            ..untold
+        };
+        let credentials = makes.credentials();
+        assert_eq!((credentials.uid, credentials.gid), (100_000, 100_001));
+        // What the kernel leaves to the file system needs a capability of the thread's own.
+        assert!(!untold.has(Caps::SYS_ADMIN) && untold.user() == UNTOLD);
+        assert!(!untold.for_set_ids().caps.contains(Caps::FSETID));
+        let thread = Caller {
+            pid: rustix::thread::gettid().as_raw_nonzero().get() as u32,
+            ..makes
+        };
+        assert_eq!(thread.user(), rustix::process::geteuid().as_raw());
+        // Elsewhere these numbers are nobody's.
+        let is_checked = false;
+        let nobody = Caller {
+            is_checked,
+            ..untold
+        };
+        assert_eq!(nobody.credentials().caps, Caps::empty());
+        assert_eq!(nobody.credentials().uid, UNTOLD);
     }
 }

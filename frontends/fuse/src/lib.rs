@@ -137,6 +137,13 @@ pub struct Options {
     /// writes those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either it
     /// asks, as it does for what is itself on a file system that lies upon another one.
     pub passthrough: bool,
+    /// The mount can be idmapped (`mount -o X-mount.idmap`, mount_setattr(2)). Needs Linux 6.12.
+    /// The kernel then tells no user with most requests, on other mounts of the tree as well, so
+    /// its check of permissions is the only one: not for a back end that acts as the caller. For
+    /// [`serve`](fn@serve), `default_permissions` must be among the mount's options, or the kernel
+    /// ends the connection.
+    #[doc(alias("FUSE_ALLOW_IDMAP", "MOUNT_ATTR_IDMAP"))]
+    pub idmap: bool,
     /// Where the kernel offers it, requests come by io_uring, on the processor of who asks: with
     /// fewer system calls, and without calls from one processor to another. Linux 6.15 and
     /// later have it if `/sys/module/fuse/parameters/enable_uring` says so, which is `N` unless
@@ -165,6 +172,7 @@ impl Default for Options {
             threads: 0,
             max_nodes: 800_000,
             passthrough: true,
+            idmap: false,
             io_uring: true,
         }
     }

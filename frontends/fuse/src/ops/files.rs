@@ -54,11 +54,19 @@ impl Ops {
     ) -> Result<(Found<'_>, NewOpen)> {
         self.slow_down();
         let (dir, of) = (self.place(parent)?, name(of)?);
-        let flags = open_flags(flags) | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
+        let asked = open_flags(flags);
+        let mut flags = asked | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
+        // The kernel has checked that a file may be made, not that this one may be opened.
+        flags.set(
+            OpenFlags::EXCL,
+            asked.contains(OpenFlags::EXCL) || who.is_checked,
+        );
         let file = self.ask(who, dir, umask, |ctx| {
             match self.vfs.open(ctx, of, flags.mode(bits(mode))) {
                 // A link by now, which is the kernel's to follow: it looks again.
                 Err(Error::TooManySymlinks) => Err(Error::Stale),
+                // A file by now, which is the kernel's to check.
+                Err(Error::Exists) if !asked.contains(OpenFlags::EXCL) => Err(Error::Stale),
                 opened => opened,
             }
         })?;

@@ -144,7 +144,7 @@ impl Ops {
     /// Opens the place of what `who` is about to take a name from (HOLD-1). `None` for a directory,
     /// which the back end keeps by itself, if there is nothing, or where the bound is reached.
     fn hold(&self, who: Caller, dir: &VfsPath, of: &[u8]) -> Option<HeldFile> {
-        let share = self.removed.share(who.uid)?;
+        let share = self.removed.share(who.user())?;
         let how = OpenHow::from(OpenFlags::PATH | OpenFlags::NOFOLLOW);
         let file = self.vfs.open(&as_daemon(dir.clone()), of, how).ok()?;
         let is_directory = file.path().inode().kind() == FileType::Directory;

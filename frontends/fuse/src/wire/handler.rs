@@ -21,6 +21,8 @@ pub(crate) struct Handler {
     pub(crate) metrics: Metrics,
     /// Contents are to pass by, where they can.
     pub(crate) passthrough: bool,
+    /// Idmapped mounts are to be allowed, where the kernel has them.
+    pub(crate) idmap: bool,
     pub(crate) agreed: Agreed,
 }
 
@@ -30,12 +32,19 @@ pub(crate) struct Handler {
 pub(crate) struct Agreed {
     tells_set_ids: AtomicBool,
     long_setxattr: AtomicBool,
+    idmaps: AtomicBool,
 }
 
 impl Agreed {
-    pub(crate) fn set(&self, tells_set_ids: bool, long_setxattr: bool) {
+    pub(crate) fn set(&self, tells_set_ids: bool, long_setxattr: bool, idmaps: bool) {
         self.tells_set_ids.store(tells_set_ids, Relaxed);
         self.long_setxattr.store(long_setxattr, Relaxed);
+        self.idmaps.store(idmaps, Relaxed);
+    }
+
+    /// The kernel may map users for a mount, and checks permissions alone.
+    pub(crate) fn has_idmaps(&self) -> bool {
+        self.idmaps.load(Relaxed)
     }
 
     /// SETXATTR comes in its long form.
@@ -83,6 +92,7 @@ impl Handler {
             },
             metrics: Metrics::new(),
             passthrough: options.passthrough,
+            idmap: options.idmap,
             agreed: Agreed::default(),
         })
     }

@@ -2,6 +2,7 @@
 //! attributes.
 
 mod attributes;
+mod idmap;
 mod set_id;
 
 use std::time::Duration;

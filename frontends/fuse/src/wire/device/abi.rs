@@ -85,6 +85,7 @@ pub(super) mod init {
     /// The upper 32 of these count as well.
     pub(in super::super) const INIT_EXT: u64 = 1 << 30;
     pub(in super::super) const PASSTHROUGH: u64 = 1 << 37;
+    pub(in super::super) const ALLOW_IDMAP: u64 = 1 << 40;
     pub(in super::super) const OVER_IO_URING: u64 = 1 << 41;
 }
 

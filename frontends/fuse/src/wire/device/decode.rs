@@ -209,6 +209,7 @@ fn header(message: &[u8]) -> Result<(u32, usize, Header), Wrong> {
         gid: fields.u32()?,
         pid: fields.u32()?,
         keeps_set_ids: None,
+        is_checked: false,
     };
     let ext_len = usize::from(fields.u16()?) * 8;
     fields.skip(2)?;

@@ -97,7 +97,11 @@ impl<'h, L: Line> Desk<'h, L> {
     ) -> Next {
         match decode(message, false) {
             Ok((header, Asked::Init(offered))) => {
-                let answer = init::answer(&offered, self.handler.passthrough, has_rings);
+                let wanted = init::Wanted {
+                    passthrough: self.handler.passthrough,
+                    idmap: self.handler.idmap,
+                };
+                let answer = init::answer(&offered, &wanted, has_rings);
                 out.begin();
                 let next = match &answer {
                     init::Answer::Agreed(terms) => Next::Agreed(*terms),
@@ -107,7 +111,7 @@ impl<'h, L: Line> Desk<'h, L> {
                 answer.encode(out);
                 if let Next::Agreed(terms) = next {
                     let (tells, long) = (terms.tells_set_ids(), terms.has_long_setxattr());
-                    self.handler.agreed.set(tells, long);
+                    self.handler.agreed.set(tells, long, terms.has_idmaps());
                     if terms.passes {
                         self.handler.ops.offer.accepted();
                     }
@@ -134,7 +138,10 @@ impl<'h, L: Line> Desk<'h, L> {
     /// Answers one message, whatever it is; the answer is made in `out`.
     pub(super) fn message(&mut self, message: &[u8], out: &mut Out) -> Next {
         match decode(message, self.handler.agreed.has_long_setxattr()) {
-            Ok((header, asked)) => self.answer(&header, asked, out),
+            Ok((mut header, asked)) => {
+                header.who.is_checked = self.handler.agreed.has_idmaps();
+                self.answer(&header, asked, out)
+            }
             Err(refused) => {
                 tracing::debug!(?refused, len = message.len(), "no request");
                 self.refused(refused, out);

@@ -11,6 +11,7 @@
 //! | `PARALLEL_DIROPS`    | lookups in one directory need not wait for each other        |
 //! | `DO_READDIRPLUS`, `…_AUTO` | a listing answers the lookups that follow it           |
 //! | `PASSTHROUGH`        | where it is wanted: contents are the host's, see `through.rs` |
+//! | `ALLOW_IDMAP`        | where it is wanted: the kernel maps users for each mount, and checks alone, see `caller.rs`. It ends a connection that promises this without `default_permissions` |
 //! | `OVER_IO_URING`      | where it is wanted, and rings can be made: see `uring.rs`    |
 //! | `ATOMIC_O_TRUNC`     | is not: an OPEN that truncates would come before the kernel looks whether the file is being executed (`ETXTBSY`); so it truncates by a SETATTR of its own |
 //! | `CACHE_SYMLINKS`     | is not: a link that is made anew under an old number         |
@@ -44,6 +45,12 @@ const PROMISED: u64 = bits::ASYNC_READ
     | bits::READDIRPLUS_AUTO
     | bits::INIT_EXT;
 
+/// What is promised if it is wanted and offered.
+pub(super) struct Wanted {
+    pub(super) passthrough: bool,
+    pub(super) idmap: bool,
+}
+
 /// What was agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
@@ -61,6 +68,11 @@ impl Terms {
     /// Of whoever writes and truncates, requests tell whether they may keep set-id bits.
     pub(super) fn tells_set_ids(&self) -> bool {
         self.flags & bits::HANDLE_KILLPRIV_V2 != 0
+    }
+
+    /// Mounts may be idmapped.
+    pub(super) fn has_idmaps(&self) -> bool {
+        self.flags & bits::ALLOW_IDMAP != 0
     }
 
     /// SETXATTR comes in its long form.
@@ -81,7 +93,7 @@ pub(super) enum Answer {
 /// `has_rings` is asked only if rings are offered, and what it says is promised.
 pub(super) fn answer(
     offered: &Offered,
-    wants_passthrough: bool,
+    wanted: &Wanted,
     has_rings: impl FnOnce() -> bool,
 ) -> Answer {
     let Offered {
@@ -97,15 +109,18 @@ pub(super) fn answer(
     }
     // Only with these are the upper bits looked at.
     let offers = |bit| flags & bits::INIT_EXT != 0 && flags & bit != 0;
-    let passes = wants_passthrough && offers(bits::PASSTHROUGH);
+    let passes = wanted.passthrough && offers(bits::PASSTHROUGH);
     let rings = offers(bits::OVER_IO_URING) && has_rings();
     let bit = |set, bit| if set { bit } else { 0 };
-    let wanted = PROMISED | bit(passes, bits::PASSTHROUGH) | bit(rings, bits::OVER_IO_URING);
+    let promised = PROMISED
+        | bit(passes, bits::PASSTHROUGH)
+        | bit(wanted.idmap && offers(bits::ALLOW_IDMAP), bits::ALLOW_IDMAP)
+        | bit(rings, bits::OVER_IO_URING);
     Answer::Agreed(Terms {
         minor,
         max_readahead,
         // An older kernel does without.
-        flags: flags & wanted,
+        flags: flags & promised,
         passes,
         rings,
     })

@@ -204,6 +204,10 @@ fn extensions_are_passed_over() {
 #[test]
 fn versions_are_agreed_on_or_not() {
     let (asked_for_rings, has_rings) = (Cell::new(0), Cell::new(true));
+    let wanted = init::Wanted {
+        passthrough: true,
+        idmap: true,
+    };
     let offer = |major, minor, flags| {
         let offered = Offered {
             major,
@@ -211,7 +215,7 @@ fn versions_are_agreed_on_or_not() {
             max_readahead: 1 << 17,
             flags,
         };
-        let answer = init::answer(&offered, true, || {
+        let answer = init::answer(&offered, &wanted, || {
             asked_for_rings.set(asked_for_rings.get() + 1);
             has_rings.get()
         });
@@ -233,7 +237,7 @@ fn versions_are_agreed_on_or_not() {
     let init::Answer::Agreed(terms) = agreed else {
         panic!("7.99 is not agreed on");
     };
-    assert!(terms.passes && terms.rings);
+    assert!(terms.passes && terms.rings && terms.has_idmaps());
     let upper = |body: &[u8]| u32::from_ne_bytes(*body[32..].first_chunk().unwrap());
     let rings = (bits::OVER_IO_URING >> 32) as u32;
     assert_ne!(upper(&body) & rings, 0);
@@ -247,7 +251,8 @@ fn versions_are_agreed_on_or_not() {
     let flags = u32::from_ne_bytes(*body[12..].first_chunk().unwrap());
     assert_eq!(u64::from(flags) & bits::POSIX_ACL, 0);
     assert_ne!(u64::from(flags) & bits::DONT_MASK, 0);
-    assert!(matches!(agreed, init::Answer::Agreed(terms) if !terms.passes && !terms.rings));
+    let promises_upper = |terms: init::Terms| terms.passes || terms.rings || terms.has_idmaps();
+    assert!(matches!(agreed, init::Answer::Agreed(terms) if !promises_upper(terms)));
     assert_eq!(asked_for_rings.get(), 0, "none are offered");
 }
 
@@ -416,6 +421,7 @@ fn a_signal_alone_leaves_files_to_be_read_and_written() {
         gid: 0,
         pid: 0,
         keeps_set_ids: None,
+        is_checked: false,
     };
     let file = |name: &[u8]| {
         let made = ops.create(who, (NodeId::ROOT, name), 0o644, 0, libc::O_RDWR);
