@@ -31,7 +31,7 @@
 use std::fmt;
 
 use rcuwalk::{Caps, Credentials, Error, Result};
-use rustix::fs::{Gid, Uid};
+use rustix::fs::{Gid, Mode, Uid};
 use rustix::process::{getegid, geteuid, getgroups};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, get_keep_capabilities, set_capabilities,
@@ -39,6 +39,7 @@ use rustix::thread::{
 };
 
 use crate::process::host_caps;
+use crate::sys;
 
 /// Whose credentials the host sees when it is asked for a change, to open a file, or for
 /// an extended attribute.
@@ -94,6 +95,60 @@ pub(crate) fn as_caller<T>(who: &Credentials, ask: impl FnOnce() -> Result<T>) -
     // A panic of `ask` goes by the drop of `daemon` as well.
     daemon.become_caller(who)?;
     ask()
+}
+
+/// Does `make` on a thread of its own whose files belong to `uid` and `gid`, with the rights of
+/// this process otherwise: quotas and the reserve for root are this process's. Returns the user
+/// that they do belong to: where this process may not give files away, itself.
+///
+/// # Errors
+/// No thread to be had; what `make` reports.
+#[doc(alias("setfsuid(2)", "setfsgid(2)"))]
+pub(crate) fn as_owner(
+    uid: u32,
+    gid: u32,
+    make: impl FnOnce() -> Result<()> + Send,
+) -> Result<u32> {
+    on_own_thread(|| {
+        // Without the right to, or in a user namespace that does not know them, the file stays
+        // this process's.
+        let _ = become_owner(uid, gid);
+        make().map(|()| geteuid().as_raw())
+    })
+}
+
+/// A thread that is to end needs no way back.
+fn become_owner(uid: u32, gid: u32) -> rustix::io::Result<()> {
+    if uid == u32::MAX || gid == u32::MAX {
+        // "As it is", to the kernel.
+        return Err(rustix::io::Errno::INVAL);
+    }
+    let mine = capabilities(None)?;
+    // The real id stays, and with it the permitted capabilities.
+    set_thread_res_uid(None, Uid::from_raw(uid), None)?;
+    set_capabilities(None, mine)?;
+    set_thread_res_gid(None, Gid::from_raw(gid), None)
+}
+
+/// Does `work` on a thread of its own, to which the umask of this process does not apply.
+///
+/// # Errors
+/// No thread to be had; what `work` reports.
+pub(crate) fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("rcuwalk-make".to_owned());
+        let thread = thread.spawn_scoped(scope, || {
+            // A sandbox may refuse it; then the mode is what the umask leaves of it.
+            if sys::leave_shared_umask().is_ok() {
+                rustix::process::umask(Mode::empty());
+            }
+            work()
+        });
+        match thread.map_err(Error::io)?.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 /// What the thread is again when this is dropped.
@@ -293,6 +348,36 @@ mod tests {
             assert!(!get_keep_capabilities().unwrap(), "EDGE-1: as it was");
         });
         thread.join().unwrap();
+    }
+
+    /// EDGE-1: a file that a thread of its own makes is its owner's, where only this process may
+    /// make files and whatever the umask; the thread that asks stays what it is.
+    #[test]
+    fn a_thread_makes_files_for_another_owner_and_keeps_its_rights() {
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+        if may_switch().is_err() || !geteuid().is_root() {
+            return skip("needs root");
+        }
+        let before = state();
+        // A directory that its owner alone may write to.
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str, uid, gid| {
+            let path = dir.path().join(name);
+            let made = as_owner(uid, gid, || {
+                let effective = capabilities(None).unwrap().effective;
+                assert_eq!(effective, before.3, "EDGE-1: all rights");
+                let mut dir = std::fs::DirBuilder::new();
+                dir.mode(0o777).create(&path).map_err(Error::io)
+            });
+            let meta = path.metadata().unwrap();
+            (made.unwrap(), meta.uid(), meta.gid(), meta.mode() & 0o7777)
+        };
+        assert_eq!(make("user", 1000, 1003), (1000, 1000, 1003, 0o777));
+        assert_eq!(make("root", 0, 0), (0, 0, 0, 0o777), "EDGE-1");
+        assert_eq!(make("none", u32::MAX, 1), (0, 0, 0, 0o777), "EDGE-1");
+        assert_eq!(state(), before, "EDGE-1: the thread that asks");
+        let failed = as_owner(1000, 1000, || Err(Error::NotFound));
+        assert!(matches!(failed, Err(Error::NotFound)), "EDGE-1");
     }
 
     /// EDGE-1: ids that mean "as it is" to the kernel are refused.

@@ -19,8 +19,12 @@
 //! and have us give that to the caller. What is given away is therefore new: it was born
 //! less than [`NEWBORN`] before its last change, and it has no second name. A rename or a
 //! link changes a file, so an old one does not pass. A link has to have the target, too,
-//! which is cached with it. On a host file system without birth
-//! times, that it belongs to us has to be enough.
+//! which is cached with it.
+//!
+//! A host file system without birth times (ext4 with small inodes) leaves a new file and an old
+//! one alike. There, a thread of its own makes the file, as its owner and with the mode that it
+//! is to have ([`as_owner`]), and nothing is changed afterwards: what has another owner is not
+//! ours, and what has the same one stays as it is.
 //!
 //! **Owner and mode.** As the daemon, a file is made for its owner alone where it has to be
 //! given away, then given, then opened to others; so nobody gets at it who may not later.
@@ -30,12 +34,13 @@
 
 use rcuwalk::{
     Caller, Error, FileHandle, FileType, Iget, Inode, InodeFill, InodeRef, Name, NewFile,
-    OpenFlags, Result, SuperBlock, XattrFlags,
+    OpenFlags, Result, SuperBlock, Timestamp, XattrFlags,
 };
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::process::{getegid, geteuid};
 
+use crate::actor::{as_caller, as_owner, on_own_thread};
 use crate::dirs::Pin;
 use crate::file::{HostFile, access};
 use crate::host::held::Held;
@@ -64,13 +69,12 @@ pub(crate) fn create(
         let (inode, _) = making.regular(at, OFlags::RDONLY)?;
         return Ok(inode);
     }
-    let mode = making.first_mode();
-    fs.act(by, || names::make_other(at.pin.fd(), name, new, mode))?;
+    let owner = making.make_other(at)?;
     let seen = at.stat()?.ok_or(Error::Stale)?;
-    if !is_newborn(&seen, new.kind) {
+    if !is_newborn(&seen, new.kind, owner) {
         return Err(Error::Stale);
     }
-    let made = making.other(at, &seen);
+    let made = making.other(at, &seen, owner);
     settle(fs, at, &seen, made)
 }
 
@@ -103,7 +107,7 @@ pub(crate) fn tmpfile(
     let make = || names::make_nameless(pin.fd(), mode);
     let file = fs.dirs.open(by.sb, || fs.act(by, make))?;
     let held = Held::open(as_fd(&file));
-    let seen = making.as_asked(&held, host::stat_fd(held.fd())?)?;
+    let seen = making.as_asked(&held, host::stat_fd(held.fd())?, true)?;
     let kept = Nameless(file, by.sb.hold_descriptor());
     making.inode(&seen, seen.fill().private(kept))
 }
@@ -120,9 +124,9 @@ pub(crate) fn adopt_whiteout(
     let at = &Within::new(by.sb, dir, name)?;
     let pin = fs.dirs.open(by.sb, || host::pin_at(at.pin.fd(), name))?;
     let seen = host::stat_fd(as_fd(&pin))?;
-    if is_newborn(&seen, new.kind) && seen.attr.rdev == new.rdev {
-        let making = Making::begin(fs, by, new, Place::Named(at));
-        making.as_asked(&Held::kept(as_fd(&pin)), seen)?;
+    let making = Making::begin(fs, by, new, Place::Named(at));
+    if is_newborn(&seen, new.kind, making.asker()) && seen.attr.rdev == new.rdev {
+        making.as_asked(&Held::kept(as_fd(&pin)), seen, has_birth(&seen))?;
     }
     Ok(())
 }
@@ -190,6 +194,33 @@ impl<'a> Making<'a> {
         }
     }
 
+    /// The user as whom the host is asked.
+    fn asker(&self) -> u32 {
+        match self.fs.actor {
+            Actor::Daemon => geteuid().as_raw(),
+            Actor::Caller => self.by.credentials.uid,
+        }
+    }
+
+    /// Has the host make what is no regular file. Returns the user that it belongs to.
+    fn make_other(&self, at: &Within<'_>) -> Result<u32> {
+        let (fs, by, new) = (self.fs, self.by, self.new);
+        let (dir, name) = (at.pin.fd(), at.name);
+        if at.dir.attr().btime != Timestamp::default() {
+            let mode = self.first_mode();
+            fs.act(by, || names::make_other(dir, name, new, mode))?;
+            return Ok(self.asker());
+        }
+        let make = || names::make_other(dir, name, new, new.mode);
+        match fs.actor {
+            Actor::Daemon => as_owner(new.uid, new.gid, make),
+            Actor::Caller => {
+                on_own_thread(|| as_caller(by.credentials, make))?;
+                Ok(self.asker())
+            }
+        }
+    }
+
     /// A regular file, with the descriptor that it was made by.
     fn regular(&self, at: &Within<'_>, access: OFlags) -> Result<(InodeRef, OwnedFd)> {
         let mode = self.first_mode();
@@ -199,13 +230,13 @@ impl<'a> Making<'a> {
         })?;
         let seen = host::stat_fd(as_fd(&file))?;
         let made = self
-            .as_asked(&Held::open(as_fd(&file)), seen)
+            .as_asked(&Held::open(as_fd(&file)), seen, true)
             .and_then(|seen| self.inode(&seen, seen.fill()));
         Ok((settle(self.fs, at, &seen, made)?, file))
     }
 
     /// The rest of the way, for what was made without a descriptor.
-    fn other(&self, at: &Within<'_>, seen: &Seen) -> Result<InodeRef> {
+    fn other(&self, at: &Within<'_>, seen: &Seen, owner: u32) -> Result<InodeRef> {
         let new = self.new;
         let done = seen.attr;
         let is_as_asked = (done.uid, done.gid) == (new.uid, new.gid)
@@ -217,14 +248,14 @@ impl<'a> Making<'a> {
             return self.inode(seen, seen.fill());
         }
         if new.kind == FileType::Directory {
-            return self.directory(at, seen);
+            return self.directory(at, seen, owner);
         }
         let (dirs, sb) = (&self.fs.dirs, self.by.sb);
         let pin = dirs.open(sb, || host::pin_at(at.pin.fd(), at.name))?;
         if new.kind == FileType::Symlink && *host::read_link(as_fd(&pin))? != *new.target {
             return Err(Error::Stale);
         }
-        let seen = self.held_as_asked(&Held::kept(as_fd(&pin)), seen)?;
+        let seen = self.held_as_asked(&Held::kept(as_fd(&pin)), seen, owner)?;
         let fill = match new.kind {
             FileType::Symlink => seen.fill().link(new.target),
             _ => seen.fill(),
@@ -232,10 +263,10 @@ impl<'a> Making<'a> {
         self.inode(&seen, fill)
     }
 
-    fn directory(&self, at: &Within<'_>, seen: &Seen) -> Result<InodeRef> {
+    fn directory(&self, at: &Within<'_>, seen: &Seen, owner: u32) -> Result<InodeRef> {
         let opened = self.fs.open_directory(self.by.sb, &at.pin, at.name)?;
         let watch = self.fs.register(opened.fd(), seen.key);
-        let seen = self.held_as_asked(&Held::dir(opened.clone()), seen)?;
+        let seen = self.held_as_asked(&Held::dir(opened.clone()), seen, owner)?;
         let place = (at.dir, at.name);
         let fill = self
             .fs
@@ -244,17 +275,20 @@ impl<'a> Making<'a> {
     }
 
     /// The same for what is held by now, if that is what was made.
-    fn held_as_asked(&self, held: &Held<'_>, made: &Seen) -> Result<Seen> {
+    fn held_as_asked(&self, held: &Held<'_>, made: &Seen, owner: u32) -> Result<Seen> {
         let seen = host::stat_fd(held.fd())?;
-        if seen.key != made.key || !is_newborn(&seen, self.new.kind) {
+        if seen.key != made.key || !is_newborn(&seen, self.new.kind, owner) {
             return Err(Error::Stale);
         }
-        self.as_asked(held, seen)
+        self.as_asked(held, seen, has_birth(&seen))
     }
 
     /// Makes the new file, which is `seen` so far, what the VFS asked for, as far as the host
-    /// allows it.
-    fn as_asked(&self, held: &Held<'_>, mut seen: Seen) -> Result<Seen> {
+    /// allows it; unless it is not `known` to be the new one.
+    fn as_asked(&self, held: &Held<'_>, mut seen: Seen, known: bool) -> Result<Seen> {
+        if !known {
+            return Ok(seen);
+        }
         let (fs, by, new) = (self.fs, self.by, self.new);
         let mut mode = new.mode;
         // A file's set-gid bit, where the host has left it to the caller.
@@ -370,16 +404,22 @@ fn settle<T>(fs: &HostFs, at: &Within<'_>, made: &Seen, done: Result<T>) -> Resu
     done
 }
 
-/// Whether this can be what has been made just now; see the module's documentation.
-fn is_newborn(seen: &Seen, kind: FileType) -> bool {
+/// Whether this can be what has been made just now, as a file of `owner`; see the module's
+/// documentation.
+fn is_newborn(seen: &Seen, kind: FileType, owner: u32) -> bool {
     let attr = &seen.attr;
     let one_name = kind == FileType::Directory || attr.nlink == 1;
-    let untouched = if attr.btime == Default::default() {
-        attr.uid == geteuid().as_raw()
-    } else {
+    let untouched = if has_birth(seen) {
         (0..NEWBORN).contains(&(nanoseconds(attr.ctime) - nanoseconds(attr.btime)))
+    } else {
+        attr.uid == owner
     };
     attr.kind == kind && one_name && untouched
+}
+
+/// Whether the host records when a file was made.
+fn has_birth(seen: &Seen) -> bool {
+    seen.attr.btime != Timestamp::default()
 }
 
 fn nanoseconds(stamp: rcuwalk::Timestamp) -> i128 {
@@ -411,13 +451,20 @@ mod tests {
     /// INODE-1: what was moved or linked to the place of a new file is not taken for it.
     #[test]
     fn an_old_file_is_not_newborn() {
-        let is = |seen: &Seen| is_newborn(seen, FileType::Fifo);
+        let is = |seen: &Seen| is_newborn(seen, FileType::Fifo, 0);
         assert!(is(&seen(5, (5, 999_999_999), 1)), "INODE-1: of one moment");
         assert!(is(&seen(5, (6, 9_000_000), 1)), "INODE-1: a tick later");
         assert!(!is(&seen(5, (7, 0), 1)), "INODE-1: changed later");
         assert!(!is(&seen(5, (5, 999_999_999), 2)), "INODE-1: linked");
         assert!(!is(&seen(5, (5, 0), 1)), "INODE-1: changed before it was");
         let same = seen(5, (5, 999_999_999), 1);
-        assert!(!is_newborn(&same, FileType::Socket), "INODE-1: retyped");
+        assert!(!is_newborn(&same, FileType::Socket, 0), "INODE-1: retyped");
+        let mut unborn = same;
+        unborn.attr.btime = Timestamp::default();
+        assert!(is(&unborn), "INODE-1: of its owner");
+        assert!(
+            !is_newborn(&unborn, FileType::Fifo, 1),
+            "INODE-1: another's"
+        );
     }
 }

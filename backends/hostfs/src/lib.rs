@@ -168,6 +168,10 @@
 //! | needs                    | to be root, to serve more than one user    | CAP_SETUID and CAP_SETGID in each thread |
 //! | costs                    | two calls more for a file that is given away | some tens of microseconds for each that is made as the caller |
 //!
+//! On a host file system without birth times, directories, pipes and the like are made as their
+//! owner by a thread of their own, since a new one cannot be told from an old one that is moved
+//! to its place (`create.rs`). There they have no set-id bits but those that the host gives.
+//!
 //! A daemon that is not root serves one user well: the one that it is. To others it is as
 //! if they were that user, where the VFS lets them.
 //!

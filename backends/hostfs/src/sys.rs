@@ -1,5 +1,5 @@
-//! The system calls that rustix has not: fanotify(7), file handles, getxattrat(2),
-//! truncate(2).
+//! The system calls that rustix has not, or not in safe functions: fanotify(7), file handles,
+//! getxattrat(2), truncate(2), unshare(2).
 //!
 //! All unsafe code of this crate. Each function takes borrowed descriptors and slices,
 //! and gives back what it owns.
@@ -122,6 +122,15 @@ pub(crate) fn truncate(path: &CStr, size: u64) -> Result<(), Errno> {
     let size = libc::off64_t::try_from(size).map_err(|_| Errno::FBIG)?;
     // SAFETY: the path is a string with its NUL, and outlives the call.
     let done = unsafe { libc::truncate64(path.as_ptr(), size) };
+    returned(c_long::from(done)).map(drop)
+}
+
+/// Gives the calling thread a umask, a root and a current directory of its own, which are those
+/// of the process so far.
+pub(crate) fn leave_shared_umask() -> Result<(), Errno> {
+    // SAFETY: no pointers. Only what the thread itself sees of later changes is different: the
+    // caller is a thread that no other code runs on.
+    let done = unsafe { libc::unshare(libc::CLONE_FS) };
     returned(c_long::from(done)).map(drop)
 }
 

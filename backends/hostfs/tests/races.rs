@@ -2,6 +2,7 @@
 //! The answer is `Stale` or the right errno, and the file that is there now is left alone.
 
 mod common;
+mod exchanged;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -1,0 +1,259 @@
+//! A host that records no birth times, and a user who puts another file in the place of a new
+//! one before it is looked at: what is there is left as it is.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rcuwalk::{Context, Credentials, Error, FileType, LookupFlags, Vfs};
+use rcuwalk_hostfs::{Actor, HostFs};
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags, renameat_with, setxattr};
+
+use crate::common::{is_root, skip};
+
+/// An ext4 whose inodes have no room for birth times, mounted by a loop device.
+struct Birthless {
+    dir: tempfile::TempDir,
+    mounted: bool,
+}
+
+impl Birthless {
+    /// `None`, and the test is to be skipped, where that cannot be had.
+    fn mount() -> Option<Birthless> {
+        if !is_root() {
+            skip("needs root");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut host = Birthless {
+            dir,
+            mounted: false,
+        };
+        fs::create_dir(host.root()).unwrap();
+        let image = host.dir.path().join("image");
+        let done = |command: &mut Command| {
+            let ended = command.output();
+            ended.is_ok_and(|ended| ended.status.success())
+        };
+        let mut mkfs = Command::new("mkfs.ext4");
+        mkfs.args(["-q", "-I", "128"]).arg(&image).arg("8M");
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop,acl"]).arg(&image).arg(host.root());
+        host.mounted = done(&mut mkfs) && done(&mut mount);
+        if !host.mounted {
+            skip("needs mkfs.ext4 and loop devices");
+            return None;
+        }
+        // In which every user may exchange names.
+        fs::create_dir(host.shared()).unwrap();
+        fs::set_permissions(host.shared(), Permissions::from_mode(0o777)).unwrap();
+        Some(host)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    fn shared(&self) -> PathBuf {
+        self.root().join("shared")
+    }
+
+    fn vfs(&self, actor: Actor) -> Vfs {
+        let fs = HostFs::new(self.shared()).unwrap();
+        Vfs::new(fs.acting_as(actor).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Birthless {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(self.root()).status();
+        }
+    }
+}
+
+/// A file that the exchanging user has no rights on. Held, so that its inode number stays its own.
+struct Theirs {
+    path: PathBuf,
+    held: OwnedFd,
+}
+
+impl Theirs {
+    /// Files of root's, which root alone may use.
+    fn made_by(host: &Birthless, make: impl Fn(&Path)) -> Vec<Theirs> {
+        let one = |n: u32| {
+            let path = host.shared().join(format!("root's {n}"));
+            make(&path);
+            fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+            let held = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).unwrap();
+            Theirs { path, held }
+        };
+        (0..32).map(one).collect()
+    }
+
+    fn assert_untouched(&self) {
+        let now = rustix::fs::fstat(&self.held).unwrap();
+        let (uid, mode) = (now.st_uid, now.st_mode & 0o7777);
+        assert_eq!((uid, mode), (0, 0o700), "INODE-1: {}", self.path.display());
+    }
+}
+
+/// Has `make` make the name that it is given again and again, for two seconds, while another
+/// thread exchanges the new file for one of `theirs` at once.
+fn while_exchanged(host: &Birthless, theirs: &[Theirs], make: impl Fn(&str)) {
+    let place = host.shared().join("new");
+    let (rounds, exchanged) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let end = Instant::now() + Duration::from_secs(2);
+    let exchange = |path: &Path| renameat_with(CWD, path, CWD, &place, RenameFlags::EXCHANGE);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for Theirs { path, .. } in theirs.iter().cycle() {
+                // Waits for the directory's lock while the name is made.
+                while exchange(path).is_err() && Instant::now() < end {}
+                if Instant::now() >= end {
+                    return;
+                }
+                exchanged.fetch_add(1, SeqCst);
+                let _ = exchange(path);
+            }
+        });
+        while Instant::now() < end {
+            rounds.fetch_add(1, SeqCst);
+            make("/new");
+            // Mostly the new one; a directory of theirs is not empty, and stays.
+            let _ = fs::remove_dir(&place).or_else(|_| fs::remove_file(&place));
+        }
+    });
+    println!("{exchanged:?} exchanges while {rounds:?} files were made");
+    theirs.iter().for_each(Theirs::assert_untouched);
+}
+
+fn full_directory(path: &Path) {
+    fs::create_dir(path).unwrap();
+    fs::write(path.join("secret"), b"").unwrap();
+}
+
+fn user(vfs: &Vfs, uid: u32) -> Context {
+    vfs.context(Credentials::user(uid, uid))
+}
+
+/// INODE-1: a directory of root's that takes the place of a new one is not given to the user who
+/// has made that.
+#[test]
+fn a_directory_that_takes_the_place_of_a_new_one_is_not_given_away() {
+    let Some(host) = Birthless::mount() else {
+        return;
+    };
+    let theirs = Theirs::made_by(&host, full_directory);
+    let vfs = host.vfs(Actor::Daemon);
+    let ctx = user(&vfs, 1000);
+    while_exchanged(&host, &theirs, |name| {
+        let _ = vfs.mkdir(&ctx, name, 0o755);
+    });
+}
+
+/// INODE-1: neither is a pipe.
+#[test]
+fn a_pipe_that_takes_the_place_of_a_new_one_is_not_given_away() {
+    let Some(host) = Birthless::mount() else {
+        return;
+    };
+    let theirs = Theirs::made_by(&host, |path| {
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(CWD, path, kind, Mode::RWXU, 0).unwrap();
+    });
+    let vfs = host.vfs(Actor::Daemon);
+    let ctx = user(&vfs, 1000);
+    while_exchanged(&host, &theirs, |name| {
+        let _ = vfs.mknod(&ctx, name, FileType::Fifo, 0o644, 0);
+    });
+}
+
+/// INODE-1: a directory of the same owner is taken for the new one, and not opened to others.
+#[test]
+fn a_directory_of_the_same_owner_keeps_its_mode() {
+    let Some(host) = Birthless::mount() else {
+        return;
+    };
+    let theirs = Theirs::made_by(&host, full_directory);
+    let vfs = host.vfs(Actor::Daemon);
+    let ctx = vfs.context(Credentials::root()).with_umask(0);
+    while_exchanged(&host, &theirs, |name| {
+        let _ = vfs.mkdir(&ctx, name, 0o777);
+    });
+}
+
+/// EDGE-1: new files are their owner's all the same, with the mode and the ACL that they are to
+/// have; the umask of this process does not count.
+#[test]
+fn new_files_are_as_asked_where_there_are_no_birth_times() {
+    let Some(host) = Birthless::mount() else {
+        return;
+    };
+    let at = |path: &str| host.shared().join(path);
+    // A directory that hands its group down, and one with a default ACL.
+    fs::create_dir(at("group")).unwrap();
+    chown(at("group"), Some(1000), Some(4242)).unwrap();
+    fs::set_permissions(at("group"), Permissions::from_mode(0o2777)).unwrap();
+    fs::create_dir(at("acl")).unwrap();
+    fs::set_permissions(at("acl"), Permissions::from_mode(0o777)).unwrap();
+    let entries: [(u16, u16, u32); 5] = [
+        (1, 7, u32::MAX),
+        (2, 5, 4711),
+        (4, 5, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 5, u32::MAX),
+    ];
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(bits.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let default = "system.posix_acl_default";
+    setxattr(at("acl"), default, &acl, XattrFlags::empty()).unwrap();
+    for (actor, round) in [(Actor::Daemon, "daemon"), (Actor::Caller, "caller")] {
+        let vfs = host.vfs(actor);
+        let ctx = user(&vfs, 1000).with_umask(0);
+        let look = |path: &str| {
+            let host = fs::symlink_metadata(at(path)).unwrap();
+            let shown = vfs.stat(&ctx, format!("/{path}"), LookupFlags::empty());
+            let shown = shown.unwrap();
+            assert_eq!(
+                shown.btime,
+                Default::default(),
+                "a host without birth times"
+            );
+            assert_eq!((shown.uid, shown.gid), (host.uid(), host.gid()), "EDGE-1");
+            assert_eq!(shown.st_mode(), host.mode(), "EDGE-1: {path}");
+            (host.uid(), host.gid(), host.mode() & 0o7777)
+        };
+        let dir = |path: &str, mode| {
+            let path = format!("{path}{round}");
+            vfs.mkdir(&ctx, format!("/{path}"), mode).unwrap();
+            look(&path)
+        };
+        assert_eq!(dir("", 0o777), (1000, 1000, 0o777), "EDGE-1: {round}");
+        assert_eq!(dir("t", 0o1770), (1000, 1000, 0o1770), "EDGE-1: {round}");
+        assert_eq!(dir("group/", 0o770), (1000, 4242, 0o2770), "EDGE-1");
+        assert_eq!(dir("acl/", 0o777), (1000, 1000, 0o775), "EDGE-1: {round}");
+        let mut inherited = vec![0; 256];
+        let made = at(&format!("acl/{round}"));
+        let len = rustix::fs::getxattr(&made, default, &mut inherited).unwrap();
+        assert_eq!(inherited[..len], acl, "EDGE-1: {round}");
+        let pipe = format!("pipe-{round}");
+        vfs.mknod(&ctx, format!("/{pipe}"), FileType::Fifo, 0o666, 0)
+            .unwrap();
+        assert_eq!(look(&pipe), (1000, 1000, 0o666), "EDGE-1: {round}");
+        let link = format!("link-{round}");
+        vfs.symlink(&ctx, "target", format!("/{link}")).unwrap();
+        assert_eq!(look(&link).0, 1000, "EDGE-1: {round}");
+        let again = vfs.mkdir(&ctx, format!("/{round}"), 0o700);
+        assert!(matches!(again, Err(Error::Exists)), "EDGE-1: {again:?}");
+    }
+}
