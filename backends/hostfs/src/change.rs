@@ -4,27 +4,26 @@
 //! checks. A removal and a rename can only be asked for by name:
 //!
 //! ```text
-//!   statx(dir, name): still the inode?   <- Stale or NotFound if not; Stale, too, if what
-//!                                           is to go has got another owner
+//!   statx(dir, name): still the inode?   <- Stale or NotFound if not; Stale, too, if the
+//!                                           file to remove has got another owner
 //!                                           (a)
 //!   unlinkat(dir, name), renameat2(...)
 //!                                           (b)
-//!   statx of what is held, and of the new name
+//!   statx of the held file, and of the new name
 //! ```
 //!
-//! Of a file that loses its only name while nobody has it open there is nothing to be told
-//! afterwards, so it is not held.
+//! A file that loses its only name while it is not open has no attributes to report afterwards,
+//! so it is not held.
 //!
-//! At (a) there is an unavoidable window: the host has no call that removes a name if it
-//! still stands for a given file. Who replaces the file just then has the new one removed
-//! or moved: as by any program that asks for a removal by name. What the VFS has found
-//! free, it stays: nothing is replaced that the caller was not known to be allowed to
-//! replace, since the host is told NOREPLACE. For a file system that does not know it, a
-//! last look has to do.
+//! At (a) there is an unavoidable window: the host has no call that removes a name if it still
+//! stands for a given file. If another process replaces the file just then, the new one is
+//! removed or moved: as by any program that asks for a removal by name. A name that the VFS
+//! found free is never replaced without the right to, since the host is asked for NOREPLACE.
+//! For a file system that does not know it, a last check has to do.
 //!
-//! Afterwards the inodes are told what the host says of the files themselves, which are
-//! held where the last name may have gone; and a rename whose new name is not the inode
-//! that was to be moved is [`Error::Stale`]: who gets it looks the names up again.
+//! Afterwards the inodes get the attributes of the files themselves, which are held where the
+//! last name may have gone. A rename whose new name is not the moved inode is [`Error::Stale`]:
+//! the caller looks the names up again.
 
 use rcuwalk::{At, Caller, Error, FileType, Inode, Name, Rename, RenameFlags, Result};
 use rustix::fs::RenameFlags as HostRenameFlags;
@@ -87,14 +86,14 @@ pub(crate) fn remove(
     done
 }
 
-/// In a sticky directory the owner decides who may remove it. The VFS may have gone by what it
-/// has believed for a while: then it is to look once more.
+/// In a sticky directory the owner decides about removal. If the VFS has decided by an owner
+/// that was cached for a while, it has to check once more.
 fn is_whose_it_was(seen: &Seen, inode: &Inode) -> bool {
     seen.attr.uid == inode.attr().uid
 }
 
-/// Whether nothing is left of it with the name, if that is its only one: nobody has it open.
-/// Under a watch, what is heard meanwhile has to be told from what is asked, so it is held.
+/// True if the file is freed with this name: it is the only one, and the file is not open. With
+/// a watch, reports that arrive meanwhile have to be told from answers, so the file is held.
 fn is_last_of_it(fs: &HostFs, inode: &Inode) -> bool {
     inode.kind() == FileType::Regular
         && inode.private::<Nameless>().is_none()
@@ -103,9 +102,9 @@ fn is_last_of_it(fs: &HostFs, inode: &Inode) -> bool {
         && !fs.opened.has(inode)
 }
 
-/// Removes the only name of a file that nobody has open. There is nothing to be asked of it
-/// afterwards, so it need not be held; should somebody give it another name on the host just
-/// then, it is found as a new file by that.
+/// Removes the only name of a file that is not open. No question about it can follow, so it
+/// need not be held; should another process give it another name just then, it is found as a
+/// new file by that.
 fn remove_last(
     fs: &HostFs,
     by: &Caller<'_>,
@@ -117,7 +116,7 @@ fn remove_last(
     let done = fs.act(by, || names::remove(dir_pin.fd(), name, inode.kind()));
     if done.is_ok() {
         match fs.opened.find(inode) {
-            // Somebody has opened it meanwhile.
+            // Another process has opened it meanwhile.
             Some(held) => publish(fs, &held, inode),
             None => seen.removed().publish(inode),
         }
@@ -126,7 +125,7 @@ fn remove_last(
     done
 }
 
-/// Who is in a directory that has been removed stays there.
+/// A process whose current directory has been removed stays there.
 fn removed(held: &Held<'_>, inode: &Inode) {
     if let (Some(dir), Some(pin)) = (known(inode), held.pin()) {
         dir.removed(pin);
@@ -175,8 +174,8 @@ struct Pins {
     to: Pin,
 }
 
-/// Moves on the host, and has directories found where they are now: nobody goes there by
-/// name in between.
+/// Moves on the host, and updates where directories are found: no thread goes there by name in
+/// between.
 fn move_names(fs: &HostFs, by: &Caller<'_>, how: &Rename<'_>, pins: &Pins) -> Result<()> {
     let exchanged = how
         .replaced

@@ -3,8 +3,8 @@
 //!
 //! | read              | to learn                                             |
 //! |-------------------|------------------------------------------------------|
-//! | this file         | what is known of a directory, and who holds its descriptor |
-//! | `dirs/queue.rs`   | which descriptors are given back when there are too many |
+//! | this file         | the state of a directory, and the holder of its descriptor |
+//! | `dirs/queue.rs`   | which descriptors are closed when there are too many |
 //! | `dirs/reopen.rs`  | how a directory is found again: by handle, or by name |
 //!
 //! **A directory's descriptor is a cache entry, not a part of its identity.** Those of the
@@ -19,13 +19,13 @@
 //!                             to a directory that is Kept
 //! ```
 //!
-//! **HOST-1: what is opened again is the directory that it was, or [`Error::Stale`]; never
-//! another.** Compared are mount, device, inode number, type and time of birth, and the file
-//! handle where that has been asked for (see [`Handle`]). A host file system without times
-//! of birth and without handles leaves number and type to decide.
+//! **HOST-1: a directory that is opened again is the one that it was, or [`Error::Stale`];
+//! never another.** Mount, device, inode number, type and time of birth are compared, and the
+//! file handle where there is one (see [`Handle`]). A host file system without times of birth
+//! and without handles leaves number and type to decide.
 //!
-//! The root is always kept. So is a directory that was removed while somebody is in it:
-//! nothing would lead to it any more.
+//! The root is always kept. So is a removed directory that is in use: no path leads to it any
+//! more.
 //!
 //! [`Error::Stale`]: rcuwalk::Error::Stale
 //!
@@ -78,7 +78,7 @@ struct Slot {
 
 enum Fd {
     Kept(Arc<OpenDir>),
-    /// Somebody may be using it still.
+    /// Another thread may still be using it.
     Away(Weak<OpenDir>),
 }
 
@@ -254,13 +254,13 @@ impl Dir {
         self.moved_to(above, name);
     }
 
-    /// The same for who has [`Dirs::moving`].
+    /// Like the above, for a caller that holds [`Dirs::moving`].
     pub(crate) fn moved_to(self: &Arc<Dir>, above: &Arc<Dir>, name: &[u8]) {
         if self.is_root || Arc::ptr_eq(self, above) {
             return;
         }
-        // Who was below this one, and is above it now, has been moved on the host; where to
-        // will be seen when it is looked up there.
+        // A directory that was below this one, and is above it now, has been moved on the host;
+        // a lookup at its new place will show where.
         let mut next = Some(above.clone());
         while let Some(dir) = next {
             next = dir.above().map(|above| above.dir);
@@ -278,14 +278,14 @@ impl Dir {
         drop(before);
     }
 
-    /// It has been removed, and somebody may be in it: `pin` is all that leads to it.
+    /// It has been removed, and may be in use: only `pin` leads to it.
     pub(crate) fn removed(&self, pin: &Pin) {
         if !self.is_root {
             self.put(Fd::Kept(pin.0.clone()));
         }
     }
 
-    /// Nobody is going to use it any more.
+    /// It is no longer in use.
     pub(crate) fn give_up(&self) {
         if !self.is_root {
             self.put(Fd::Away(Weak::new()));
@@ -322,14 +322,14 @@ impl Dir {
         }
         let weak = Arc::downgrade(&fd);
         drop(fd);
-        // What nobody uses any more would keep its memory.
+        // Unused entries would keep their memory.
         if weak.strong_count() > 0 {
             slot.fd = Fd::Away(weak);
         }
         true
     }
 
-    /// Keeps what has been opened, unless somebody else was faster.
+    /// Keeps the opened descriptor, unless another thread was faster.
     fn keep(self: &Arc<Dir>, pin: Pin) -> Pin {
         let mut slot = self.slot_mut();
         let there = match &slot.fd {
@@ -351,8 +351,8 @@ impl Dir {
             && may_be_one_birth(self.born, seen.attr.btime)
     }
 
-    /// Another directory has got its number and time of birth: the inode is not that of
-    /// what is found under its number.
+    /// Another directory has got its number and time of birth: the inode does not belong to the
+    /// directory found under its number.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Relaxed)
     }

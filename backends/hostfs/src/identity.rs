@@ -89,13 +89,13 @@ impl Seen {
         })
     }
 
-    /// True if this is the file that `inode` was made for, and what is cached with
-    /// the inode but not in its attributes (a link's target) still holds.
+    /// True if this is the file that `inode` was made for, and the data cached with the inode
+    /// outside of its attributes (a link's target) still holds.
     pub(crate) fn is_still(&self, inode: &Inode) -> bool {
         self.key == inode.inode_key() && is_same_file(&inode.attr(), &self.attr)
     }
 
-    /// The same, but for what a rename or a new name changes: a link's ctime.
+    /// Like the above, without the fields that a rename or a new name changes: a link's ctime.
     pub(crate) fn is_still_after_rename(&self, inode: &Inode) -> bool {
         let cached = inode.attr();
         let moved = Attr {
@@ -276,7 +276,7 @@ mod tests {
         assert!(is_same_file(&known, &unknown) && is_same_file(&unknown, &known));
     }
 
-    /// INODE-1: a link's cached target is believed only while nothing about it changed.
+    /// INODE-1: a link's cached target is valid only while nothing about the link changes.
     #[test]
     fn a_touched_link_is_read_again() {
         let old = born(100, FileType::Symlink);

@@ -27,8 +27,8 @@ use rustix::io::Errno;
 
 use crate::host::{as_fd, err};
 
-/// Bytes asked for at a time: a thousand entries with short names, which is about what the
-/// VFS takes. What is left of it when `emit` breaks was read for nothing.
+/// Bytes per getdents64(2): a thousand entries with short names, which is about as many as the
+/// VFS takes. Entries left over when `emit` breaks were read for nothing.
 const BUFFER: usize = 32 * 1024;
 
 /// Hands entries of an open directory after `from` to `emit`: all of a buffer, or until it
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// DIR-1: what is made and removed around a listing does not disturb the rest.
+    /// DIR-1: entries made and removed during a listing do not disturb the rest.
     #[test]
     fn entries_that_stay_come_once() {
         let dir = tempfile::tempdir().unwrap();

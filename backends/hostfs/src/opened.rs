@@ -1,14 +1,13 @@
 //! The files that are open or held: by inode, for when no name leads to them.
 //!
-//! An open file lives on when its last name goes, as does one of which only the place is
-//! open, and there is no system call that finds
-//! it again: only a descriptor of it does. Its own is the open file's, and whoever comes
-//! with that ([`At::open`](rcuwalk::At::open)) needs nothing else. Who comes with its place
-//! alone (to set an attribute, to give it a name, to open it once more) finds it here.
+//! An open file lives on when its last name goes, as does one opened by `O_PATH`, and no system
+//! call finds it again: only a descriptor of it does. A caller with an open file
+//! ([`At::open`](rcuwalk::At::open)) needs nothing else. A caller with a path alone (to set an
+//! attribute, to give it a name, to open it once more) finds the descriptor here.
 //!
-//! One entry per open file, so as many as the process has descriptors for; one short lock
-//! to open and one to close. A descriptor that somebody has been given stays open until
-//! he is done, though the file is closed meanwhile.
+//! One entry per open file, so as many as the process has descriptors for; one short lock to
+//! open and one to close. A descriptor that a caller has been given stays open until it is
+//! done, even if the file is closed meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,8 +31,7 @@ type Shard = BTreeMap<Entry, Holder>;
 /// A descriptor, and whether it is `O_PATH`.
 type Holder = (Arc<OwnedFd>, bool);
 
-/// Inode number and space, and the address of the descriptor: nobody else's while that
-/// is open.
+/// Inode number and space, and the address of the descriptor: unique while that is open.
 type Entry = (u64, u64, usize);
 
 impl OpenFiles {

@@ -1,7 +1,7 @@
 //! From what the VFS means to a descriptor of it: the file that an operation acts on.
 //!
-//! A change never goes by a name to a file and hopes. The file is held first, then
-//! compared with the inode it is to be ([`Seen::is_still`]), and what is held is changed:
+//! A change never goes by a name to a file and hopes. The file is held first, then compared
+//! with the expected inode ([`Seen::is_still`]), and the held file is changed:
 //!
 //! | the inode                         | is held by                                |
 //! |-----------------------------------|-------------------------------------------|
@@ -32,7 +32,7 @@ use crate::{Actor, HostFs};
 
 /// What a directory's inode keeps.
 pub(crate) struct Directory {
-    // First: what is no longer held need not be reported.
+    // First: a file that is no longer held need not be reported.
     watch: Option<Registration>,
     pub(crate) dir: Arc<Dir>,
 }
@@ -54,8 +54,8 @@ impl Directory {
 
     /// To be filled in with attributes that were asked for after `watch` began.
     ///
-    /// Where it is believed for ever, whether it has an ACL is asked at once: only a
-    /// directory that is known to have none is one that everybody may search unasked.
+    /// With `Freshness::Always` the host is asked at once whether it has an ACL: only a
+    /// directory that is known to have none can be searched without a permission check.
     pub(crate) fn fill(self, pin: &Pin, seen: &Seen, freshness: Freshness) -> InodeFill {
         let watched = self.watch.is_some();
         let mut fill = seen.fill();
@@ -88,13 +88,13 @@ pub(crate) fn pinned(sb: &SuperBlock, dir: &Inode) -> Result<Pin> {
     known(dir).ok_or(Error::NotADirectory)?.pin(sb)
 }
 
-/// What is known of a directory.
+/// The state of a directory.
 pub(crate) fn known(dir: &Inode) -> Option<&Arc<Dir>> {
     let Directory { dir, .. } = dir.private()?;
     Some(dir)
 }
 
-/// What has just been found as `name` in `dir`.
+/// The file just found as `name` in `dir`.
 pub(crate) fn found_at(inode: &Inode, dir: &Inode, name: Name<'_>) {
     if let (Some(found), Some(dir)) = (known(inode), known(dir)) {
         found.found_at(dir, name.as_bytes());
@@ -104,8 +104,8 @@ pub(crate) fn found_at(inode: &Inode, dir: &Inode, name: Name<'_>) {
 /// Holds the file that `at` means.
 ///
 /// # Errors
-/// [`Error::Stale`] if its name stands for something else by now; or if it has lost that,
-/// and nobody has it open.
+/// [`Error::Stale`] if its name stands for another file by now, or if it has lost the name and
+/// is not open.
 pub(crate) fn hold<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held<'a>> {
     if let Some(file) = open_file(at) {
         return Ok(Held::open(file.fd.fd()));
@@ -123,7 +123,7 @@ pub(crate) fn hold<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held
     }
 }
 
-/// Holds what `name` in `dir` stands for, which is to be `inode`; and how it looks.
+/// Holds the file `name` in `dir`, which has to be `inode`, and returns its attributes.
 ///
 /// # Errors
 /// [`Error::NotFound`] if there is nothing, [`Error::Stale`] if it is something else.
@@ -170,18 +170,18 @@ pub(crate) fn confirm(dir: &Pin, name: Name<'_>, inode: &Inode) -> Result<Seen> 
     }
 }
 
-/// Tells the inode what became of the file that is held. What was to be done is done: if
-/// the host does not tell, the attributes come with the next look at it.
+/// Publishes the held file's attributes. The change itself is done: if the host does not
+/// answer, the attributes come with the next question.
 pub(crate) fn publish(fs: &HostFs, held: &Held<'_>, inode: &Inode) {
     publish_held(held, inode, fs.is_watched());
 }
 
 /// The same after a change of the contents.
 ///
-/// The VFS has taken away the set-id bits that it knew of. The host takes away any, but
-/// not if the daemon is privileged: so with `strip`, those that the file has got meanwhile
-/// go now, and not what the VFS has left in the mode that it says. While it is open for
-/// writing, nobody executes it.
+/// The VFS has removed the set-id bits that it knew of. The host removes all of them, but not
+/// if the daemon is privileged: so with `strip`, bits that the file has got meanwhile are
+/// removed now, and not by the mode that the VFS reports. While the file is open for writing,
+/// it is not executed.
 pub(crate) fn publish_contents(held: &Held<'_>, inode: &Inode, watched: bool, strip: Option<u16>) {
     if let Some(Seen { attr, .. }) = publish_held(held, inode, watched)
         && let Some(left) = strip
@@ -231,7 +231,7 @@ pub(crate) fn refresh_held(held: &Held<'_>, inode: &Inode, watched: bool) -> Res
     }
 }
 
-/// The same for a directory in which a name has changed.
+/// Like the above for a directory in which a name has changed.
 pub(crate) fn publish_dir(fs: &HostFs, dir: &Inode, pin: &Pin) {
     publish(fs, &Held::dir(pin.clone()), dir);
 }

@@ -1,4 +1,4 @@
-//! Who this process is, as the VFS understands it.
+//! This process's credentials, as the VFS understands them.
 
 use rcuwalk::{Caps, Credentials};
 use rustix::thread::CapabilitySet;

@@ -122,8 +122,8 @@ impl HostScan {
         thread::available_parallelism().map_or(4, |cpus| (cpus.get() * 2).min(64))
     }
 
-    /// Whether to stay on the root's file system (`find -xdev`), as is usual. A mount
-    /// point then comes as an entry, what is below it does not.
+    /// Whether to stay on the root's file system (`find -xdev`), as is usual. A mount point is
+    /// then reported as an entry, and nothing below it.
     #[must_use]
     pub fn one_file_system(mut self, stay: bool) -> HostScan {
         self.shape.one_device = stay;

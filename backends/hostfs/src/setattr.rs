@@ -34,7 +34,7 @@ fn apply(
     if let Some(size) = change.size {
         set_size(fs, by, at, held, size, change)?;
     }
-    // That nobody is to own it newly is a change as well, of the ctime.
+    // A chown(2) without an owner is a change as well, of the ctime.
     if change.uid.is_some() || change.gid.is_some() || *change == SetAttr::default() {
         fs.act(by, || held.chown(change.uid, change.gid))?;
     }
@@ -85,8 +85,8 @@ fn lose_set_ids(held: &Held<'_>, lost: u16) -> Result<()> {
         return Ok(());
     }
     match held.chmod(mode & !lost) {
-        // Whom the host refuses this, it does not let keep the bits when it comes to the
-        // change itself: unless nobody may change the mode.
+        // A caller that the host refuses this loses the bits with the change itself, unless the
+        // mode is immutable.
         Err(Error::NotPermitted) if flags.is_empty() => Ok(()),
         done => done,
     }

@@ -10,15 +10,15 @@
 //!
 //! One thread per mount reads reports, and does one of these things:
 //!
-//! | what the report is about           | what is done                                 |
+//! | the report is about                | reaction                                     |
 //! |------------------------------------|----------------------------------------------|
-//! | a name in a directory that is cached, or what it stands for | all names of that directory are doubted; its attributes are asked for |
-//! | a directory itself, or a file by no name or by one that may be gone | its attributes are asked for, if it is cached |
-//! | a new name, where reports name no files | its file's attributes are asked for, if it is cached |
-//! | a new name that was gone before that | everything is doubted, ten times a second at most |
-//! | a directory without a descriptor that is not where it was found | the same: what is cached may be believed again when it is back |
-//! | reports that were lost             | everything is doubted                        |
-//! | that there will be no more reports | nothing is believed any more ([`WatchHealth`]) |
+//! | a name in a cached directory, or its file | all names of that directory become stale; its attributes are read again |
+//! | a directory itself, or a file by no name or by one that may be gone | its attributes are read again, if it is cached |
+//! | a new name, where reports name no files | its file's attributes are read again, if it is cached |
+//! | a new name that was gone before that | everything becomes stale, ten times a second at most |
+//! | a directory without a descriptor that is not where it was found | the same: its cache may become valid again when it is back |
+//! | lost reports                       | everything becomes stale                     |
+//! | the end of all reports             | everything is stale from now on ([`WatchHealth`]) |
 //!
 //! A doubted name costs one statx(2), when it is next used. Reports are gathered for a
 //! millisecond, so a directory in which a thousand files are made is doubted once, not a
@@ -34,46 +34,46 @@
 //! then asked for its attributes, and names are looked up in it after that. A report of
 //! a change in between finds the inode being read in, and waits for it.
 //!
-//! *Attributes.* Of two threads that ask for one file's, the one with the older answer
-//! may be the last to publish it, after the report was dealt with. So an answer counts only
-//! if nothing has been published since the question ([`publish_latest`]), and what a report
-//! has led to is published even if it is no news: it keeps out who has asked before.
+//! *Attributes.* Of two threads that ask for one file's, the one with the older answer may be
+//! the last to publish it, after the report was handled. So an answer counts only if nothing
+//! has been published since the question ([`publish_latest`]), and an answer to a report is
+//! published even if it is unchanged: it makes earlier questions void.
 //!
-//! *A file that is not a directory* is believed by a name as long as it has that one alone,
-//! as far as the cache knows. Take the first change after the last answer about it:
+//! *A file that is not a directory* is valid by a name as long as it has that one alone, as far
+//! as the cache knows. Take the first change after the last answer about it:
 //!
-//! - It came by that name. The name's directory reports that, and the name is doubted.
+//! - It came by that name. The name's directory reports that, and the name becomes stale.
 //! - It was a second name. Fanotify reports the file itself. By inotify the new name is
-//!   reported, and looked at; or it was gone by then, and everything is doubted (see
+//!   reported, and looked at; or it was gone by then, and everything becomes stale (see
 //!   `heard.rs`). Either way the file has been asked for after that change.
-//! - It came by a name that the file had before (who has it open writes to it). Fanotify
-//!   reports the file with it. Inotify does not: see below.
+//! - It came by a name that the file had before (a process that has it open writes to it).
+//!   Fanotify reports the file with it. Inotify does not: see below.
 //!
 //! *A link* is another one if it has changed at all, for its target is cached with it. So
 //! what is cached is given up, and its names are asked for.
 //!
-//! *A directory that is renamed* while it is cached: both its old and its new directory
-//! report it, and both names are doubted; what is below keeps its own reports. *One that
-//! is moved out of the root* goes on being watched while it is cached; its old name is
-//! doubted like any other. *One that is removed* keeps its watch as long as it is held; when
-//! that ends, its inode is taken out of the cache.
+//! *A directory that is renamed* while it is cached: both its old and its new directory report
+//! it, and both names become stale; the entries below keep their own reports. *One that is
+//! moved out of the root* goes on being watched while it is cached; its old name becomes stale
+//! like any other. *One that is removed* keeps its watch as long as it is held; when that ends,
+//! its inode is taken out of the cache.
 //!
 //! # What is not heard
 //!
-//! Until a report has been read, which takes a millisecond or two, the cache may answer
-//! with what was. Where reports name no files (by inotify, and by fanotify on other mounts
-//! than the root's), a change by a second name that is removed within these milliseconds
-//! shows after a tenth of a second at most. And nobody reports:
+//! Until a report has been read, which takes a millisecond or two, the cache may answer with
+//! the old state. Where reports name no files (by inotify, and by fanotify on other mounts than
+//! the root's), a change by a second name that is removed within these milliseconds shows after
+//! a tenth of a second at most. And these changes are not reported at all:
 //!
-//! - what other hosts do on a network file system, or somebody does below an overlay;
-//! - writing by way of a memory mapping (times and blocks change when the host writes
-//!   back), and reading: times of access are as old as the last question;
-//! - where reports name no files, the second name that a file is given in a directory that
-//!   is not cached: until one of its names is asked for again, it passes for a file of one
-//!   name, and what is written by the other shows as little;
-//! - what is written to a file by a descriptor that was opened by a name it has no more, or
-//!   before it had one (`O_TMPFILE`): heard of by fanotify on the root's mount, if that is
-//!   ext4, xfs or tmpfs.
+//! - changes by other hosts on a network file system, or below an overlay;
+//! - writing by way of a memory mapping (times and blocks change when the host writes back),
+//!   and reading: times of access are as old as the last question;
+//! - where reports name no files, the second name that a file is given in a directory that is
+//!   not cached: until one of its names is asked for again, it passes for a file of one name,
+//!   and writes by the other name show as little;
+//! - writes to a file by a descriptor that was opened by a name it has no more, or before it
+//!   had one (`O_TMPFILE`): reported by fanotify on the root's mount, if that is ext4, xfs or
+//!   tmpfs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -139,7 +139,7 @@ enum Source {
 /// A host's changes, being watched. The thread ends when this is dropped.
 pub(crate) struct Watch {
     ears: Arc<Ears>,
-    /// What the thread waits for besides reports: that nobody can write into it.
+    /// The other event that the thread waits for: the write end has been closed.
     alive: (OwnedFd, OwnedFd),
 }
 
@@ -209,9 +209,9 @@ impl Watch {
         }
     }
 
-    /// Watches the directory `dir`, which is to be cached as `key`. From now on changes
-    /// are reported; so ask for its attributes after this. `None` if it cannot be
-    /// watched: then its names are not to be believed.
+    /// Watches the directory `dir`, which is going to be cached as `key`. From now on changes
+    /// are reported; so ask for its attributes after this. `None` if it cannot be watched: then
+    /// its names must not be cached.
     pub(crate) fn register(&self, dir: BorrowedFd<'_>, key: InodeKey) -> Option<Registration> {
         // Locked over inotify's calls: a directory that is watched again while its old
         // watch is being given up has the same descriptor.
@@ -313,7 +313,7 @@ impl Ears {
                 sb.believe_no_more();
             }
             if Arc::strong_count(&sb) == 1 {
-                // Unmounted meanwhile, but for the inodes that were held just now.
+                // Unmounted meanwhile, except for the inodes that were held just now.
                 sb.evict_unused();
             }
             drop(sb);
@@ -366,12 +366,12 @@ impl Ears {
             };
             turns.missed |= turns.fresh.end_turn(all) | heard.missed;
         }
-        // Without the lock: whoever reads in an inode that is waited for below takes it.
+        // Without the lock: a thread that reads in an inode awaited below takes it.
         let done = match heard.lost {
             true => None,
             false => self.act_on(&heard, sb).ok(),
         };
-        // Last: what has been reported of them before finds them.
+        // Last: earlier reports about them find them.
         let ended = heard.ended.iter().all(|key| self.retire(sb, *key).is_ok());
         let done = done.filter(|_| ended);
         turns.missed |= done == Some(Done::Missed);
@@ -395,9 +395,9 @@ impl Ears {
             // Not if the number has become another file's.
             let pin = match pinned(sb, &dir) {
                 Err(Error::NotADirectory) => continue,
-                // It is not where it was found, or not to be got at, and not held. Who looks
-                // it up at a new place asks for its attributes; but it may come back to the
-                // old one, and what is new in it may be any file's second name.
+                // It is not where it was found, or cannot be opened, and is not held. A lookup
+                // at its new place reads its attributes; but it may come back to the old one,
+                // and any new name in it may be a file's second name.
                 Err(Error::Stale | Error::PermissionDenied) => {
                     done = Done::Missed;
                     continue;
@@ -450,8 +450,8 @@ impl Ears {
         }
     }
 
-    /// The inode that a report is about; or else, whoever is about to cache it learns that
-    /// there was one ([`Watch::has_heard`]).
+    /// The inode that a report is about. If it is not cached, a thread that is about to cache
+    /// it learns that there was a report ([`Watch::has_heard`]).
     fn ilookup(&self, sb: &SuperBlock, key: InodeKey) -> Result<Option<InodeRef>> {
         self.unplaced.fetch_add(1, Relaxed);
         // Pairs with the fence in `has_heard`.
@@ -459,7 +459,7 @@ impl Ears {
         Ok(sb.ilookup(key)?)
     }
 
-    /// A file that may be cached under a name that nobody has reported.
+    /// A file that may be cached under a name without reports.
     fn tell_if_cached(
         &self,
         sb: &SuperBlock,
@@ -478,7 +478,7 @@ impl Ears {
 #[derive(PartialEq, Eq)]
 enum Done {
     All,
-    /// What has changed in some directory could not be looked at.
+    /// A change in some directory could not be looked at.
     Missed,
 }
 
@@ -555,8 +555,8 @@ fn publish(
             break;
         }
     }
-    // Who has come in between twice has asked in between as well, and so after this began.
-    // Not each round is lost to an answer (what is learnt of an ACL counts as a change),
-    // but of so many two are.
+    // A thread that came in between twice has asked in between as well, and so after this
+    // began. Not each round is lost to an answer (learning of an ACL counts as a change), but
+    // of this many two are.
     Ok(true)
 }

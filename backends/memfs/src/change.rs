@@ -236,7 +236,7 @@ fn exchange(how: &Rename<'_>) -> Result<()> {
     let (from, to) = (Dir::of(how.from.0)?, Dir::of(how.to.0)?);
     let other = how.replaced.ok_or(Error::NotFound)?;
     let (moved, replaced) = (Node::of(how.moved)?, Node::of(other)?);
-    // Whoever looks in between finds both names, and one file twice.
+    // A reader in between finds both names, and one file twice.
     let swapped = from.node.names_mut()?.replace(how.from.1, replaced.clone());
     swapped.map_err(|_| Error::NotFound)?;
     let swapped = to.node.names_mut()?.replace(how.to.1, moved.clone());

@@ -91,8 +91,8 @@ impl Data {
         Ok(())
     }
 
-    /// Sets the size. What is beyond is gone, also what was only promised, and what
-    /// comes to be there later reads as zeros.
+    /// Sets the size. Contents and promises beyond it are gone, and read as zeros if the file
+    /// grows later.
     #[doc(alias = "shmem_truncate_range")]
     pub(crate) fn truncate(&mut self, space: &Space, size: u64) {
         if size <= self.size {
@@ -123,7 +123,7 @@ impl Data {
             // To the end of everything: the last page is not whole, and goes too.
             let end = if to == u64::MAX { u64::MAX } else { end_whole };
             let (gone, ids) = self.pages.remove(first_whole, end);
-            // Freed before they are given back: whoever takes them finds the memory.
+            // Freed before they are given back: the next user of the budget finds the memory.
             space.slabs.free(ids);
             self.taken -= gone;
             space.give_pages(gone);

@@ -23,7 +23,7 @@ impl Drop for Open {
     }
 }
 
-/// What is written with the contents locked: so much, then readers get their turn.
+/// Bytes written under one lock of the contents: then readers get their turn.
 const AT_ONCE: usize = 1 << 20;
 
 impl FileHandle for Open {

@@ -28,8 +28,8 @@
 //!
 //! | read         | to learn                                            |
 //! |--------------|-----------------------------------------------------|
-//! | this file    | the builder of trees, and what is kept of them      |
-//! | `fs.rs`      | what the VFS asks for                               |
+//! | this file    | the builder of trees, and their nodes               |
+//! | `fs.rs`      | the [`FileSystem`](rcuwalk::FileSystem) for the VFS |
 //! | `change.rs`  | names made, linked, moved and removed               |
 //! | `file.rs`    | an open file                                        |
 //! | `node.rs`    | a node, its life and its times                      |
@@ -37,7 +37,7 @@
 //! | `data.rs`    | the contents of a file                              |
 //! | `slabs.rs`   | the memory of contents                              |
 //! | `xattrs.rs`  | extended attributes                                 |
-//! | `space.rs`   | what all of it may take, and what it does           |
+//! | `space.rs`   | the budgets, and their use                          |
 //! | `limits.rs`  | limits as tmpfs's mount options write them          |
 
 #![forbid(unsafe_code)]
@@ -71,8 +71,8 @@ pub struct MemFs {
 struct Tree {
     root: Arc<Node>,
     space: Arc<Space>,
-    /// Nodes that the builder has made, as it knows them, for as long as they have names.
-    /// Those that are made through the VFS are not here: nobody asks for them.
+    /// Nodes that the builder has made, by its ids, for as long as they have names. Nodes made
+    /// through the VFS are not here: no caller asks for them.
     numbered: RwLock<HashMap<u64, Weak<Node>>>,
     /// Of all inode numbers that were given out, none is given out again.
     last_ino: AtomicU64,
@@ -200,7 +200,7 @@ impl MemFs {
 
     /// How many nodes with a name there are, the root included.
     pub fn len(&self) -> usize {
-        // Relaxed, both: exact when nobody changes anything.
+        // Relaxed, both: exact while there are no changes.
         let (all, nameless) = (&self.tree.last_ino, &self.tree.nameless);
         all.load(Relaxed).saturating_sub(nameless.load(Relaxed)) as usize
     }
@@ -210,13 +210,12 @@ impl MemFs {
         false
     }
 
-    /// What is taken of [`Builder::bytes`], limited or not.
+    /// Bytes used of [`Builder::bytes`], limited or not.
     pub fn bytes(&self) -> u64 {
         self.tree.space.pages().1 * PAGE as u64
     }
 
-    /// What is taken of [`Builder::inodes`], limited or not: also by files that have no
-    /// name any more and are open.
+    /// Inodes used of [`Builder::inodes`], limited or not: also by open files without a name.
     pub fn inodes(&self) -> u64 {
         self.tree.space.inode_bytes().1.div_ceil(space::INODE)
     }
@@ -246,12 +245,12 @@ impl MemFs {
         node
     }
 
-    /// A number has been given out in vain, or a node has lost its last name.
+    /// A number was not used after all, or a node has lost its last name.
     fn is_nameless(&self) {
         self.tree.nameless.fetch_add(1, Relaxed);
     }
 
-    /// What had no name has got one.
+    /// A file without a name has got one.
     fn is_named(&self) {
         self.tree.nameless.fetch_sub(1, Relaxed);
     }

@@ -24,7 +24,8 @@ pub(crate) struct Names {
     table: HashTable<Place>,
     slots: Vec<Slot>,
     last_position: u64,
-    /// Seeded, and another one in each directory: who chooses names cannot choose chains.
+    /// Seeded, and another one in each directory: a client that chooses names cannot choose
+    /// chains.
     hasher: hashbrown::DefaultHashBuilder,
     /// Set when the directory is removed: it takes no new names.
     pub(crate) removed: bool,
@@ -43,7 +44,7 @@ struct Slot {
     node: Option<Arc<Node>>,
 }
 
-/// Below so many slots, gaps are left alone.
+/// Below this number of slots, gaps are left alone.
 const FEW: usize = 16;
 
 impl Names {

@@ -1,7 +1,7 @@
 //! A node: a file, directory, link or device of the tree.
 //!
-//! It lives for as long as a name, an inode of the VFS or an open file refers to it; what
-//! it took of the file system's [`Space`] is given back when it goes.
+//! It lives for as long as a name, an inode of the VFS or an open file refers to it; then its
+//! part of the file system's [`Space`] is given back.
 //!
 //! Locks: contents or names before attributes, parent before child.
 
@@ -45,7 +45,7 @@ pub(crate) struct State {
     /// How often it is open.
     pub(crate) opens: u32,
     pub(crate) inodes: Inodes,
-    /// What it took has been given back.
+    /// Its part of the budget has been given back.
     gone: bool,
 }
 
@@ -245,8 +245,8 @@ impl Node {
         }
     }
 
-    /// Changes by what it is used. When nobody can get at it any more, what it took goes
-    /// back; the node itself goes later, when the VFS frees the inode.
+    /// Changes the node's uses. After the last one, its part of the budget goes back; the node
+    /// itself goes later, when the VFS frees the inode.
     pub(crate) fn users(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);

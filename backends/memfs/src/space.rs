@@ -66,7 +66,7 @@ impl Space {
         (self.pages.limit, self.pages.used.load(Relaxed))
     }
 
-    /// The same for inodes, in bytes.
+    /// As above for inodes, in bytes.
     pub(crate) fn inode_bytes(&self) -> (u64, u64) {
         (self.inodes.limit, self.inodes.used.load(Relaxed))
     }

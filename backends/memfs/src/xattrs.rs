@@ -23,7 +23,7 @@ type Bytes = Box<[u8]>;
 #[derive(Default)]
 pub(crate) struct Xattrs {
     sorted: Vec<(Bytes, Bytes)>,
-    /// What they cost.
+    /// Their cost.
     bytes: u64,
 }
 

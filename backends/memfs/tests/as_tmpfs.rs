@@ -194,7 +194,7 @@ fn allocations_are_those_of_tmpfs() {
                 ..SetAttr::default()
             },
         );
-        // What is only promised is a hole, and stays when the file grows.
+        // A promised page is a hole, and stays when the file grows.
         assert_eq!(blocks(), (8192, 24));
         assert_eq!(open.seek(0, SeekTo::Data).unwrap(), None);
         open.write_at(&inode, b"x", 5000).unwrap();

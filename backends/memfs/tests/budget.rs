@@ -1,4 +1,4 @@
-//! A budget through the [`Vfs`]: what is removed is free at once.
+//! A budget through the [`Vfs`]: removed files free their part at once.
 
 use std::sync::Barrier;
 use std::thread;
@@ -12,7 +12,7 @@ fn a_removed_file_makes_room_at_once() {
     let vfs = Vfs::new(fs.clone()).unwrap();
     let root = vfs.context(Credentials::root());
     for round in 0..3000 {
-        // Another name each time: what is cached as missing stays so.
+        // Another name each time: names cached as missing stay so.
         let name = format!("f{round}");
         let id = fs.add(fs.root(), name.as_bytes(), file(0o644)).unwrap();
         fs.write(id, &[1; 16 * 4096]).unwrap();

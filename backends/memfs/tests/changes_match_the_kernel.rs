@@ -211,8 +211,8 @@ impl Ours {
     }
 }
 
-/// EDGE-1: every change on every combination of what may be there ends as it does
-/// in the kernel: same errno, same tree, with the names cached before or not.
+/// EDGE-1: every change on every combination of existing files ends as it does in the kernel:
+/// same errno, same tree, with the names cached before or not.
 #[test]
 fn changes_end_as_in_the_kernel() {
     let longest = "n".repeat(255);

@@ -1,12 +1,12 @@
-//! Whose descriptor is given back: that of who was not used for longest.
+//! LRU queue of directory descriptors.
 //!
-//! A directory enters at the end when it is opened. Who is at the front and has been used
-//! since goes to the end once more; a use itself costs no more than a mark. The queue does
-//! not keep anybody alive.
+//! A directory enters at the end when it is opened. The one at the front goes to the end once
+//! more if it has been used since; a use itself costs no more than a mark. The queue does not
+//! keep directories alive.
 //!
-//! MEM-1: a descriptor is counted before it is opened, and for that one is given back if
-//! the budget is used up. So beyond the budget there is only what somebody is using just
-//! now, has open, or is in although it has been removed.
+//! MEM-1: a descriptor is counted before it is opened, and another one is closed first if the
+//! budget is used up. So beyond the budget there are only descriptors in use at the moment, of
+//! open directories, and of removed ones that are in use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,8 +30,8 @@ const WHEN_OUT: usize = 16;
 #[derive(Default)]
 pub(crate) struct Dirs {
     queue: Mutex<Queue>,
-    /// Held by who changes where a known directory is, on the host as well, and shared by
-    /// who goes there by name: he would not find it under way.
+    /// Held exclusively while a known directory moves, on the host as well, and shared by
+    /// threads that go there by name: they would not find it half way.
     moves: RwLock<()>,
     given_back: AtomicU64,
     pub(super) by_handle: AtomicU64,
@@ -84,7 +84,7 @@ impl Dirs {
         }
     }
 
-    /// The budget is more than the process may have, or somebody else needs it.
+    /// The budget is more than the process may have, or other code needs it.
     #[cold]
     fn open_without_room<T>(&self, sb: &SuperBlock, open: impl Fn() -> Result<T>) -> Result<T> {
         let some = WHEN_OUT.max(self.kept() / 4);
@@ -123,7 +123,7 @@ impl Dirs {
         }
     }
 
-    /// Nobody goes by a name meanwhile.
+    /// No thread goes by a name meanwhile.
     pub(crate) fn moving(&self) -> RwLockWriteGuard<'_, ()> {
         self.moves.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,15 +1,16 @@
 //! A directory whose descriptor has been given back is found again.
 //!
 //! **By its handle** where this process may (`CAP_DAC_READ_SEARCH` in the first user
-//! namespace): one call, wherever the directory is by now. As a descriptor would, that
-//! follows a directory that has been moved out of the root. The handle was the kernel's
-//! answer about a directory that had been reached from the root, so nobody can have it lead
-//! elsewhere (WALK-3).
+//! namespace): one call, wherever the directory is by now. As a descriptor would, that follows
+//! a directory that has been moved out of the root. The handle was the kernel's answer about a
+//! directory that had been reached from the root, so no client can make it lead elsewhere
+//! (WALK-3).
 //!
-//! **By name** else: up to the first directory above that has a descriptor (the root has),
-//! and down again, one name at a time, each compared with what it is to be. The names are
-//! those the VFS has found the directories by, and has moved them to. What others have
-//! moved on the host is not there: [`Error::Stale`], until it is looked up at its new place.
+//! **By name** else: up to the first directory above that has a descriptor (the root has), and
+//! down again, one name at a time, each compared with the expected one. The names are those by
+//! which the VFS has found the directories, and to which it has moved them. A directory that
+//! another process has moved on the host is not there: [`Error::Stale`], until it is looked up
+//! at its new place.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -108,8 +109,8 @@ impl Dir {
         };
         match lasting_handle(fd) {
             Some(handle) if handle != *known => {
-                // Nothing else about the two differs, so who looks this one up would find
-                // the old inode by the number.
+                // The two differ in nothing else, so a lookup of this one would find the old
+                // inode by the number.
                 self.replaced.store(true, Relaxed);
                 Err(Error::Stale)
             }

@@ -1,11 +1,11 @@
 //! Directories on the way: how they are reached, and few of them held open.
 //!
-//! A directory whose subdirectories are still to be scanned is a [`Dir`]: its name, its
-//! parent, and a weak reference to its descriptor. Descriptors belong to the threads,
-//! each of which holds the last few it worked in ([`Held`]). Where a descriptor was given up, the way
-//! leads down again from the nearest ancestor that has one, name by name, and what is
-//! opened on that way is held again. So a scan that comes back up from great depth
-//! walks the whole way once per `Held::most` directories, not once per directory.
+//! A directory whose subdirectories are still to be scanned is a [`Dir`]: its name, its parent,
+//! and a weak reference to its descriptor. Descriptors belong to the threads, each of which
+//! holds the last few it worked in ([`Held`]). Where a descriptor was given up, the scan goes
+//! down again from the nearest ancestor that has one, name by name, and holds the descriptors
+//! opened on that way. So a scan that comes back up from great depth walks the whole way once
+//! per `Held::most` directories, not once per directory.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -38,7 +38,7 @@ impl Shape {
         })
     }
 
-    /// True if a directory on `device` is to be entered.
+    /// True if the scan enters a directory on `device`.
     pub(super) fn covers(&self, device: u64) -> bool {
         !self.one_device || device == self.root_device
     }
@@ -178,8 +178,8 @@ impl Dir {
                 None => open(as_fd(root), c".")?,
                 Some(above) => held.open(as_fd(above), &dir.name)?,
             };
-            // Moved away meanwhile, another in its place: whose subdirectories would be
-            // somebody else's.
+            // Moved away meanwhile, with another in its place, whose subdirectories do not
+            // belong here.
             let now = Identity::of(&opened).map_err(Closed::Unreadable)?;
             if (now.device, now.ino) != (dir.identity.device, dir.identity.ino) {
                 return Err(Closed::Unreadable(Error::Stale));

@@ -18,8 +18,8 @@ use crate::host::{as_fd, err};
 /// Bytes asked for at a time: about eight thousand entries with short names.
 const BUFFER: usize = 256 * 1024;
 
-/// Entries that are looked at by one thread: a directory of a million is a thousand
-/// such parts, and whoever waits for work gets one.
+/// Entries per task: a directory of a million is a thousand such tasks, and a waiting thread
+/// gets one.
 const PART: usize = 1024;
 
 /// As many names are sorted at once where the order is that of the inodes.
@@ -37,7 +37,7 @@ pub(super) struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// True once somebody wants no more of it.
+    /// True once the scan has been stopped.
     fn is_over(&self) -> bool {
         self.stop.load(Relaxed) || self.queue.is_ended()
     }
@@ -110,7 +110,7 @@ impl Names {
 pub(super) struct Worker<'s, 'a, V> {
     shared: &'s Shared<'a>,
     pub(super) visitor: V,
-    /// What it will do, the newest first.
+    /// Its tasks, the newest first.
     tasks: Vec<Task>,
     held: Held,
     /// For getdents64, kept from directory to directory.
@@ -128,7 +128,7 @@ impl<'s, 'a, V: Visitor> Worker<'s, 'a, V> {
         }
     }
 
-    /// Works until nobody has anything left to do.
+    /// Works until no thread has any task left.
     pub(super) fn work(mut self) -> V {
         let _ends = self.shared.queue.end_on_panic();
         while let Some(task) = self.shared.queue.next(&mut self.tasks, self.shared.stop) {

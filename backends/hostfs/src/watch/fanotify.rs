@@ -3,13 +3,13 @@
 //! Reports carry handles. A directory's is known from when it was pinned, so what
 //! happens elsewhere on the file system costs a look into a map and no more.
 //!
-//! The handle of a file is opened if it comes without a directory: a change of the number
-//! of its names, or one by a descriptor that no name led to. If it comes with one, what is
-//! written to may have lost that name, and be cached under another. Both may be about any
-//! file, cached or not. Most file systems say in a handle which number the file has
-//! ([`Numbers`]); there, no other is opened than those whose number is cached, and a look
-//! into a map has to do for the rest. It is opened in the root's mount; a file that is
-//! cached by way of another one is found by its new name only.
+//! The handle of a file is opened if it comes without a directory: a change of the number of
+//! its names, or one by a descriptor that no name led to. If it comes with one, the written
+//! file may have lost that name, and be cached under another. Both may be about any file,
+//! cached or not. Most file systems include the file's number in a handle ([`Numbers`]); there,
+//! only handles whose number is cached are opened, and a lookup in a map is enough for the
+//! rest. The handle is opened in the root's mount; a file that is cached by way of another
+//! mount is found by its new name only.
 
 use std::mem::MaybeUninit;
 
@@ -82,8 +82,8 @@ impl Fanotify {
     /// Watches the file system of `dir`, if that is not being done, and says what `dir`
     /// is called in reports.
     pub(super) fn watch(&self, dir: BorrowedFd<'_>) -> Result<Id, Errno> {
-        // Each time: a mark that is there costs little to find, and what has been
-        // unmounted and mounted since has none.
+        // Each time: an existing mark costs little to find, and a file system that was
+        // unmounted and mounted again has none.
         sys::fanotify_mark_filesystem(self.group.as_fd(), MASK, dir)?;
         sys::name_to_handle(dir)
     }
@@ -181,8 +181,8 @@ fn each_event(mut bytes: &[u8], report: &mut impl FnMut(Report<'_>)) {
     }
 }
 
-/// What happened to a name. Reports about one name are merged, and their order is lost:
-/// then it may be new, and what was there before may have been new as well.
+/// The events of a name. Reports about one name are merged, and their order is lost: then the
+/// name may be new, and the one before may have been new as well.
 fn changes(mask: u64) -> &'static [Change] {
     let made = mask & (libc::FAN_CREATE | libc::FAN_MOVED_TO) != 0;
     let gone = mask & (libc::FAN_DELETE | libc::FAN_MOVED_FROM) != 0;

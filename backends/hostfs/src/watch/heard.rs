@@ -1,21 +1,19 @@
-//! What has been reported, gathered; and which new names were gone before they were
-//! looked at.
+//! Collects reports, and finds new names that were gone before they were looked at.
 //!
-//! Where reports name no files, a second name of a cached file is known by its report
-//! alone: "something was made there". What it was made of, the name itself tells, as soon
-//! as it is looked at. That is too late if somebody has taken the name away by then: the
-//! file may be cached under its first name, and its attributes have changed, be it only
-//! for its ctime. So every new name is followed from its report ([`Fresh`]):
+//! Where reports name no files, a second name of a cached file is known by its report alone:
+//! "something was made there". The name itself tells which file it is, as soon as it is looked
+//! at. That is too late if a process has removed the name by then: the file may be cached under
+//! its first name, and its attributes have changed, at least its ctime. So every new name is
+//! followed from its report ([`Fresh`]):
 //!
 //! ```text
-//!   made --> looked at --> all is read that was queued by then: nothing of it. Known.
+//!   made --> looked at --> all reports queued by then are read, none about it. Known.
 //!    |           |
 //!    |           +--> moved: to where it is made a second time
-//!    +-----------+--> removed, replaced, moved to where nobody watches: missed
+//!    +-----------+--> removed, replaced, moved to an unwatched place: missed
 //! ```
 //!
-//! Of a name that was missed nobody knows which file it was. Then every file may be the
-//! one ([`Heard::missed`]).
+//! The file of a missed name is unknown. Then it may be any file ([`Heard::missed`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,9 +21,9 @@ use rcuwalk::InodeKey;
 
 use super::Id;
 
-/// What has happened.
+/// A reported event.
 pub(super) enum Report<'a> {
-    /// A name in this directory changed, or what it stands for.
+    /// A name in this directory changed, or its file did.
     In {
         dir: &'a [u8],
         name: &'a [u8],
@@ -39,11 +37,11 @@ pub(super) enum Report<'a> {
     File { handle: &'a [u8] },
     /// There will be no more reports of this directory: it is gone.
     Ended { dir: &'a [u8] },
-    /// Nobody knows what.
+    /// An unknown event.
     Lost,
 }
 
-/// What has happened to a name that is not a directory's.
+/// An event of a name that is not a directory's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// It is new, for a file that may have another.
@@ -58,7 +56,7 @@ pub(super) enum Change {
     Other,
 }
 
-/// What has been reported, each once.
+/// All reports, each once.
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) dirs: HashMap<InodeKey, Names>,
@@ -174,9 +172,9 @@ impl Fresh {
         names.is_some_and(|names| names.remove(name).is_some())
     }
 
-    /// Reports have been read, and the new names among them are looked at next. `all`:
-    /// there were no more of them. Then what was looked at before has nothing to come. True
-    /// if a new name has gone to where nobody watches.
+    /// Reports have been read, and the new names among them are looked at next. `all`: there
+    /// were no more of them. Then names looked at before are settled. True if a new name has
+    /// gone to an unwatched place.
     pub(super) fn end_turn(&mut self, all: bool) -> bool {
         let turn = self.turn;
         self.turn += 1;

@@ -14,9 +14,8 @@ use super::Id;
 use super::heard::{Change, Report};
 use crate::procfs::link_by_path;
 
-/// As fanotify's. What is written by way of a name that has been removed is not reported
-/// by `EXCL_UNLINK`, or every temporary file without a name would be, and nobody would
-/// know whose.
+/// As fanotify's. With `EXCL_UNLINK`, writes by way of a removed name are not reported;
+/// otherwise every temporary file without a name would be, without telling which file it is.
 const WATCH: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
@@ -44,7 +43,7 @@ impl Inotify {
         Ok(Box::from(wd.to_ne_bytes()))
     }
 
-    /// Nobody wants to hear of it any more.
+    /// It is no longer watched.
     pub(super) fn forget(&self, id: &[u8]) {
         if let Some(wd) = id.first_chunk() {
             // Gone already if the directory has been removed, or unmounted.
@@ -84,9 +83,9 @@ fn tell(event: &inotify::Event<'_>, report: &mut impl FnMut(Report<'_>)) {
     }
     let dir = &event.wd().to_ne_bytes();
     if what.contains(ReadFlags::IGNORED) {
-        // A watch that was given up, which nobody knows any more; or one whose directory is
-        // gone. Its file system stays as long as its watch is wanted, since a descriptor of
-        // its mount is held.
+        // A watch that was given up, and is unknown by now; or one whose directory is gone. Its
+        // file system stays as long as its watch is wanted, since a descriptor of its mount is
+        // held.
         return report(Report::Ended { dir });
     }
     let Some(name) = event.file_name() else {

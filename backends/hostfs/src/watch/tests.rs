@@ -76,7 +76,7 @@ impl Scratch {
         }
     }
 
-    /// Has everything about these paths in the cache, and believed.
+    /// Caches everything about these paths.
     fn warm(&self, paths: &[&str]) {
         self.soon("all is believed", || {
             for path in paths {
@@ -155,7 +155,7 @@ fn a_tree(root: &Path) {
     symlink("file", root.join("a/link")).unwrap();
 }
 
-/// One change on the host: what it does, and how it shows.
+/// One change on the host, and how it shows.
 struct Change {
     what: &'static str,
     warm: &'static [&'static str],
@@ -587,8 +587,8 @@ fn files_of_a_moment_cast_doubt_once_in_a_while() {
     });
 }
 
-/// FRESH-1: the documented limit of inotify, and where there is none: what is written by a
-/// descriptor whose name is gone.
+/// FRESH-1: the documented limit of inotify, and where there is none: writes by a descriptor
+/// whose name is gone.
 #[test]
 fn what_a_lost_name_leaves_open_is_heard_of_by_fanotify_only() {
     with_each(a_tree, |tree, watcher| {
@@ -615,8 +615,8 @@ fn what_a_lost_name_leaves_open_is_heard_of_by_fanotify_only() {
     });
 }
 
-/// FRESH-1: when the host reports nothing any more, nothing is believed any more; and that
-/// can be seen.
+/// FRESH-1: when the host stops reporting, nothing cached is valid any more; and that is
+/// visible.
 #[test]
 fn without_reports_nothing_is_believed() {
     with_each(a_tree, |tree, watcher| {
@@ -643,13 +643,12 @@ fn without_reports_nothing_is_believed() {
         fs::write(tree.host("a/none"), b"").unwrap();
         assert!(tree.lstat("/a/none").is_ok(), "FRESH-1: {watcher:?}");
         assert!(tree.cached("/a/file").is_none(), "FRESH-1: {watcher:?}");
-        // The thread has gone: but for this one, nobody has its ears.
+        // The thread has gone: this is the only holder of its descriptor.
         tree.soon("the thread ends", || Arc::strong_count(&ears) == 2);
     });
 }
 
-/// FRESH-1: without anybody who watches, or where a directory cannot be watched, each use
-/// is a question.
+/// FRESH-1: without a watch, or where a directory cannot be watched, each use is a question.
 #[test]
 fn what_cannot_be_watched_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -676,7 +675,7 @@ fn a_watch_goes_with_its_directory() {
         let ears = tree.ears.upgrade().unwrap();
         assert_eq!(ears.dirs().len(), 4, "MEM-1: {watcher:?}");
         tree.soon("MEM-1: only the root is left", || {
-            // What is dropped is freed when there is enough of it.
+            // Dropped objects are freed when there are enough of them.
             for n in 0..200 {
                 let _ = tree.lstat(&format!("/none-{n}"));
             }
@@ -690,8 +689,7 @@ fn a_watch_goes_with_its_directory() {
     });
 }
 
-/// FRESH-1: what is found under the number of a directory whose watch has ended is watched
-/// anew.
+/// FRESH-1: a directory found under the number of one whose watch has ended is watched anew.
 #[test]
 fn a_directory_whose_watch_has_ended_is_not_believed_in() {
     with_each(a_tree, |tree, watcher| {
@@ -726,7 +724,7 @@ fn a_directory_whose_watch_has_ended_is_not_believed_in() {
     });
 }
 
-/// The thread and what it holds go with the mount, at once.
+/// The thread and everything it holds go with the mount, at once.
 #[test]
 fn an_unmount_ends_the_thread() {
     with_each(a_tree, |tree, watcher| {
@@ -760,8 +758,8 @@ fn the_cache_agrees_with_the_host_in_the_end() {
     with_each(a_tree, |tree, watcher| {
         let mut random = Random(1);
         let mut done = 0;
-        // Before anything is linked: what goes on in a directory that is not cached is
-        // not heard of by inotify.
+        // Before any link is made: inotify reports no changes in a directory that is not
+        // cached.
         tree.warm(&["/a/b", "/c"]);
         while done < ops {
             // A few at a time leave the thread no time; many bring it into the middle.
@@ -847,7 +845,7 @@ fn agree(tree: &Scratch, watcher: Watcher, after: u64) {
     }
 }
 
-/// FRESH-1: what is made through the mount is watched like what was found.
+/// FRESH-1: a directory made through the mount is watched like one that was found.
 #[test]
 fn what_is_made_here_is_watched() {
     with_each(a_tree, |tree, watcher| {

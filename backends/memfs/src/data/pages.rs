@@ -10,9 +10,9 @@ pub(super) enum Page {
     /// Not there; reads as zeros.
     #[default]
     Hole,
-    /// Promised by an allocation: accounted for, but still a hole to who seeks one.
+    /// Promised by an allocation: accounted for, but still a hole to SEEK_HOLE.
     Promised,
-    /// All zeros, without memory: what was promised twice.
+    /// All zeros, without memory: a page promised twice.
     Zeros,
     Bytes(PageId),
 }
@@ -109,9 +109,9 @@ impl Pages {
         (gone, ids)
     }
 
-    /// Moves what is left of a row of holes into the tree. Nobody pays for a hole, so a row of
-    /// them must not stay: its memory would have no limit. As many steps as pages went since the
-    /// last time, and a third more.
+    /// Moves the remaining pages of a row of holes into the tree. Holes are not accounted for,
+    /// so a row of them must not stay: its memory would have no limit. It takes as many steps
+    /// as pages went since the last time, and a third more.
     #[cold]
     fn thin_out(&mut self) {
         self.holes = self.row.iter().filter(|page| !page.is_taken()).count();

@@ -14,11 +14,11 @@ impl Chance {
     }
 }
 
-/// What a file is, told simply: a byte each, and what is known of each page.
+/// A plain model of a file: its bytes, and the state of each page.
 #[derive(Default)]
 struct Model {
     bytes: Vec<u8>,
-    /// By number: whether it is data to who seeks.
+    /// By number: true if it is data to SEEK_DATA.
     pages: BTreeMap<u64, bool>,
 }
 
@@ -205,7 +205,7 @@ fn pages_far_out_join_the_row() {
     assert!(data.pages.tree.is_none());
 }
 
-/// Nobody pays for holes, so they take no memory.
+/// Holes are not accounted for, so they take no memory.
 #[test]
 fn a_row_of_holes_is_not_kept() {
     let space = Space::new(0, 0);
