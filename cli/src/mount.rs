@@ -76,7 +76,7 @@ OPTIONS OF -o:
                             permissions
   noio_uring                read requests from /dev/fuse even where the kernel offers io_uring
   threads=N                 how many threads answer (as many as processors, 2 to 8; by io_uring
-                            two for each processor)
+                            two for each processor); more while requests are stuck in SOURCE
   max_inodes=N, max_memory=SIZE, max_fds=N
                             as the long options of these names
   size=SIZE                 SOURCE memfs: most that its files may hold, in bytes, with k, m, g or

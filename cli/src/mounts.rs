@@ -10,7 +10,8 @@ use crate::runtime::{self, State};
 /// List what `rcuwalk mount` has mounted
 ///
 /// Asks the process of each mount how it is. One that is dead has left a mount behind, which
-/// `rcuwalk umount` takes away; one that is silent is stopped or stuck. Those of other users
+/// `rcuwalk umount` takes away; one that is silent is stopped or stuck. A request is stuck if the
+/// source (a dead NFS server below it, say) has not answered for five seconds. Those of other users
 /// are told from the dead by root only.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -63,9 +64,21 @@ impl Found {
         }
     }
 
+    /// One that the process has told.
+    fn number(&self, name: &str) -> u64 {
+        let told = self.status.as_ref().and_then(|status| status.get(name));
+        told.and_then(serde_json::Value::as_u64).unwrap_or_default()
+    }
+
     fn how_it_is(&self) -> String {
         match self.state {
-            State::Alive => "alive".to_owned(),
+            State::Alive => match self.number("stuck") {
+                0 => "alive".to_owned(),
+                stuck => format!(
+                    "alive, {stuck} requests stuck for up to {} s",
+                    self.number("oldest_seconds")
+                ),
+            },
             State::Silent => "silent: stopped or stuck".to_owned(),
             State::Dead => format!("dead: rcuwalk umount {}", self.mountpoint),
             State::Unknown => "unknown".to_owned(),

@@ -356,3 +356,36 @@ fn a_daemon_unmounts_no_other_mount_in_its_place() {
         "{ended:?}"
     );
 }
+
+/// WATCH-1: a mount below the source whose server is stopped holds up no request for anything else,
+/// is told of, and does not keep the process from its end.
+#[test]
+fn a_stopped_server_below_the_source_stops_nothing_else() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        mkdir src/nested
+        "$RCUWALK" mount -d memfs src/nested; NESTED=$(daemon)
+        # Nothing of it is in any cache.
+        for n in $(seq 6); do mkdir src/nested/$n; done
+        "$RCUWALK" mount -d --log-file log src mnt; OURS=$(daemon | grep -vx $NESTED)
+        ls mnt > /dev/null
+        kill -STOP $NESTED
+        for n in $(seq 6); do stat mnt/nested/$n > /dev/null 2>&1 & done
+        until "$RCUWALK" mounts | grep -q 'alive, 6 requests stuck for up to [0-9]* s '; do sleep 0.1; done
+        for n in $(seq 20); do touch src/$n; stat -c %n mnt/$n; done | wc -l
+        grep -c 'requests are stuck in the source' log
+        "$RCUWALK" mounts --json | grep -c '"stuck": 6'
+        kill -TERM $OURS
+        while [ -d /proc/$OURS ]; do sleep 0.1; done
+        grep -o 'is in use: detached' log
+        kill -CONT $NESTED
+        wait || true
+        umount src/nested; gone
+        "#,
+    );
+    let lines = "20\n1\n1\nis in use: detached\n";
+    assert_eq!(ended.out, lines, "WATCH-1: {}", ended.err);
+}

@@ -34,6 +34,27 @@ fn requests(text: &mut Text, now: &Statistics) {
         "Requests being answered.",
         now.in_flight,
     );
+    let stuck = &now.stuck;
+    text.gauge(
+        "rcuwalk_fuse_requests_stuck",
+        "Requests that have been answered for more than five seconds.",
+        stuck.stuck,
+    );
+    text.gauge(
+        "rcuwalk_fuse_oldest_request_seconds",
+        "For how long the oldest request has been answered.",
+        stuck.oldest.as_secs_f64(),
+    );
+    text.counter(
+        "rcuwalk_fuse_requests_refused_total",
+        "Requests refused because too many others were stuck.",
+        stuck.refused,
+    );
+    text.gauge(
+        "rcuwalk_fuse_threads",
+        "Threads that answer.",
+        stuck.threads,
+    );
 }
 
 fn histogram(text: &mut Text, name: &str, op: &Operation) {

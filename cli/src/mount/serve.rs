@@ -189,6 +189,8 @@ fn pages(
                 "nodes": statistics.nodes,
                 "open": statistics.open,
                 "in_flight": statistics.in_flight,
+                "stuck": statistics.stuck.stuck,
+                "oldest_seconds": statistics.stuck.oldest.as_secs(),
                 "metrics": metrics,
             });
             Some(("application/json", status.to_string()))

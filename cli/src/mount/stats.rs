@@ -42,6 +42,16 @@ pub(super) fn table(now: &Statistics, time: Duration) -> String {
             ),
         ),
         (
+            "the oldest",
+            format!(
+                "{}, {} requests stuck, {} refused, {} threads",
+                human(now.stuck.oldest),
+                now.stuck.stuck,
+                now.stuck.refused,
+                now.stuck.threads
+            ),
+        ),
+        (
             "its budget",
             format!(
                 "{} nodes, {} the most that there were, {} asked for, {} forgets",

@@ -15,19 +15,36 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::Error;
 
-/// What one thread is answering, in one word, so that a mark is of the request that it is for.
+use crate::watch::Work;
+
+/// What one thread is answering.
 #[derive(Debug, Default)]
-pub(crate) struct Slot(AtomicU64);
+pub(crate) struct Slot {
+    /// The request and its mark in one word, so that a mark is of the request that it is for.
+    request: AtomicU64,
+    /// The same for the watcher.
+    pub(crate) work: Work,
+    /// The threads that it belongs to: 0 for those at the device, others by ring queue.
+    pub(crate) group: usize,
+}
 
 /// The kernel's numbers of requests are even: this bit is free to say that one is interrupted.
 const INTERRUPTED: u64 = 1;
 
 impl Slot {
+    /// For a thread of this group.
+    pub(crate) fn of(group: usize) -> Arc<Slot> {
+        Arc::new(Slot {
+            group,
+            ..Slot::default()
+        })
+    }
+
     /// The request of this number, until the result is dropped.
     pub(crate) fn answering(&self, unique: u64) -> Answering<'_> {
         // An odd number is somebody else's idea, and is not interrupted.
         let unique = if unique & INTERRUPTED == 0 { unique } else { 0 };
-        self.0.store(unique, Relaxed);
+        self.request.store(unique, Relaxed);
         Answering(self)
     }
 
@@ -37,14 +54,17 @@ impl Slot {
             return false;
         }
         let marked = unique | INTERRUPTED;
-        match self.0.compare_exchange(unique, marked, Relaxed, Relaxed) {
+        match self
+            .request
+            .compare_exchange(unique, marked, Relaxed, Relaxed)
+        {
             Ok(_) => true,
             Err(now) => now == marked,
         }
     }
 
     fn is_interrupted(&self) -> bool {
-        self.0.load(Relaxed) & INTERRUPTED != 0
+        self.request.load(Relaxed) & INTERRUPTED != 0
     }
 }
 
@@ -53,7 +73,7 @@ pub(crate) struct Answering<'s>(&'s Slot);
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
-        self.0.0.store(0, Relaxed);
+        self.0.request.store(0, Relaxed);
     }
 }
 

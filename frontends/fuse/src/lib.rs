@@ -30,6 +30,7 @@
 //! | `procfs.rs`   | /proc, checked once and held                                      |
 //! | `caller.rs`   | whose credentials a request carries                               |
 //! | `interrupt.rs` | that nobody wants an answer any more                             |
+//! | `watch.rs`    | requests that are stuck                                           |
 //! | `wire.rs`     | the wire: what a transport must do; `wire/device.rs`: the one that reads /dev/fuse |
 //!
 //! # Permissions
@@ -77,6 +78,7 @@ mod removed;
 mod serve;
 mod shrink;
 mod through;
+mod watch;
 mod wire;
 
 use std::fmt;
@@ -96,6 +98,7 @@ use crate::mount_point::MountPoint;
 pub use crate::pressure::NodeStatistics;
 pub use crate::serve::{Served, serve};
 use crate::shrink::Worker;
+pub use crate::watch::Stuck;
 pub use crate::wire::Notifier;
 #[doc(hidden)]
 pub use crate::wire::rehearse;
@@ -126,7 +129,8 @@ pub struct Options {
     pub negative_timeout: Duration,
     /// Threads that answer; 0 for as many as there are processors, two to eight. By io_uring
     /// that is divided among the processors and rounded up, at least one for each (two, if this
-    /// is 0); one more answers at the device, and one for processors that are off.
+    /// is 0); one more answers at the device, and one for processors that are off. While
+    /// requests are stuck, there are more.
     pub threads: usize,
     /// How many nodes the kernel is to hold at most, beside those that it uses: when there
     /// are more, it is asked to drop what it does not use, and meanwhile there may be a
@@ -366,7 +370,8 @@ impl Mounted {
         transport.connection().map(Notifier::new)
     }
 
-    /// Unmounts it, and returns when the last answer has been given. If it is to be seen
+    /// Unmounts it, and returns when the last answer has been given; a request that has been stuck
+    /// in the back end for five seconds is not waited for. If it is to be seen
     /// elsewhere as well (by a bind mount, in another namespace), it is served there as long
     /// as this process lives, as after [`detach`](Self::detach).
     ///

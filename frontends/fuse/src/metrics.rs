@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rcuwalk::Result;
 
 use crate::pressure::NodeStatistics;
+use crate::watch::Stuck;
 use crate::wire::{Handler, Opcode};
 
 /// More threads than this share.
@@ -190,6 +191,8 @@ pub struct Statistics {
     pub open: usize,
     /// Requests that are being answered.
     pub in_flight: u64,
+    /// Those of them that are stuck, and the threads that answer.
+    pub stuck: Stuck,
     /// Each kind of request that there was.
     pub operations: Vec<Operation>,
     /// The caches behind it.
@@ -210,6 +213,7 @@ impl Observer {
             node_budget: handler.ops.node_statistics(),
             open: handler.ops.open(),
             in_flight,
+            stuck: handler.watch.stuck(),
             operations,
             vfs: handler.ops.vfs_statistics(),
         })

@@ -1,20 +1,24 @@
-//! Who gets a signal while a request is being answered need not wait for its end.
+//! Who gets a signal while a request is being answered need not wait for its end. And a request
+//! that is never answered stops no other one.
 
 mod common;
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::slow::{SIZE, Slow};
+use common::slow::{Gate, SIZE, Slow};
 use common::{Mount, Watchdog, can_mount};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::{Options, serve};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A mount with a slow file, and how many bytes of that were read or written.
 fn slow() -> Option<(Mount, Arc<AtomicU64>)> {
@@ -36,7 +40,7 @@ fn dd(args: &[&str]) -> Child {
 fn wait_until(what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < end, "{what}: not after 20 s");
+        assert!(Instant::now() < end, "{what}: not after a minute");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -205,4 +209,128 @@ fn an_interrupt_is_heard_by_the_request_that_it_names() {
     assert_eq!(receive(), (10, vec![b'x'; 100]), "all of it");
     drop(ours);
     served.join().unwrap();
+}
+
+/// A mount of a tree where some names are looked up for ever, until the gate is opened.
+fn stuck() -> Option<(Mount, Arc<Gate>)> {
+    if !can_mount() {
+        return None;
+    }
+    let slow = Slow::default();
+    let gate = slow.gate.clone();
+    let vfs = Vfs::new(slow).unwrap();
+    Some((Mount::with(vfs, None, "slow", &Options::default()), gate))
+}
+
+/// Threads that each look up a name that is stuck, all on this processor.
+fn get_stuck(mount: &Mount, cpu: usize, names: u64) -> Vec<thread::JoinHandle<ErrorKind>> {
+    let look_up = |name| {
+        let path = mount.path().join(format!("stuck-{name}"));
+        move || on_processor(cpu, path)
+    };
+    (0..names)
+        .map(|name| thread::spawn(look_up(name)))
+        .collect()
+}
+
+/// What becomes of a lookup on this processor.
+fn on_processor(cpu: usize, path: PathBuf) -> ErrorKind {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).unwrap();
+    fs::metadata(path).unwrap_err().kind()
+}
+
+fn processors() -> Vec<usize> {
+    let all = sched_getaffinity(None).unwrap();
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| all.is_set(*cpu))
+        .collect()
+}
+
+/// WATCH-1: more requests get stuck than there are threads, all from one processor; all others are
+/// answered, from whatever processor they come. When they go on, the threads that were added end.
+#[test]
+fn requests_that_are_stuck_do_not_stop_the_others() {
+    const NAMES: u64 = 8;
+    let Some((mount, gate)) = stuck() else { return };
+    let _watchdog = Watchdog::over(&mount, Duration::from_secs(120));
+    let how = || mount.mounted.observer().statistics().unwrap().stuck;
+    wait_until("the watcher looks", || how().threads > 0);
+    let before = how().threads;
+    let processors = processors();
+    let askers = get_stuck(&mount, processors[0], NAMES);
+    wait_until("all are stuck", || gate.waiting() == NAMES);
+    for cpu in processors {
+        let path = mount.path().join(format!("free-{cpu}"));
+        let asker = thread::spawn(move || on_processor(cpu, path));
+        assert_eq!(asker.join().unwrap(), ErrorKind::NotFound, "WATCH-1");
+    }
+    wait_until("it shows", || how().stuck as u64 == NAMES);
+    assert!(how().oldest >= Duration::from_secs(5) && how().threads > before);
+    assert_eq!(gate.waiting(), NAMES);
+    gate.open();
+    for asker in askers {
+        assert_eq!(asker.join().unwrap(), ErrorKind::NotFound);
+    }
+    wait_until("none is stuck", || how().stuck == 0);
+    if !mount.mounted.is_by_io_uring() {
+        wait_until("spare threads end", || how().threads == before);
+    }
+}
+
+/// WATCH-1: a user with too many stuck requests is refused more, and others are not.
+#[test]
+fn a_user_with_too_many_stuck_requests_is_refused_more() {
+    let Some((mount, gate)) = stuck() else { return };
+    let _watchdog = Watchdog::over(&mount, Duration::from_secs(120));
+    let stat = |uid: u32, name: &str| {
+        let mut stat = Command::new("setpriv");
+        let stat = stat.args(["--clear-groups", &format!("--reuid={uid}"), "stat"]);
+        stat.arg(mount.path().join(name)).env("LC_ALL", "C");
+        stat.stdout(Stdio::null()).stderr(Stdio::piped());
+        stat.spawn().unwrap()
+    };
+    let said = |stat: Child| {
+        let said = stat.wait_with_output().unwrap().stderr;
+        String::from_utf8(said).unwrap()
+    };
+    let stuck = (0..16).map(|name| stat(1001, &format!("stuck-{name}")));
+    let stuck: Vec<_> = stuck.collect();
+    wait_until("all are stuck", || gate.waiting() == 16);
+    let refused = || said(stat(1001, "free")).contains("Resource temporarily unavailable");
+    wait_until("more are refused", refused);
+    assert!(
+        said(stat(1002, "free")).contains("No such file"),
+        "WATCH-1: another user"
+    );
+    let statistics = mount.mounted.observer().statistics().unwrap();
+    assert!(statistics.stuck.refused > 0);
+    gate.open();
+    for stat in stuck {
+        assert!(said(stat).contains("No such file"));
+    }
+    wait_until("nothing is refused", || !refused());
+}
+
+/// WATCH-1: a mount whose connection is cut ends, though the back end keeps threads for ever.
+#[test]
+fn a_mount_ends_though_its_threads_are_stuck() {
+    let Some((mut mount, gate)) = stuck() else {
+        return;
+    };
+    let _watchdog = Watchdog::over(&mount, Duration::from_secs(120));
+    let askers = get_stuck(&mount, processors()[0], 3);
+    wait_until("all are stuck", || gate.waiting() == 3);
+    // Whether it is unmounted as well is no matter.
+    let _ = unmount(mount.path(), UnmountFlags::FORCE);
+    for asker in askers {
+        asker.join().unwrap();
+    }
+    wait_until("it is over", || mount.mounted.is_over());
+    mount.mounted.unmount().unwrap();
+    assert_eq!(gate.waiting(), 3, "WATCH-1: they are still there");
+    gate.open();
+    wait_until("they end", || gate.waiting() == 0);
+    let _ = unmount(mount.path(), UnmountFlags::DETACH);
 }

@@ -5,6 +5,8 @@
 //! |-----------------------|------------------------------------------------------------|
 //! | this file             | beginning and end                                          |
 //! | `device/session.rs`   | the threads that answer, and what they read from           |
+//! | `device/members.rs`   | which threads there are, and their end                     |
+//! | `device/watcher.rs`   | more threads while these are blocked                       |
 //! | `device/desk.rs`      | one message after the other; answers that do not arrive    |
 //! | `device/decode.rs`    | from bytes to a request; `decode/fields.rs`: of what parts |
 //! | `device/answer.rs`    | what each request asks of the tree, and what is said       |
@@ -26,32 +28,30 @@ mod desk;
 mod encode;
 mod init;
 mod ioctl;
+mod members;
 mod rehearsal;
 mod session;
 #[cfg(test)]
 mod tests;
 mod uring;
+mod watcher;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 pub use self::rehearsal::rehearse;
 use self::session::Session;
-use self::uring::Crew;
+use self::uring::{Crew, Hand};
 use super::{Handler, is_cut, is_device, mount};
 use crate::Options;
 
 /// Carries requests from the kernel to a [`Handler`], on threads of its own, and the answers back.
 pub(crate) struct Transport {
     session: Arc<Session>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
     /// The connection once more, which is there when its threads have ended.
     connection: OwnedFd,
-    /// Unless somebody else has mounted it.
-    mount_point: Option<PathBuf>,
 }
 
 /// Has requests answered that come by `device`, of which the first is INIT: waits for that.
@@ -67,7 +67,8 @@ pub(super) fn serve(
 ) -> io::Result<Transport> {
     let connection = device.try_clone()?;
     let may_ring = options.io_uring && is_device(&device)?;
-    let session = Arc::new(Session::new(handler, device, options.handlers())?);
+    let threads = options.handlers();
+    let session = Arc::new(Session::new(handler, device, mount_point, threads)?);
     let mut crew = Crew::default();
     session.shake_hands(|| {
         if may_ring {
@@ -78,24 +79,24 @@ pub(super) fn serve(
         }
         !crew.is_empty()
     })?;
-    let crew = crew.register()?;
-    let mut threads = Vec::new();
-    for at in 0..session.begin(crew.slots()) {
-        let answering = session.clone();
-        let thread = thread::Builder::new().name(format!("rcuwalk-fuse-{at}"));
-        match thread.spawn(move || answering.run(at)) {
-            Ok(thread) => threads.push(thread),
+    let (rings, mut hands) = crew.register()?.into_parts();
+    let by_ring: Vec<_> = hands.iter().map(Hand::slot).collect();
+    let members = session.begin(rings, &by_ring);
+    for (at, member) in members.into_iter().enumerate() {
+        match session.start(member.clone(), format!("rcuwalk-fuse-{at}")) {
+            Ok(()) => {}
             // Few are enough.
-            Err(_) if !threads.is_empty() => session.one_less(),
+            Err(_) if at > 0 => session.leave(&member),
             Err(err) => return Err(err),
         }
     }
-    threads.extend(crew.answer());
+    for hand in hands.drain(..) {
+        session.members.started(hand.answer());
+    }
+    watcher::start(&session)?;
     Ok(Transport {
         session,
-        threads,
         connection,
-        mount_point,
     })
 }
 
@@ -111,18 +112,16 @@ impl Transport {
         self.session.has_rings()
     }
 
-    /// Waits until it is over.
+    /// Waits until it is over. Threads that are stuck in the back end are not waited for.
     ///
     /// # Errors
     /// What a thread that answers has ended with.
     pub(crate) fn join(self) -> io::Result<()> {
-        let mut ended = Ok(());
-        // All of them, whatever the first has ended with.
-        for thread in self.threads {
-            let panicked = |_| Err(io::Error::other("a thread that answers panicked"));
-            ended = ended.and(thread.join().unwrap_or_else(panicked));
+        let are_ending = self.session.wait_for_end();
+        if !are_ending {
+            tracing::warn!("requests are stuck in the source: the mount ends without them");
         }
-        ended
+        self.session.members.join(are_ending)
     }
 
     /// Unmounts with what help it has (fusermount3, for users); does not wait for the end.
@@ -130,7 +129,8 @@ impl Transport {
     /// # Errors
     /// What the helper says.
     pub(crate) fn unmount(&self) -> io::Result<()> {
-        self.mount_point.as_deref().map_or(Ok(()), mount::unmount)
+        let mount_point = self.session.mount_point.as_deref();
+        mount_point.map_or(Ok(()), mount::unmount)
     }
 
     /// Another descriptor of the connection, for a [`Notifier`](super::Notifier).

@@ -12,6 +12,7 @@ use crate::caller::Caller;
 use crate::metrics::Metrics;
 use crate::ops::Ops;
 use crate::pressure::Pressure;
+use crate::watch::Watch;
 use crate::{FEWEST_NODES, Options};
 
 /// A tree to be served.
@@ -19,6 +20,8 @@ pub(crate) struct Handler {
     pub(crate) ops: Ops,
     pub(crate) timeouts: Timeouts,
     pub(crate) metrics: Metrics,
+    /// Which requests are stuck.
+    pub(crate) watch: Watch,
     /// Contents are to pass by, where they can.
     pub(crate) passthrough: bool,
     /// Idmapped mounts are to be allowed, where the kernel has them.
@@ -91,6 +94,7 @@ impl Handler {
                 negative: options.negative_timeout,
             },
             metrics: Metrics::new(),
+            watch: Watch::new(),
             passthrough: options.passthrough,
             idmap: options.idmap,
             agreed: Agreed::default(),

@@ -1,7 +1,8 @@
-//! A file that takes its time: each byte of it is read and written by itself, and slowly.
+//! A file that takes its time: each byte of it is read and written by itself, and slowly. And
+//! names that are looked up for ever.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +24,35 @@ pub(crate) struct Slow {
     pub(crate) bytes: Arc<AtomicU64>,
     /// How long it takes to open the file.
     pub(crate) opening: Duration,
+    /// Where lookups of names that begin with `stuck` are held up.
+    pub(crate) gate: Arc<Gate>,
+}
+
+/// Closed, until it is opened for good.
+#[derive(Default)]
+pub(crate) struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicU64,
+}
+
+impl Gate {
+    /// How many are held up.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Relaxed)
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        self.waiting.fetch_add(1, Relaxed);
+        let closed = self.is_open.lock().unwrap();
+        drop(self.opened.wait_while(closed, |is_open| !*is_open));
+        self.waiting.fetch_sub(1, Relaxed);
+    }
 }
 
 const ROOT: u64 = 2;
@@ -56,6 +86,9 @@ impl FileSystem for Slow {
     }
 
     fn lookup(&self, sb: &SuperBlock, _: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
+        if name.as_bytes().starts_with(b"stuck") {
+            self.gate.pass();
+        }
         let is_it = name.as_bytes() == b"slow";
         is_it.then(|| Slow::iget(sb, FILE)).transpose()
     }

@@ -147,6 +147,9 @@ impl<'h> Ask<'_, 'h> {
                 out.u32(0);
                 Ok(Owed::Nothing)
             }
+            Asked::Statfs if self.handler.watch.is_provoked(self.header.who.pid) => {
+                Err(Error::WouldBlock)
+            }
             Asked::Statfs => {
                 let told = self.of(Opcode::Statfs, |ops, _, _| ops.statfs())?;
                 out.statfs(&told);

@@ -151,7 +151,12 @@ impl<'h, L: Line> Desk<'h, L> {
     }
 
     fn answer(&mut self, header: &Header, asked: Asked<'_>, out: &mut Out) -> Next {
-        let unique = header.unique;
+        let Header { unique, who, .. } = *header;
+        if is_refusable(&asked) && !self.handler.watch.admits(who.uid, self.slot.group) {
+            self.refuse(unique, libc::EAGAIN, out);
+            return Next::Comes;
+        }
+        self.slot.work.begin(who.uid);
         match asked {
             Asked::Nothing => return Next::Comes,
             Asked::Interrupt(which) => {
@@ -301,6 +306,25 @@ impl<'h, L: Line> Desk<'h, L> {
             register: &|_| Err(std::io::ErrorKind::Unsupported.into()),
         }
     }
+}
+
+/// Whether it may be refused for want of threads (WATCH-1): it may block, and the kernel does not
+/// rely on its success.
+fn is_refusable(asked: &Asked<'_>) -> bool {
+    !matches!(
+        asked,
+        Asked::Nothing
+            | Asked::Interrupt(_)
+            | Asked::Forget(_)
+            | Asked::BatchForget(_)
+            | Asked::Destroy
+            | Asked::Release(_)
+            | Asked::Releasedir(_)
+            | Asked::Write {
+                is_cached: true,
+                ..
+            }
+    )
 }
 
 /// `ENOSYS`: the kernel does without from now on.

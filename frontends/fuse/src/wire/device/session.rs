@@ -14,19 +14,24 @@
 //! Where the kernel puts requests in rings (`uring.rs`), other threads take them from there,
 //! and one stays at the device.
 //!
+//! While threads are blocked, the watcher adds others (WATCH-1). Such a spare thread waits for a
+//! request by poll(2), and ends if none comes and enough others go on. Those of a ring stay: the
+//! kernel may be putting a request into an entry while that is given up.
+//!
 //! The last thread to end ends the session ([`Ops::end`](crate::ops::Ops::end)): until then
 //! others may still hand nodes out.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{
-    AtomicBool, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::Shutdown;
 
@@ -34,48 +39,63 @@ use super::desk::{Desk, Line, Next};
 use super::encode::Out;
 use super::init::MAX_WRITE;
 use super::ioctl::{self, BackingFile};
+use super::members::{Member, Members};
+use super::uring::{self, Part};
 use crate::interrupt::{self, Slot};
 use crate::through::Backing;
+use crate::watch::TICK;
 use crate::wire::{Handler, is_cut, is_device};
 
 /// The longest message: a WRITE, with room for what is before its data.
 const LONGEST: usize = MAX_WRITE as usize + 4096;
 
+/// How long a spare thread waits for a request before it asks whether it is still needed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What the threads share.
 pub(super) struct Session {
-    handler: Arc<Handler>,
-    places: Vec<Place>,
-    /// What threads with rings are answering, if there are such.
-    rings: OnceLock<Box<[Arc<Slot>]>>,
-    living: AtomicUsize,
+    pub(super) handler: Arc<Handler>,
+    /// The connection, by its first descriptor.
+    device: Arc<OwnedFd>,
+    /// Each thread may have a descriptor of its own.
+    is_device: bool,
+    /// Threads to be at the device, if there are no rings.
+    configured: usize,
+    pub(super) members: Members,
+    groups: OnceLock<Box<[Group]>>,
+    /// Unless somebody else has mounted it.
+    pub(super) mount_point: Option<PathBuf>,
     /// DESTROY has come.
     is_over: AtomicBool,
-    /// The last of them is done.
-    has_ended: AtomicBool,
 }
 
-/// Where one of them sits at the device.
-struct Place {
-    device: Arc<OwnedFd>,
-    slot: Arc<Slot>,
+/// Threads that take requests from the same source.
+pub(super) struct Group {
+    /// How many there are while none is blocked.
+    pub(super) wanted: usize,
+    /// The queues that they serve; at the device, none.
+    pub(super) part: Option<Part>,
 }
 
 impl Session {
-    /// With places for so many threads.
+    /// With so many threads, if requests are to come by the device.
     ///
     /// # Errors
     /// What the descriptor reports.
     pub(super) fn new(
         handler: Arc<Handler>,
         device: OwnedFd,
+        mount_point: Option<PathBuf>,
         threads: usize,
     ) -> io::Result<Session> {
         Ok(Session {
-            places: places(device, threads)?,
-            rings: OnceLock::new(),
-            living: AtomicUsize::new(0),
+            is_device: is_device(&device)?,
+            device: Arc::new(device),
+            configured: threads,
+            members: Members::default(),
+            groups: OnceLock::new(),
+            mount_point,
             is_over: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
             handler,
         })
     }
@@ -87,10 +107,10 @@ impl Session {
     /// [`io::ErrorKind::InvalidData`] for what is no INIT that is understood;
     /// [`io::ErrorKind::NotConnected`] if none comes; what the descriptor reports.
     pub(super) fn shake_hands(&self, mut has_rings: impl FnMut() -> bool) -> io::Result<()> {
-        let mut desk = Desk::new(&self.handler, self.wire(0), self.places[0].slot.clone());
+        let mut desk = Desk::new(&self.handler, self.wire(&self.device), Arc::default());
         let (mut message, mut out) = (vec![0; LONGEST], Out::new());
         loop {
-            let Some(len) = read(&self.places[0].device, &mut message)? else {
+            let Came::Message(len) = read(&self.device, &mut message, None)? else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
             match desk.first_message(&message[..len], &mut out, &mut has_rings) {
@@ -109,37 +129,91 @@ impl Session {
 
     /// The connection.
     pub(super) fn device(&self) -> BorrowedFd<'_> {
-        // The first: it is there as long as there are threads.
-        self.places[0].device.as_fd()
+        self.device.as_fd()
     }
 
-    /// So many threads will answer there, and these by rings. Returns how many at the device:
-    /// with rings, one.
-    pub(super) fn begin(&self, rings: impl Iterator<Item = Arc<Slot>>) -> usize {
-        let rings: Box<[_]> = rings.collect();
-        let (at_device, by_ring) = match rings.len() {
-            0 => (self.places.len(), 0),
-            rings => (1, rings),
+    /// These threads will answer by rings, and others at the device: one, if there are rings.
+    /// Returns the latter.
+    pub(super) fn begin(&self, rings: Vec<Group>, by_ring: &[Arc<Slot>]) -> Vec<Arc<Member>> {
+        let at_device = match rings.is_empty() {
+            true => self.configured,
+            false => 1,
         };
-        if by_ring > 0 {
-            let _ = self.rings.set(rings);
-        }
-        // Before any of them is there.
-        self.living.store(at_device + by_ring, Relaxed);
+        let device = Group {
+            wanted: at_device,
+            part: None,
+        };
+        let _ = self.groups.set([device].into_iter().chain(rings).collect());
+        let at_device: Vec<_> = (0..at_device).map(|at| self.place(at > 0, false)).collect();
+        let by_ring = by_ring.iter().map(|slot| self.ring_member(slot));
+        self.members.begin(at_device.iter().cloned().chain(by_ring));
         at_device
+    }
+
+    /// Threads by what they read from: first those at the device.
+    pub(super) fn groups(&self) -> &[Group] {
+        self.groups.get().map_or(&[], |groups| groups)
     }
 
     /// Whether requests come by rings.
     pub(super) fn has_rings(&self) -> bool {
-        self.rings.get().is_some()
+        self.groups().len() > 1
     }
 
-    /// Answers at the device, until the other end is gone.
+    /// Starts a thread at the device.
     ///
     /// # Errors
-    /// What the descriptor reports.
-    pub(super) fn run(&self, at: usize) -> io::Result<()> {
-        self.run_with(&self.places[at].slot, |_, _| self.run_at_device(at))
+    /// Out of threads.
+    pub(super) fn start(self: &Arc<Self>, member: Arc<Member>, name: String) -> io::Result<()> {
+        let answering = self.clone();
+        let thread = thread::Builder::new().name(name);
+        self.members.started(
+            thread.spawn(move || {
+                answering.run_with(&member, |_, _| answering.run_at_device(&member))
+            })?,
+        );
+        Ok(())
+    }
+
+    /// One more thread, for a group of which too many are blocked.
+    ///
+    /// # Errors
+    /// Out of threads, or of descriptors for a ring.
+    pub(super) fn add_spare(self: &Arc<Self>, group: usize) -> io::Result<()> {
+        let part = self.groups()[group].part.as_ref();
+        let member = match part {
+            None => self.place(true, true),
+            Some(_) => self.ring_member(&Slot::of(group)),
+        };
+        if is_cut(&self.device) || !self.members.one_more(member.clone()) {
+            return Ok(());
+        }
+        let started = match part {
+            None => self.start(member.clone(), "rcuwalk-fuse-s".to_owned()),
+            Some(part) => uring::start_spare(self, &member, part),
+        };
+        started.inspect_err(|_| self.leave(&member))
+    }
+
+    /// A place at the device. A spare thread is not to wait there for ever.
+    fn place(&self, has_own: bool, is_spare: bool) -> Arc<Member> {
+        // Without /dev/fuse within reach, one is enough for all.
+        let has_own = has_own && self.is_device;
+        let own = has_own.then(|| cloned(&self.device, is_spare).ok());
+        let own = own.flatten().map(Arc::new);
+        Arc::new(Member {
+            device: own.unwrap_or_else(|| self.device.clone()),
+            slot: Slot::of(0),
+            is_spare,
+        })
+    }
+
+    pub(super) fn ring_member(&self, slot: &Arc<Slot>) -> Arc<Member> {
+        Arc::new(Member {
+            device: self.device.clone(),
+            slot: slot.clone(),
+            is_spare: false,
+        })
     }
 
     /// Has `answer` answer on this thread.
@@ -148,23 +222,27 @@ impl Session {
     /// What that reports.
     pub(super) fn run_with(
         &self,
-        slot: &Arc<Slot>,
+        member: &Arc<Member>,
         answer: impl FnOnce(&Handler, &Wire<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
-        let _last = Leaving(self);
-        interrupt::this_thread_is(slot);
-        let ended = answer(&self.handler, &self.wire(0));
+        let _last = Leaving(self, member);
+        interrupt::this_thread_is(&member.slot);
+        let ended = answer(&self.handler, &self.wire(&self.device));
         ended.inspect_err(|err| tracing::error!(%err, "a thread does not answer any more"))
     }
 
-    fn run_at_device(&self, at: usize) -> io::Result<()> {
-        let Place { device, slot } = &self.places[at];
-        let mut desk = Desk::new(&self.handler, self.wire(at), slot.clone());
+    fn run_at_device(&self, member: &Arc<Member>) -> io::Result<()> {
+        let Member { device, slot, .. } = &**member;
+        let mut desk = Desk::new(&self.handler, self.wire(device), slot.clone());
         let (mut message, mut out) = (vec![0; LONGEST], Out::new());
+        let patience = member.is_spare.then_some(PATIENCE);
         while !self.is_over.load(Relaxed) {
-            let next = match read(device, &mut message)? {
-                Some(len) => desk.message(&message[..len], &mut out),
-                None => Next::Over,
+            slot.work.idle();
+            let next = match read(device, &mut message, patience)? {
+                Came::Message(len) => desk.message(&message[..len], &mut out),
+                Came::Nothing if self.may_end(member) => return Ok(()),
+                Came::Nothing => Next::Comes,
+                Came::End => Next::Over,
             };
             match next {
                 Next::Listed(handle) => self.handler.listed(handle),
@@ -179,98 +257,114 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        // Acquire: pairs with the Release of the last thread to leave.
-        self.has_ended.load(Acquire)
+    fn may_end(&self, member: &Arc<Member>) -> bool {
+        let wanted = self.groups()[member.slot.group].wanted;
+        self.members.may_end(member, wanted, &self.handler.watch)
     }
 
-    fn wire(&self, at: usize) -> Wire<'_> {
-        Wire { session: self, at }
-    }
-
-    /// One that there will not be.
-    pub(super) fn one_less(&self) {
-        drop(Leaving(self));
-    }
-}
-
-/// A descriptor for each thread.
-fn places(device: OwnedFd, threads: usize) -> io::Result<Vec<Place>> {
-    let is_device = is_device(&device)?;
-    let first = Arc::new(device);
-    let place = |at| {
-        // Without /dev/fuse within reach, one is enough for all.
-        let own = (at > 0 && is_device).then(|| cloned(&first).ok()).flatten();
-        Place {
-            device: own.map_or_else(|| first.clone(), Arc::new),
-            slot: Arc::default(),
+    /// Waits until it is over. False if the connection is cut, and there are threads left that are
+    /// stuck in the back end: they end when they go on, or with the process.
+    pub(super) fn wait_for_end(&self) -> bool {
+        while !self.members.wait_for_end(TICK) {
+            if self.members.are_stuck(&self.handler.watch) && is_cut(&self.device) {
+                self.handler.ops.pressure().end();
+                return false;
+            }
         }
-    };
-    Ok((0..threads).map(place).collect())
+        true
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.members.has_ended()
+    }
+
+    fn wire<'s>(&'s self, device: &'s Arc<OwnedFd>) -> Wire<'s> {
+        Wire {
+            session: self,
+            device,
+        }
+    }
+
+    /// One that does not answer any more.
+    pub(super) fn leave(&self, member: &Arc<Member>) {
+        // What is done at the end is watched as a request is.
+        member.slot.work.begin(0);
+        self.members.leave(member, || self.handler.ops.end());
+    }
 }
 
-fn cloned(of: &OwnedFd) -> io::Result<OwnedFd> {
+fn cloned(of: &OwnedFd, is_spare: bool) -> io::Result<OwnedFd> {
     let mut device = File::options();
-    let device = device.read(true).write(true).open("/dev/fuse")?;
+    device.read(true).write(true);
+    if is_spare {
+        // Of several that poll(2) wakes, one has the message.
+        device.custom_flags(libc::O_NONBLOCK);
+    }
+    let device = device.open("/dev/fuse")?;
     ioctl::clone(device.as_fd(), of.as_fd())?;
     Ok(device.into())
 }
 
-/// The next message, and its length. `None` if the other end is gone.
-fn read(device: &OwnedFd, message: &mut [u8]) -> io::Result<Option<usize>> {
+/// What reading brings.
+enum Came {
+    /// A message of this length.
+    Message(usize),
+    /// Nothing for so long.
+    Nothing,
+    /// The other end is gone.
+    End,
+}
+
+/// The next message. With `patience`, it is waited for by poll(2), for so long.
+fn read(device: &OwnedFd, message: &mut [u8], patience: Option<Duration>) -> io::Result<Came> {
+    let patience = patience.and_then(|time| Timespec::try_from(time).ok());
+    let mut may_read = patience.is_none();
     loop {
-        match rustix::io::read(device, &mut *message) {
-            Ok(0) | Err(Errno::NODEV | Errno::CONNRESET) => return Ok(None),
-            Ok(len) => return Ok(Some(len)),
-            Err(Errno::INTR | Errno::NOENT) => {}
-            Err(Errno::AGAIN) => {
-                let mut device = [PollFd::new(device, PollFlags::IN)];
-                retry_on_intr(|| poll(&mut device, None))?;
+        if !may_read {
+            let mut device = [PollFd::new(device, PollFlags::IN)];
+            if retry_on_intr(|| poll(&mut device, patience.as_ref()))? == 0 {
+                return Ok(Came::Nothing);
             }
+        }
+        match rustix::io::read(device, &mut *message) {
+            Ok(0) | Err(Errno::NODEV | Errno::CONNRESET) => return Ok(Came::End),
+            Ok(len) => return Ok(Came::Message(len)),
+            Err(Errno::INTR | Errno::NOENT) => {}
+            Err(Errno::AGAIN) => may_read = false,
             Err(errno) => return Err(errno.into()),
         }
     }
 }
 
 /// One thread is done; with the last, all is.
-struct Leaving<'s>(&'s Session);
+struct Leaving<'s>(&'s Session, &'s Arc<Member>);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        // AcqRel: pairs with itself; the last sees what all others have handed out.
-        if self.0.living.fetch_sub(1, AcqRel) == 1 {
-            self.0.handler.ops.end();
-            // Release: pairs with the Acquire in `has_ended`; who looks whether it is over
-            // finds nothing left.
-            self.0.has_ended.store(true, Release);
-        }
+        self.0.leave(self.1);
     }
 }
 
 /// A thread's end of the connection.
 pub(super) struct Wire<'s> {
     session: &'s Session,
-    at: usize,
+    device: &'s Arc<OwnedFd>,
 }
 
 impl Wire<'_> {
-    fn device(&self) -> &Arc<OwnedFd> {
-        &self.session.places[self.at].device
-    }
-
     /// Whether the other end is gone.
     pub(super) fn is_cut(&self) -> bool {
-        is_cut(self.device())
+        is_cut(self.device)
     }
 }
 
 impl Line for Wire<'_> {
     fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
         loop {
-            match retry_on_intr(|| rustix::io::write(self.device(), answer)) {
+            match retry_on_intr(|| rustix::io::write(self.device, answer)) {
                 // A socket that does not block, and whose other end is slow to read.
                 Err(Errno::AGAIN) => {
-                    let mut device = [PollFd::new(self.device(), PollFlags::OUT)];
+                    let mut device = [PollFd::new(self.device, PollFlags::OUT)];
                     retry_on_intr(|| poll(&mut device, None))?;
                 }
                 sent => return sent.map(drop),
@@ -280,24 +374,18 @@ impl Line for Wire<'_> {
 
     fn register(&self, host: BorrowedFd<'_>) -> io::Result<Backing> {
         // The first: it is there as long as there are threads.
-        let device = &self.session.places[0].device;
-        Ok(Box::new(BackingFile::new(device, host)?))
+        Ok(Box::new(BackingFile::new(&self.session.device, host)?))
     }
 
     fn interrupt(&self, unique: u64) -> bool {
-        let at_device = self.session.places.iter().map(|place| &place.slot);
-        let by_ring = self.session.rings.get().into_iter().flatten();
-        let mut slots = at_device.chain(by_ring);
-        slots.any(|slot| slot.interrupt(unique))
+        let members = &self.session.members;
+        members.any(|member| member.slot.interrupt(unique))
     }
 
     /// The kernel knows a request by the descriptor that it was read by, which may be any.
     fn interrupt_again(&self, answer: &[u8]) {
-        let places = &self.session.places;
-        for (at, place) in places.iter().enumerate() {
-            let is_first = at == 0 || !Arc::ptr_eq(&place.device, &places[0].device);
-            let sent = || retry_on_intr(|| rustix::io::write(&place.device, answer));
-            if is_first && sent().is_ok() {
+        for device in self.session.members.devices() {
+            if retry_on_intr(|| rustix::io::write(&device, answer)).is_ok() {
                 return;
             }
         }

@@ -26,25 +26,32 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
+use rustix::fs::statfs;
 use rustix::process::{Resource, getrlimit};
+use rustix::thread::gettid;
 
-use self::queues::Part;
+pub(super) use self::queues::Part;
 use self::ring::{Came, Made, Ring};
 use super::desk::{Desk, Line};
 use super::encode::Out;
-use super::session::{Session, Wire};
+use super::members::{Handle, Member};
+use super::session::{Group, Session, Wire};
 use crate::interrupt::Slot;
 use crate::through::Backing;
 use crate::wire::Handler;
 
 /// Threads that have a ring each, and wait for their orders. Dropped, they leave.
 #[derive(Default)]
-pub(super) struct Crew(Vec<Hand>);
+pub(super) struct Crew {
+    hands: Vec<Hand>,
+    /// Which of them serve the same queues.
+    groups: Vec<Group>,
+}
 
-struct Hand {
-    thread: JoinHandle<io::Result<()>>,
+pub(super) struct Hand {
+    thread: Handle,
     /// The first is to register the ring, the second to answer.
     orders: Sender<()>,
     /// What has become of the first.
@@ -66,18 +73,40 @@ impl Crew {
                 "too few descriptors for so many processors",
             ));
         }
-        let hands = parts.into_iter().enumerate();
-        let hands = hands.map(|(at, part)| Hand::new(session, at, part));
-        Ok(Crew(hands.collect::<io::Result<_>>()?))
+        let mut crew = Crew::default();
+        for (at, part) in parts.into_iter().enumerate() {
+            // The first group is that of the device.
+            let group = 1 + crew.group_of(&part);
+            crew.hands.push(Hand::new(session, at, part, group)?);
+        }
+        Ok(crew)
+    }
+
+    /// Counts one more of those that serve these queues.
+    fn group_of(&mut self, part: &Part) -> usize {
+        let mut groups = self.groups.iter_mut().enumerate();
+        match groups.find(|(_, group)| group.part.as_ref() == Some(part)) {
+            Some((at, group)) => {
+                group.wanted += 1;
+                at
+            }
+            None => {
+                self.groups.push(Group {
+                    wanted: 1,
+                    part: Some(part.clone()),
+                });
+                self.groups.len() - 1
+            }
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.hands.is_empty()
     }
 
-    /// What its threads are answering.
-    pub(super) fn slots(&self) -> impl Iterator<Item = Arc<Slot>> {
-        self.0.iter().map(|hand| hand.slot.clone())
+    /// Its threads, and which of them serve the same queues.
+    pub(super) fn into_parts(self) -> (Vec<Group>, Vec<Hand>) {
+        (self.groups, self.hands)
     }
 
     /// Has requests come to it: from now on they do not come otherwise. Nobody is left if the
@@ -86,7 +115,7 @@ impl Crew {
     /// # Errors
     /// The kernel does not take a ring. That cannot be undone, so the connection is of no use.
     pub(super) fn register(self) -> io::Result<Crew> {
-        for hand in &self.0 {
+        for hand in &self.hands {
             let _ = hand.orders.send(());
             let gone = |_| Err(io::Error::other("a thread with a ring is gone"));
             match hand.registered.recv().unwrap_or_else(gone) {
@@ -103,22 +132,14 @@ impl Crew {
         }
         Ok(self)
     }
-
-    /// Has them answered.
-    pub(super) fn answer(self) -> impl Iterator<Item = JoinHandle<io::Result<()>>> {
-        self.0.into_iter().map(|hand| {
-            let _ = hand.orders.send(());
-            hand.thread
-        })
-    }
 }
 
 impl Hand {
-    fn new(session: &Arc<Session>, at: usize, part: Part) -> io::Result<Hand> {
+    fn new(session: &Arc<Session>, at: usize, part: Part, group: usize) -> io::Result<Hand> {
         let (orders, ordered) = mpsc::channel();
         let (tell, registered) = mpsc::channel();
         let ring = Ring::new(session.device(), &part.queues)?;
-        let slot = Arc::<Slot>::default();
+        let slot = Slot::of(group);
         let (session, its_slot) = (session.clone(), slot.clone());
         let work = move || {
             let mut ring = ring;
@@ -133,7 +154,8 @@ impl Hand {
             if !is_ordered() {
                 return Ok(());
             }
-            session.run_with(&its_slot, |handler, device| {
+            let member = session.ring_member(&its_slot);
+            session.run_with(&member, |handler, device| {
                 answer(ring, handler, device, &its_slot)
             })
         };
@@ -144,6 +166,69 @@ impl Hand {
             registered,
             slot,
         })
+    }
+
+    /// What it is answering.
+    pub(super) fn slot(&self) -> Arc<Slot> {
+        self.slot.clone()
+    }
+
+    /// Has it answer.
+    pub(super) fn answer(self) -> Handle {
+        let _ = self.orders.send(());
+        self.thread
+    }
+}
+
+/// Starts a thread that serves these queues beside those that do, which are blocked.
+///
+/// # Errors
+/// No descriptor for a ring, no memory, or no thread.
+pub(super) fn start_spare(
+    session: &Arc<Session>,
+    member: &Arc<Member>,
+    part: &Part,
+) -> io::Result<()> {
+    let mut ring = Ring::new(session.device(), &part.queues)?;
+    let (answering, member, on) = (session.clone(), member.clone(), part.on);
+    let work = move || {
+        if let Some(cpu) = on {
+            queues::run_on(cpu);
+        }
+        answering.run_with(&member, |handler, device| {
+            if let Err(err) = ring.register() {
+                // The mount may be just over.
+                tracing::debug!(%err, "no further ring");
+                return Ok(());
+            }
+            provoke(&answering, on);
+            answer(ring, handler, device, &member.slot)
+        })
+    };
+    let thread = thread::Builder::new().name("rcuwalk-fuse-s".to_owned());
+    session.members.started(thread.spawn(work)?);
+    Ok(())
+}
+
+/// Has the kernel hand out what has come while all entries of the queue were taken: a new entry
+/// gets only what comes from now on, and with the answer to that, what has been waiting. So a
+/// thread on that processor asks something of the mount, which is answered at once
+/// ([`Watch::is_provoked`](crate::watch::Watch::is_provoked)). Where there is no mount point to
+/// ask, or another mount on top of it, what has been waiting waits for the next request there.
+fn provoke(session: &Arc<Session>, on: Option<u16>) {
+    let (Some(mount_point), Some(cpu)) = (session.mount_point.clone(), on) else {
+        return;
+    };
+    let session = session.clone();
+    let thread = thread::Builder::new().name("rcuwalk-provoke".to_owned());
+    // Not waited for at the end.
+    let started = thread.spawn(move || {
+        queues::run_on(cpu);
+        let _provoking = session.handler.watch.provoke(gettid().as_raw_pid());
+        let _ = statfs(&mount_point);
+    });
+    if let Err(err) = started {
+        tracing::debug!(%err, "what waits for a ring waits for the next request");
     }
 }
 
@@ -164,6 +249,7 @@ fn answer(
     let mut spare = Out::new();
     let mut refused = None;
     loop {
+        slot.work.idle();
         let at = match ring.wait()? {
             Came::Request(at) => at,
             Came::Back(_, err) if is_end(&err) || device.is_cut() => return Ok(()),

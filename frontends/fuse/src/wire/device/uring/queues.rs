@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A thread's part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(in super::super) struct Part {
     pub(super) queues: Vec<u16>,
     /// The processor to run on.
     pub(super) on: Option<u16>,

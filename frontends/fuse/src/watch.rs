@@ -1,0 +1,434 @@
+//! Requests that are stuck: how long they have been answered, and which users have how many.
+//!
+//! WATCH-1: a request that does not come back from the back end (a dead NFS server below the
+//! source, a nested mount whose server is stopped) holds up no other request, and not the end of
+//! the mount.
+//!
+//! A thread notes each request in its own cache line ([`Work`]): two stores. A watcher looks at
+//! these lines every [`TICK`], and a line that has not changed since the last look belongs to a
+//! thread that is blocked. What follows from that:
+//!
+//! | what the watcher sees                            | what happens                                |
+//! |--------------------------------------------------|---------------------------------------------|
+//! | all threads have been blocked for a tick         | one more thread, [`MOST_SPARE`] at most     |
+//! | fewer threads than configured go on              | one more, to replace those that are blocked |
+//! | more threads than configured go on               | spare threads that are idle end             |
+//! | a user has [`SHARE`] requests that are [`STUCK`] | further requests of that user are refused   |
+//! | the threads are at their bound, all but one blocked | that one waits until another goes on; it refuses what comes while all others are stuck |
+//! | the connection is cut, and all threads that are left are stuck | the mount ends without them   |
+//!
+//! Threads come one by one, a tick apart. So a user who sends any number of requests at once has
+//! reached the share, and is refused more, before the threads are at their bound.
+//!
+//! **What is refused gets `EAGAIN`**: nothing has been done, and it may succeed later. `EIO` would
+//! say that data are damaged: databases stop for good on it, and nothing here is lost. What the
+//! kernel sends once and never again (FORGET, RELEASE, pages of a mapping) is never refused.
+//!
+//! Giving a node back (FORGET) closes `O_PATH` descriptors only, for which the kernel asks no
+//! server. Should it block all the same, it counts as any request does.
+//!
+//! The lines and flags here guard nothing, and what the watcher sees may be a tick old: relaxed
+//! accesses are enough.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often the watcher looks.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+/// A thread that has been blocked for so long is replaced.
+const A_WHILE: Duration = Duration::from_secs(1);
+/// A request that takes longer is stuck. Slow disks are quicker.
+pub(crate) const STUCK: Duration = Duration::from_secs(5);
+/// So many threads are added at most, to those that read from one device or ring queue.
+pub(crate) const MOST_SPARE: usize = 100;
+/// So many stuck requests may each user have.
+const SHARE: usize = 16;
+
+/// What a thread is doing, in one word: a serial number, whether it is busy, and for which user.
+/// Only the thread writes `now`, only the watcher writes the others.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Work {
+    now: AtomicU64,
+    /// What stood there when the watcher looked last, and since when, in milliseconds.
+    seen: AtomicU64,
+    since: AtomicU64,
+}
+
+const BUSY: u64 = 1 << 32;
+
+impl Work {
+    /// This thread answers a request of `uid` from now on, until it [idles](Work::idle).
+    pub(crate) fn begin(&self, uid: u32) {
+        let serial = (self.now.load(Relaxed) >> 33).wrapping_add(1);
+        self.now
+            .store(serial << 33 | BUSY | u64::from(uid), Relaxed);
+    }
+
+    /// This thread waits for the next request.
+    pub(crate) fn idle(&self) {
+        self.now.store(self.now.load(Relaxed) & !BUSY, Relaxed);
+    }
+
+    /// For the watcher: which user's request is answered, and for how long it has been.
+    fn look(&self, now: Duration) -> Option<Busy> {
+        let word = self.now.load(Relaxed);
+        if self.seen.swap(word, Relaxed) != word {
+            self.since.store(millis(now), Relaxed);
+        }
+        self.busy(word, now)
+    }
+
+    /// For other threads: as the watcher has seen it last.
+    fn age(&self, now: Duration) -> Duration {
+        let word = self.now.load(Relaxed);
+        let is_seen = self.seen.load(Relaxed) == word;
+        let busy = is_seen.then(|| self.busy(word, now)).flatten();
+        busy.map_or(Duration::ZERO, |busy| busy.age)
+    }
+
+    fn busy(&self, word: u64, now: Duration) -> Option<Busy> {
+        let since = Duration::from_millis(self.since.load(Relaxed));
+        (word & BUSY != 0).then(|| Busy {
+            // The lower half.
+            uid: word as u32,
+            age: now.saturating_sub(since),
+        })
+    }
+}
+
+/// A request that is being answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Busy {
+    uid: u32,
+    age: Duration,
+}
+
+/// Threads that read from the same device, or from the same queue, as the watcher sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// How many there are to be while none is blocked.
+    pub(crate) wanted: usize,
+    threads: usize,
+    /// Blocked since the last look, at least.
+    blocked: usize,
+    /// Blocked for a while: others are to take their places.
+    replaced: usize,
+    stuck: usize,
+}
+
+impl Look {
+    /// At none of so many threads.
+    pub(crate) fn wanting(wanted: usize) -> Look {
+        Look {
+            wanted,
+            ..Look::default()
+        }
+    }
+
+    /// Whether one more thread is due.
+    pub(crate) fn wants_more(&self) -> bool {
+        let most = self.wanted + MOST_SPARE;
+        let going = self.threads - self.replaced;
+        // Beyond the bound one more, which waits or refuses: whatever is stuck, there is a thread
+        // for what cannot be refused.
+        let is_last = self.blocked == self.threads && self.threads < 2 * most;
+        is_last || (going < self.wanted && self.threads < most)
+    }
+
+    fn room(&self) -> Room {
+        let last = self.wanted + MOST_SPARE - 1;
+        match self {
+            Look { blocked, .. } if *blocked < last => Room::Enough,
+            Look { stuck, .. } if *stuck < last => Room::Later,
+            _ => Room::None,
+        }
+    }
+}
+
+/// Whether a thread may begin something that may block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Enough,
+    /// All others are blocked, but not for long yet.
+    Later,
+    None,
+}
+
+/// What the watcher has found, for those who answer and those who ask how the mount is.
+pub(crate) struct Watch {
+    began: Instant,
+    /// Some user has used up the share, or there is no room.
+    is_strained: AtomicBool,
+    judged: Mutex<Judged>,
+    threads: AtomicUsize,
+    stuck: AtomicUsize,
+    /// When the oldest request came, in milliseconds; [`NONE`].
+    oldest: AtomicU64,
+    refused: AtomicU64,
+    /// Threads of ours that ask for nothing but an answer.
+    provoking: Mutex<Vec<i32>>,
+}
+
+const NONE: u64 = u64::MAX;
+
+#[derive(Default)]
+struct Judged {
+    /// Stuck requests of each user.
+    users: HashMap<u32, usize>,
+    /// By group of threads.
+    rooms: Vec<Room>,
+}
+
+/// How requests stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stuck {
+    /// Threads that answer.
+    pub threads: usize,
+    /// Requests that have been answered for more than five seconds.
+    pub stuck: usize,
+    /// For how long the oldest request has been answered, give or take a tenth of a second.
+    pub oldest: Duration,
+    /// Requests that were refused (`EAGAIN`) because their users had too many stuck ones.
+    pub refused: u64,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Watch {
+        Watch {
+            began: Instant::now(),
+            is_strained: AtomicBool::new(false),
+            judged: Mutex::default(),
+            threads: AtomicUsize::new(0),
+            stuck: AtomicUsize::new(0),
+            oldest: AtomicU64::new(NONE),
+            refused: AtomicU64::new(0),
+            provoking: Mutex::default(),
+        }
+    }
+
+    /// This thread asks for nothing but an answer, until the result is dropped.
+    pub(crate) fn provoke(&self, thread: i32) -> Provoking<'_> {
+        self.provoking().push(thread);
+        Provoking(self, thread)
+    }
+
+    /// Whether the request is such a one: it is not to come to the back end.
+    pub(crate) fn is_provoked(&self, thread: u32) -> bool {
+        let thread = thread.cast_signed();
+        self.provoking().contains(&thread)
+    }
+
+    /// Looks at all threads, each with the group that it belongs to; `looks` has a look at none
+    /// for each group.
+    pub(crate) fn look<'w>(
+        &self,
+        threads: impl Iterator<Item = (usize, &'w Work)>,
+        looks: &mut [Look],
+    ) {
+        self.look_at(self.began.elapsed(), threads, looks);
+    }
+
+    fn look_at<'w>(
+        &self,
+        now: Duration,
+        threads: impl Iterator<Item = (usize, &'w Work)>,
+        looks: &mut [Look],
+    ) {
+        let mut users = HashMap::new();
+        let mut oldest = Duration::ZERO;
+        for (group, work) in threads {
+            let look = &mut looks[group];
+            look.threads += 1;
+            let Some(Busy { uid, age }) = work.look(now) else {
+                continue;
+            };
+            look.blocked += usize::from(age > Duration::ZERO);
+            look.replaced += usize::from(age >= A_WHILE);
+            oldest = oldest.max(age);
+            if age >= STUCK {
+                look.stuck += 1;
+                *users.entry(uid).or_default() += 1;
+            }
+        }
+        let sum = |of: fn(&Look) -> usize| looks.iter().map(of).sum();
+        self.threads.store(sum(|look| look.threads), Relaxed);
+        self.stuck.store(sum(|look| look.stuck), Relaxed);
+        let since = match oldest {
+            Duration::ZERO => NONE,
+            oldest => millis(now.saturating_sub(oldest)),
+        };
+        self.oldest.store(since, Relaxed);
+        let rooms: Vec<Room> = looks.iter().map(Look::room).collect();
+        let is_strained = rooms.iter().any(|room| *room != Room::Enough)
+            || users.values().any(|stuck| *stuck >= SHARE);
+        let mut judged = self.judged();
+        *judged = Judged { users, rooms };
+        // Under the lock, so that flag and reasons are of one look.
+        self.is_strained.store(is_strained, Relaxed);
+    }
+
+    /// Whether a request of `uid` may be begun that may block, by a thread of this group. Waits
+    /// a little if all others are blocked.
+    pub(crate) fn admits(&self, uid: u32, group: usize) -> bool {
+        !self.is_strained.load(Relaxed) || self.admits_slow(uid, group)
+    }
+
+    #[cold]
+    fn admits_slow(&self, uid: u32, group: usize) -> bool {
+        let until = Instant::now() + STUCK;
+        loop {
+            let (has_share, room) = {
+                let judged = self.judged();
+                let stuck = judged.users.get(&uid).copied().unwrap_or_default();
+                let room = judged.rooms.get(group).copied();
+                (stuck < SHARE, room.unwrap_or(Room::Enough))
+            };
+            match room {
+                Room::Enough if has_share => return true,
+                Room::Later if has_share && Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                _ => {
+                    self.refused.fetch_add(1, Relaxed);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Whether these threads are all stuck. False if there are none.
+    pub(crate) fn are_stuck<'w>(&self, mut threads: impl Iterator<Item = &'w Work>) -> bool {
+        let now = self.began.elapsed();
+        let mut stuck = |work: &Work| work.age(now) >= STUCK;
+        threads.next().is_some_and(&mut stuck) && threads.all(stuck)
+    }
+
+    /// How many of these threads have not been blocked for a while.
+    pub(crate) fn going<'w>(&self, threads: impl Iterator<Item = &'w Work>) -> usize {
+        let now = self.began.elapsed();
+        threads.filter(|work| work.age(now) < A_WHILE).count()
+    }
+
+    /// How requests stand.
+    pub(crate) fn stuck(&self) -> Stuck {
+        let now = millis(self.began.elapsed());
+        let oldest = match self.oldest.load(Relaxed) {
+            NONE => 0,
+            since => now.saturating_sub(since),
+        };
+        Stuck {
+            threads: self.threads.load(Relaxed),
+            stuck: self.stuck.load(Relaxed),
+            oldest: Duration::from_millis(oldest),
+            refused: self.refused.load(Relaxed),
+        }
+    }
+
+    fn provoking(&self) -> MutexGuard<'_, Vec<i32>> {
+        self.provoking
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judged(&self) -> MutexGuard<'_, Judged> {
+        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See [`Watch::provoke`].
+pub(crate) struct Provoking<'w>(&'w Watch, i32);
+
+impl Drop for Provoking<'_> {
+    fn drop(&mut self) {
+        self.0.provoking().retain(|thread| *thread != self.1);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    // Of the mount's life.
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(time: u64) -> Duration {
+        Duration::from_secs(time)
+    }
+
+    /// What is seen of these threads, all of one group, of which one is wanted.
+    fn look(watch: &Watch, now: Duration, works: &[Work]) -> Look {
+        let mut looks = [Look::wanting(1)];
+        watch.look_at(now, works.iter().map(|work| (0, work)), &mut looks);
+        looks[0]
+    }
+
+    /// WATCH-1: a thread is blocked while its request stays the same, and not a moment longer.
+    #[test]
+    fn a_request_ages_while_its_thread_does_not_go_on() {
+        let watch = Watch::new();
+        let works = [Work::default(), Work::default()];
+        assert!(!look(&watch, seconds(0), &works).wants_more(), "all idle");
+        works[0].begin(7);
+        let first = look(&watch, seconds(1), &works);
+        assert_eq!((first.threads, first.blocked), (2, 0), "it may be quick");
+        let second = look(&watch, seconds(3), &works);
+        assert_eq!((second.blocked, second.replaced, second.stuck), (1, 1, 0));
+        assert!(!second.wants_more(), "the other thread goes on");
+        // Another request of the same user.
+        works[0].idle();
+        works[0].begin(7);
+        assert_eq!(look(&watch, seconds(6), &works).blocked, 0);
+        works[1].begin(8);
+        look(&watch, seconds(7), &works);
+        assert!(look(&watch, seconds(8), &works).wants_more(), "both");
+        assert_eq!(look(&watch, seconds(11), &works).stuck, 1);
+        assert!(!watch.are_stuck([].into_iter()), "nobody is not all");
+        works.iter().for_each(Work::idle);
+        let none = look(&watch, seconds(12), &works);
+        assert_eq!((none.blocked, none.stuck), (0, 0));
+        assert_eq!(watch.oldest.load(Relaxed), NONE);
+    }
+
+    /// WATCH-1: a user who has used up the share is refused, and another one is not.
+    #[test]
+    fn a_users_share_of_stuck_requests_is_bounded() {
+        let watch = Watch::new();
+        let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
+        works[1..].iter().for_each(|work| work.begin(7));
+        look(&watch, seconds(0), &works);
+        look(&watch, seconds(4), &works);
+        assert!(watch.admits(7, 0), "they may be slow");
+        look(&watch, seconds(5), &works);
+        assert!(!watch.admits(7, 0) && watch.admits(8, 0), "WATCH-1");
+        works[1].idle();
+        look(&watch, seconds(6), &works);
+        assert!(watch.admits(7, 0), "one less");
+        assert_eq!(watch.stuck().refused, 1);
+    }
+
+    /// WATCH-1: the last thread begins nothing that may block while all others are stuck, and
+    /// there is always one more for what cannot be refused.
+    #[test]
+    fn the_last_thread_refuses_while_all_others_are_stuck() {
+        let watch = Watch::new();
+        let works: Vec<Work> = (0..=MOST_SPARE).map(|_| Work::default()).collect();
+        for (uid, work) in (0..).zip(&works[1..]) {
+            work.begin(uid);
+        }
+        look(&watch, seconds(0), &works);
+        assert!(watch.admits(5000, 0));
+        let full = look(&watch, seconds(5), &works);
+        assert!(!watch.admits(5000, 0), "WATCH-1");
+        assert!(!full.wants_more(), "that one is there");
+        works[0].begin(5000);
+        look(&watch, seconds(6), &works);
+        assert!(look(&watch, seconds(7), &works).wants_more(), "one more");
+    }
+}

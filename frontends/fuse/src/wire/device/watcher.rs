@@ -1,0 +1,71 @@
+//! The watcher: a thread that looks at those that answer, and adds others while they are blocked
+//! (WATCH-1).
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::session::Session;
+use crate::watch::{Look, STUCK, TICK};
+
+/// Starts it. It ends with the session.
+///
+/// # Errors
+/// Out of threads.
+pub(super) fn start(session: &Arc<Session>) -> io::Result<()> {
+    let watched = session.clone();
+    let thread = thread::Builder::new().name("rcuwalk-watch".to_owned());
+    let thread = thread.spawn(move || {
+        watch(&watched);
+        Ok(())
+    })?;
+    session.members.started(thread);
+    Ok(())
+}
+
+fn watch(session: &Arc<Session>) {
+    let mut said = Duration::ZERO;
+    let mut has_failed = false;
+    while !session.members.wait_for_end(TICK) {
+        let groups = session.groups();
+        let mut looks: Vec<Look> = groups.iter().map(|one| Look::wanting(one.wanted)).collect();
+        session.members.look(&session.handler.watch, &mut looks);
+        for (group, look) in looks.iter().enumerate() {
+            if !look.wants_more() {
+                continue;
+            }
+            match session.add_spare(group) {
+                Ok(()) => has_failed = false,
+                // Out of threads or descriptors: it is tried again with the next look.
+                Err(err) if !has_failed => {
+                    has_failed = true;
+                    tracing::warn!(%err, "all threads are blocked, and there can be no more");
+                }
+                Err(_) => {}
+            }
+        }
+        said = say(session, said);
+    }
+}
+
+/// Logs that requests are stuck: when the first is, when that has taken twice as long, and when
+/// none is any more. Returns what age was logged last.
+fn say(session: &Session, said: Duration) -> Duration {
+    let now = session.handler.watch.stuck();
+    if now.stuck == 0 {
+        if said > Duration::ZERO {
+            tracing::info!("no request is stuck any more");
+        }
+        return Duration::ZERO;
+    }
+    if now.oldest < STUCK.max(2 * said) {
+        return said;
+    }
+    tracing::warn!(
+        "{} requests are stuck in the source, the oldest for {} s",
+        now.stuck,
+        now.oldest.as_secs()
+    );
+    now.oldest
+}
