@@ -3,13 +3,18 @@
 //! LOCK-1: lock ranks only descend; equal ranks are taken ancestor first, else by
 //! address. RCU-2: no sleeping lock while an RCU guard lives.
 //!
-//! Release builds keep one counter per thread: how many locks it holds. Freeing
-//! what RCU retired runs foreign `Drop` code and waits until that is zero.
+//! Release builds keep one counter per thread: how many locks it holds, and whether it is in
+//! a back end's [`Call`]. Freeing what RCU retired runs foreign `Drop` code and waits until
+//! that is zero (CALL-1).
+
+mod call;
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
+
+pub use call::{Call, assert_no_call};
 
 use crate::atomic::note_store;
 use crate::{model, rcu};
@@ -73,7 +78,7 @@ impl Drop for Work {
 /// Beside the count: there is something to do once no lock is held any more.
 const LATER: u32 = 1 << 31;
 
-/// True if this thread holds none of the locks of this module.
+/// True if this thread holds none of the locks of this module and is in no [`Call`].
 pub(crate) fn none_held() -> bool {
     HELD.with(Cell::get) & !LATER == 0
 }
@@ -84,14 +89,14 @@ pub(crate) fn free_later() {
 }
 
 /// True if this thread may run foreign code or sleep: it holds none of the locks of
-/// this module, has no read section open, and is not freeing what RCU has retired, for
-/// which others may wait.
+/// this module, is in no [`Call`], has no read section open, and is not freeing what RCU
+/// has retired, for which others may wait.
 pub fn may_sleep() -> bool {
     none_held() && !rcu::in_read_section() && !rcu::is_freeing()
 }
 
 /// Runs `work` where it may sleep: now, or when this thread next gives back the last
-/// lock that it holds, or ends. If that is later, a panic of it goes no further than there.
+/// lock that it holds, its call ends, or it ends. If that is later, a panic of it goes no further than there.
 #[doc(alias("task_work_add", "delayed_fput"))]
 pub fn when_none_held(work: impl FnOnce() + 'static) {
     if may_sleep() {
@@ -168,12 +173,24 @@ pub(crate) fn assert_may_sleep() {
     );
 }
 
+/// CALL-1, checked in debug builds before foreign code that was put off is run.
+///
+/// True if this thread holds no lock and is in no call.
+#[inline]
+pub(crate) fn may_run_drops() -> bool {
+    let none = none_held();
+    debug_assert!(
+        none,
+        "CALL-1: deferred drops wanted under a lock, or in a back end's call"
+    );
+    none
+}
+
 /// Keeps the books of one held lock, from before it is taken until after it is given back.
 pub(crate) struct Held {
     #[cfg(debug_assertions)]
     rank: Rank,
-    /// Not `Send`: the books are this thread's.
-    _thread: PhantomData<*mut ()>,
+    _counted: Counted,
 }
 
 impl Held {
@@ -185,24 +202,44 @@ impl Held {
         order::push(rank, same_rank_is_ordered);
         #[cfg(not(debug_assertions))]
         let _ = (rank, same_rank_is_ordered);
-        HELD.with(|held| held.set(held.get() + 1));
         Held {
             #[cfg(debug_assertions)]
             rank,
+            _counted: Counted::new(),
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        order::pop(self.rank);
+    }
+}
+
+/// One reason why this thread runs no foreign code. The last one to go has it do what waited.
+struct Counted {
+    /// Not `Send`: the count is this thread's.
+    _thread: PhantomData<*mut ()>,
+}
+
+impl Counted {
+    #[inline]
+    fn new() -> Counted {
+        HELD.with(|held| held.set(held.get() + 1));
+        Counted {
             _thread: PhantomData,
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for Counted {
     #[inline]
     fn drop(&mut self) {
         let now = HELD.with(|held| {
             held.set(held.get() - 1);
             held.get()
         });
-        #[cfg(debug_assertions)]
-        order::pop(self.rank);
         if now == LATER {
             HELD.with(|held| held.set(0));
             do_what_waited();
@@ -439,6 +476,15 @@ mod tests {
         let left = objects.iter().filter(|object| object.strong_count() > 0);
         // Other tests' readers may hold up a batch or two.
         assert!(left.count() < objects.len() / 2, "RCU-1: they pile up");
+    }
+
+    /// CALL-1: nobody waits for deferred drops with a lock held.
+    #[test]
+    #[should_panic(expected = "CALL-1")]
+    fn a_barrier_under_a_lock_is_refused() {
+        let lock = Mutex::new(Rank::DirRwsem, ());
+        let _held = lock.lock();
+        rcu::barrier();
     }
 
     /// RCU-2: a sleeping lock inside a read section is refused in debug builds.

@@ -93,7 +93,8 @@ pub(crate) fn threads() -> usize {
     domain::domain().threads()
 }
 
-/// Runs `callback` after a grace period, on some thread, with no lock held.
+/// Runs `callback` after a grace period, on some thread, with no lock held and in no back
+/// end's call (CALL-1).
 ///
 /// `bytes` is how much memory waits for it; see [`Statistics::pending_bytes`].
 /// Does not block, unless more than the cap is waiting already
@@ -150,12 +151,19 @@ pub fn synchronize() {
 /// Waits until everything retired so far, by any thread, has been freed, together
 /// with what freeing it retired in turn.
 ///
+/// CALL-1: that runs foreign `Drop` code, so this thread holds no lock of
+/// [`lock`](crate::lock) and is in no back end's call. Release builds free what is due when
+/// the last lock is given back, and do not wait.
+///
 /// # Panics
-/// In debug builds, if this thread has a read section open.
+/// In debug builds, if this thread has a read section open, holds a lock or is in a call.
 #[doc(alias = "rcu_barrier")]
 pub fn barrier() {
     crate::lock::assert_may_sleep();
-    domain().barrier();
+    match crate::lock::may_run_drops() {
+        true => domain().barrier(),
+        false => crate::lock::free_later(),
+    }
 }
 
 /// Ends this thread's part in RCU, for models: elsewhere the thread's end does it.

@@ -115,11 +115,11 @@ impl Target<'_> {
 
     /// The same as getxattr(2) returns it.
     fn acl_value(&self, which: Which) -> Result<Option<Box<[u8]>>> {
-        let fs = self.sb().fs();
-        if !fs.posix_acl() {
+        let sb = self.sb();
+        if !sb.posix_acl {
             return Ok(None);
         }
-        let value = self.with_at(|at| fs.get_xattr(&self.caller(), at, which.name()));
+        let value = self.with_at(|at| sb.fs().get_xattr(&self.caller(), at, which.name()));
         match value {
             Ok(value) => Ok(Some(value)),
             Err(Error::NoData | Error::NotSupported) => Ok(None),
@@ -151,7 +151,7 @@ impl Target<'_> {
     /// [`Error::NoData`] if there is none, [`Error::NotSupported`] where there are none.
     #[doc(alias("vfs_get_acl", "do_get_acl"))]
     pub(crate) fn get_acl(&self, which: Which) -> Result<Box<[u8]>> {
-        if !self.sb().fs().posix_acl() || self.inode().kind() == FileType::Symlink {
+        if !self.sb().posix_acl || self.inode().kind() == FileType::Symlink {
             return Err(Error::NotSupported);
         }
         self.acl_value(which)?.ok_or(Error::NoData)
@@ -167,7 +167,7 @@ impl Target<'_> {
         };
         self.may_write_xattr()?;
         let kind = self.inode().kind();
-        if !self.sb().fs().posix_acl() || kind == FileType::Symlink {
+        if !self.sb().posix_acl || kind == FileType::Symlink {
             return Err(Error::NotSupported);
         }
         if which == Which::Default && kind != FileType::Directory {
@@ -254,13 +254,14 @@ impl Target<'_> {
     }
 
     fn store_acl(&self, which: Which, acl: Option<&[Entry]>) -> Result<()> {
-        let (fs, by, name) = (self.sb().fs(), self.caller(), which.name());
+        let (sb, by, name) = (self.sb(), self.caller(), which.name());
         let stored = self.with_at(|at| match acl {
             Some(acl) => {
                 let value = entries::encode(acl);
-                fs.set_xattr(&by, at, name, &value, XattrFlags::empty())
+                sb.fs()
+                    .set_xattr(&by, at, name, &value, XattrFlags::empty())
             }
-            None => fs.remove_xattr(&by, at, name),
+            None => sb.fs().remove_xattr(&by, at, name),
         });
         match stored {
             // There was none: as good as removed.

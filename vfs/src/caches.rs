@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use rcuwalk_sync::{PerThread, rcu};
+use rcuwalk_sync::{PerThread, lock, rcu};
 
 use crate::budget::Budget;
 use crate::dentry::Dcache;
@@ -64,17 +64,34 @@ impl Caches {
         }
     }
 
-    /// Counts one more descriptor, and makes room if those are too many by now.
-    pub(crate) fn hold_descriptor(&self) -> HeldDescriptor {
+    /// Counts one more descriptor. If those are too many by now, this thread makes room as
+    /// soon as it holds no lock and its call is over (CALL-1).
+    pub(crate) fn hold_descriptor(self: &Arc<Self>) -> HeldDescriptor {
         let (held, too_many) = self.descriptors.hold();
         if too_many {
+            let caches = self.clone();
+            lock::when_none_held(move || caches.make_room_for_descriptors());
+        }
+        held
+    }
+
+    fn make_room_for_descriptors(&self) {
+        // One of several that were held in one call may have made room for all.
+        if self.descriptors.are_too_many() {
             self.dcache.prune(PRUNE_FOR_DESCRIPTORS);
             self.icache.prune_now(PRUNE_FOR_DESCRIPTORS);
             // They are closed when their inodes are freed, not when those are dropped.
             rcu::barrier();
             self.descriptors.made_room();
         }
-        held
+    }
+
+    /// Drops everything that is unused, and waits until it is freed. Returns how many inodes
+    /// went. The caller holds no lock (CALL-1).
+    pub(crate) fn release(&self) -> usize {
+        let gone = self.drop_unused();
+        rcu::barrier();
+        gone
     }
 
     pub(crate) fn statistics(&self) -> Statistics {

@@ -225,11 +225,13 @@ impl Vfs {
         path_parentat(&self.request_at(ctx, start, path, flags))
     }
 
-    /// Does it once more, asking the back end about every name on the way, if what was
-    /// cached turns out to be gone from there.
+    /// Does a whole operation: once more, asking the back end about every name on the way, if
+    /// what was cached turns out to be gone from there, and again
+    /// [with descriptors](crate::caches::Caches::with_descriptors).
     pub(crate) fn retry_estale<R>(&self, change: impl Fn(LookupFlags) -> Result<R>) -> Result<R> {
-        match change(LookupFlags::empty()) {
-            Err(Error::Stale) => change(LookupFlags::REVAL),
+        let caches = &self.ns().caches;
+        match caches.with_descriptors(|| change(LookupFlags::empty())) {
+            Err(Error::Stale) => caches.with_descriptors(|| change(LookupFlags::REVAL)),
             done => done,
         }
     }

@@ -69,7 +69,7 @@ impl VfsPath {
     /// directory: one that no two files of the file system have
     /// ([`FileSystem::number`](crate::FileSystem::number)).
     pub fn number_of(&self, ino: u64) -> u64 {
-        self.mnt.sb.fs().number(self.inode.inode_key(), ino)
+        self.mnt.sb.about().number(self.inode.inode_key(), ino)
     }
 
     /// False once the name is known to stand for something else, or for nothing: what is held

@@ -36,8 +36,12 @@ impl Descriptors {
             // Back within the budget, so the next excess is a new one.
             self.threshold.store(self.budget, Relaxed);
         }
-        let too_many = held > self.threshold.load(Relaxed);
-        (HeldDescriptor(self.clone()), too_many)
+        (HeldDescriptor(self.clone()), self.are_too_many())
+    }
+
+    /// True if the caches should make room.
+    pub(crate) fn are_too_many(&self) -> bool {
+        self.held() > self.threshold.load(Relaxed)
     }
 
     /// Counts one more if the budget has room for it.

@@ -18,6 +18,7 @@ mod range;
 use std::os::fd::BorrowedFd;
 
 use crate::attr::{Attr, FileType};
+use crate::call::call;
 use crate::context::{Context, VfsPath};
 use crate::error::{Error, Result};
 use crate::filesystem::{FileHandle, SetAttr, StatFs, XattrFlags};
@@ -86,7 +87,7 @@ impl File {
         if buf.is_empty() {
             return Ok(0);
         }
-        let read = handle.read_at(buf, offset)?;
+        let read = call(handle).read_at(buf, offset)?;
         self.accessed();
         Ok(read)
     }
@@ -120,7 +121,7 @@ impl File {
         let _exclusive = inode.rwsem.write();
         if buf.is_empty() {
             // Some file systems refuse it if the file has become immutable.
-            return handle.write_at(&inode, buf, offset);
+            return call(handle).write_at(&inode, buf, offset);
         }
         let offset = if self.flags.contains(OpenFlags::APPEND) {
             inode.attr().size
@@ -133,7 +134,7 @@ impl File {
         }
         let room = usize::try_from(room).unwrap_or(MOST).min(MOST);
         who.remove_privs()?;
-        handle.write_at(&inode, &buf[..buf.len().min(room)], offset)
+        call(handle).write_at(&inode, &buf[..buf.len().min(room)], offset)
     }
 
     /// Returns when what was written is safe; with `data_only` the times need not be. For a
@@ -145,11 +146,11 @@ impl File {
     pub fn sync(&self, data_only: bool) -> Result<()> {
         self.not_only_place()?;
         match &self.handle {
-            Some(handle) => handle.sync(data_only),
-            None => {
+            Some(handle) => call(&**handle).sync(data_only),
+            None => self.with_descriptors(|| {
                 let target = self.target();
                 target.with_at(|at| target.sb().fs().sync_dir(&target.caller(), at))
-            }
+            }),
         }
     }
 
@@ -169,11 +170,11 @@ impl File {
             let inode = self.path.inode_ref();
             // Of two answers, the later one stays.
             let _exclusive = inode.rwsem.write();
-            handle.refresh(&inode)?;
+            call(&**handle).refresh(&inode)?;
         } else if self.attr().kind == FileType::Directory {
             // As a walk does that starts here: lookups in it go on meanwhile.
             let sb = &self.path.mnt().sb;
-            sb.fs().refresh(sb, self.path.inode())?;
+            self.with_descriptors(|| sb.fs().refresh(sb, self.path.inode()))?;
         }
         Ok(self.attr())
     }
@@ -198,7 +199,7 @@ impl File {
         if change.size.is_some() && !self.flags.contains(OpenFlags::WRITE) {
             return Err(Error::Invalid);
         }
-        self.target().setattr(change)
+        self.with_descriptors(|| self.target().setattr(change))
     }
 
     /// Changes attributes with the credentials of `ctx` instead of the opener's: for a server
@@ -209,7 +210,7 @@ impl File {
     /// is open.
     pub fn setattr_as(&self, ctx: &Context, change: &SetAttr) -> Result<()> {
         self.not_only_place()?;
-        self.target_of(ctx).setattr(change)
+        self.with_descriptors(|| self.target_of(ctx).setattr(change))
     }
 
     /// The value of an extended attribute.
@@ -221,7 +222,7 @@ impl File {
     pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Box<[u8]>> {
         xattr::check_name(name.as_ref())?;
         self.not_only_place()?;
-        self.target().get_xattr(name.as_ref())
+        self.with_descriptors(|| self.target().get_xattr(name.as_ref()))
     }
 
     /// Sets an extended attribute.
@@ -233,7 +234,7 @@ impl File {
     pub fn set_xattr(&self, name: impl AsRef<[u8]>, value: &[u8], how: XattrFlags) -> Result<()> {
         xattr::check_set(name.as_ref(), value, how)?;
         self.not_only_place()?;
-        self.target().set_xattr(name.as_ref(), value, how)
+        self.with_descriptors(|| self.target().set_xattr(name.as_ref(), value, how))
     }
 
     /// The names of all extended attributes that who opened the file may see.
@@ -243,7 +244,7 @@ impl File {
     #[doc(alias = "flistxattr(2)")]
     pub fn list_xattrs(&self) -> Result<Vec<Box<[u8]>>> {
         self.not_only_place()?;
-        self.target().list_xattrs()
+        self.with_descriptors(|| self.target().list_xattrs())
     }
 
     /// Removes an extended attribute.
@@ -255,7 +256,7 @@ impl File {
     pub fn remove_xattr(&self, name: impl AsRef<[u8]>) -> Result<()> {
         xattr::check_name(name.as_ref())?;
         self.not_only_place()?;
-        self.target().remove_xattr(name.as_ref())
+        self.with_descriptors(|| self.target().remove_xattr(name.as_ref()))
     }
 
     /// Lists the directory from its start, as [`Vfs::read_dir`](crate::Vfs::read_dir).
@@ -293,7 +294,7 @@ impl File {
     #[doc(alias = "fstatfs(2)")]
     pub fn statfs(&self) -> Result<StatFs> {
         let sb = &self.path.mnt().sb;
-        sb.fs().statfs(sb)
+        self.with_descriptors(|| sb.fs().statfs(sb))
     }
 
     /// Where it was opened. As the current directory of a [`Context`](crate::Context) it is
@@ -308,6 +309,11 @@ impl File {
     #[doc(alias = "F_GETFL")]
     pub fn flags(&self) -> OpenFlags {
         self.flags
+    }
+
+    /// An operation, again if there are descriptors for it only after others have been released.
+    fn with_descriptors<R>(&self, operation: impl Fn() -> Result<R>) -> Result<R> {
+        self.path.mnt().sb.caches.with_descriptors(operation)
     }
 
     /// The file, and who opened it.

@@ -8,6 +8,30 @@
 //! (a link count, a size, times) are the back end's to publish, by
 //! [`Inode::set_attr`].
 //!
+//! CALL-1: no `Drop` code of a back end runs where the VFS or a back end has something locked.
+//! What RCU frees late is freed by threads that hold no lock of the VFS and are in no call of
+//! a back end. What a back end may do follows from that:
+//!
+//! | in …                          | a back end may                        | and may not |
+//! |-------------------------------|---------------------------------------|-------------|
+//! | a call: any method of [`FileSystem`] and [`FileHandle`], and [`Evict::evict`](crate::Evict::evict) | block; lock mutexes of its own; use the [`SuperBlock`] that it is given; drop inodes | use a [`Vfs`](crate::Vfs) or an open [`File`](crate::File), its own or another: debug builds panic |
+//! | `Drop` of what it keeps with an inode, of a [`FileHandle`], and of the [`FileSystem`] | lock mutexes of its own; use a [`Vfs`](crate::Vfs) that it keeps | wait for a thread that waits for RCU: one that is in [`Vfs::umount`](crate::Vfs::umount) or [`SuperBlock::shrink`] |
+//! | a thread of its own           | use a [`Vfs`](crate::Vfs), or its [`SuperBlock`] | hold a mutex meanwhile that its `Drop` code locks: outside of a call, `Drop` code runs there |
+//!
+//! The methods that tell what never changes ([`name`](FileSystem::name),
+//! [`number`](FileSystem::number), …) are called anywhere, and ask nobody.
+//!
+//! A back end that stands on another one therefore keeps that [`FileSystem`] and passes calls
+//! on, with the [`SuperBlock`] that it was given: the inodes are in one cache then. Where it
+//! has to stand on a whole tree, a thread of its own asks the other [`Vfs`](crate::Vfs), as the
+//! kernel's loop device has its workers; of two trees, only one may stand on the other.
+//! (Allowing calls within calls was the other choice. Which locks they take depends on what
+//! is cached, so an order among trees would be found wrong at the first miss, in production.)
+//!
+//! A back end that is out of descriptors in a call says [`Error::TooManyOpenFiles`], having
+//! changed nothing. The VFS gives all locks back, releases what is cached and unused, and
+//! calls it once more.
+//!
 //! A back end never caches inodes itself: it asks [`SuperBlock::iget`] and either
 //! gets the cached inode or a [`NewInode`](crate::NewInode) to fill in.
 

@@ -53,6 +53,7 @@ pub use acl::Asked;
 use attr::AclState;
 
 use crate::attr::{Attr, FileType, InodeFlags};
+use crate::call::call;
 
 /// What identifies an inode within its super block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -375,7 +376,7 @@ impl Inode {
 
     /// See [`Evict`].
     pub(crate) fn goes(&self) {
-        self.private.evict();
+        call(&*self.private).evict();
     }
 
     /// The cached link target.

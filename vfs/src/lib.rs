@@ -31,6 +31,7 @@ mod acl;
 mod attr;
 mod budget;
 mod caches;
+mod call;
 mod change;
 mod context;
 mod dentry;

@@ -193,7 +193,9 @@ impl MountTable {
     #[doc(alias("do_umount", "propagate_mount_busy"))]
     pub(crate) fn without(&self, info: &MountInfo) -> Result<MountTable, (Error, MountTable)> {
         let mut by_point = self.by_point.clone();
-        let Some(key) = info.key().filter(|key| by_point.contains_key(key)) else {
+        // Another one may be mounted there by now.
+        let is_there = |key: &_| by_point.get(key).is_some_and(|entry| entry.info.is(info));
+        let Some(key) = info.key().filter(is_there) else {
             return Err((Error::Invalid, MountTable { by_point }));
         };
         let has_children = by_point.keys().any(|(parent, _)| *parent == info.id);

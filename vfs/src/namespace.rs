@@ -193,12 +193,14 @@ impl Namespace {
             // The root mount, and what is no mount's root, cannot go.
             return Err(Error::Invalid);
         }
-        let changing = self.changing.lock();
         let entry = self.entry_of(at.mnt()).ok_or(Error::Invalid)?;
         // Our own reference would make it busy.
         drop(at);
-        // Tables of the past hold what they listed until their readers are gone.
+        // So would a place that RCU has not freed yet, with what a front end kept it in. That
+        // runs `Drop` code of back ends, so nothing is locked yet (CALL-1). Tables that others
+        // replace meanwhile hold no place.
         rcu::barrier();
+        let changing = self.changing.lock();
         let info = entry.info();
         let table = {
             let guard = rcu::read_lock();
@@ -276,10 +278,18 @@ fn open_super_block(
     let sb = Arc::new(SuperBlock::new(fs, caches.clone()));
     // Taken before asking: the answer may be older than its arrival.
     let validity = sb.validity(None);
-    let root = sb.read_root()?;
-    let dentry = Dentry::root(sb.id(), root, validity);
-    if let Err(err) = sb.fs().mounted(&sb) {
-        let id = sb.id();
+    let id = sb.id();
+    let dentry = match sb.read_root() {
+        Ok(root) => Dentry::root(id, root, validity),
+        Err(err) => {
+            drop(sb);
+            // It may have read inodes before it failed.
+            evict(caches, id);
+            return Err(err);
+        }
+    };
+    let mounted = sb.fs().mounted(&sb);
+    if let Err(err) = mounted {
         drop(sb);
         shut_down(caches, id, dentry);
         return Err(err);
@@ -298,6 +308,11 @@ fn shut_down(caches: &Caches, sb: u32, root: DentryRef) {
     // inode past the eviction below, and no later eviction looks for it.
     root.forget_inode();
     caches.dcache.drop_super_block(sb);
+    evict(caches, sb);
+}
+
+/// Drops the inodes of a super block that nobody uses, and waits until they are freed.
+fn evict(caches: &Caches, sb: u32) {
     caches.icache.evict_inodes(|id| id.sb == sb);
     rcu::barrier();
 }

@@ -206,11 +206,8 @@ impl Vfs {
     ) -> Result<File> {
         let how = how.into().build()?;
         let path = path.as_ref();
-        match self.open_once(ctx, path, &how) {
-            // The name stands for another file by now: once more, asking the back end.
-            Err(Error::Stale) => self.open_once(ctx, path, &how.resolve(LookupFlags::REVAL)),
-            opened => opened,
-        }
+        // If the name stands for another file by now, the back end is asked.
+        self.retry_estale(|reval| self.open_once(ctx, path, &how.resolve(reval)))
     }
 
     fn open_once(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
@@ -220,7 +217,7 @@ impl Vfs {
         if how.flags.contains(OpenFlags::CREATE) {
             return self.open_or_create(ctx, path, how);
         }
-        let at = self.lookup(ctx, path, how.lookup)?;
+        let at = self.lookup_within(ctx, path, how.lookup)?;
         may::do_open(ctx, at, how.flags, None)
     }
 }

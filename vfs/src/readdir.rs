@@ -72,7 +72,9 @@ impl ReadDir {
 
     fn fetch_more(&mut self) {
         let before = self.batch.len();
-        self.failed = self.fetch().err();
+        let caches = self.dir.mnt().sb.caches.clone();
+        // Again from where it has got to.
+        self.failed = caches.with_descriptors(|| self.fetch()).err();
         self.ended = self.failed.is_some() || self.batch.len() == before;
     }
 

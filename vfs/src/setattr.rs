@@ -402,11 +402,11 @@ impl Target<'_> {
         if !how.contains(How::FORCE) {
             self.setattr_prepare(&mut change, how)?;
         }
-        let (fs, by) = (self.sb().fs(), self.caller());
+        let (sb, by) = (self.sb(), self.caller());
         if how.contains(How::KILL_CAPS) && self.has_capability()? {
-            self.with_at(|at| fs.remove_xattr(&by, at, CAPABILITY))?;
+            self.with_at(|at| sb.fs().remove_xattr(&by, at, CAPABILITY))?;
         }
-        let mut changed = self.with_at(|at| fs.setattr(&by, at, &change));
+        let mut changed = self.with_at(|at| sb.fs().setattr(&by, at, &change));
         if changed.is_ok()
             && let Some(mode) = change.mode
             && (mode ^ is.mode()) & 0o777 != 0

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rcuwalk_sync::atomic::AtomicU32;
 use rcuwalk_sync::lock::{Mutex, Rank};
-use rcuwalk_sync::rcu;
 
 use crate::caches::Caches;
+use crate::call::{Called, call};
 use crate::descriptors::HeldDescriptor;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileSystem, Freshness};
@@ -29,6 +29,9 @@ pub struct SuperBlock {
     /// See [`FileSystem::read_only`].
     #[doc(alias("SB_RDONLY", "sb_rdonly"))]
     pub(crate) read_only: bool,
+    /// See [`FileSystem::posix_acl`].
+    #[doc(alias("SB_POSIXACL", "IS_POSIXACL"))]
+    pub(crate) posix_acl: bool,
     pub(crate) caches: Arc<Caches>,
     /// Held by who locks two directories (a rename between two or over one, a removal
     /// of one): one at a time, so that "is an ancestor of" stays
@@ -45,6 +48,7 @@ impl SuperBlock {
             epoch: AtomicU32::new(FIRST_EPOCH),
             looks_around: fs.looks_around(),
             read_only: fs.read_only(),
+            posix_acl: fs.posix_acl(),
             fs,
             caches,
             rename_mutex: Mutex::new(Rank::RenameMutex, ()),
@@ -56,7 +60,14 @@ impl SuperBlock {
         self.id
     }
 
-    pub(crate) fn fs(&self) -> &dyn FileSystem {
+    /// The back end, to be called (CALL-1).
+    #[inline]
+    pub(crate) fn fs(&self) -> Called<'_, dyn FileSystem> {
+        call(&*self.fs)
+    }
+
+    /// The back end, to tell what never changes and is known without asking anybody.
+    pub(crate) fn about(&self) -> &dyn FileSystem {
         &*self.fs
     }
 
@@ -114,11 +125,13 @@ impl SuperBlock {
     }
 
     /// Drops everything cached and unused, of all back ends, and waits until it is
-    /// freed: for one that has run out of descriptors. Returns how many inodes went.
+    /// freed: for a thread of the back end's own. Returns how many inodes went.
+    ///
+    /// Not in a call (CALL-1): what would be freed there is freed later, and debug builds
+    /// panic. A back end that has run out of descriptors in a call says
+    /// [`Error::TooManyOpenFiles`]; then the VFS does this and calls it again.
     pub fn shrink(&self) -> usize {
-        let gone = self.caches.drop_unused();
-        rcu::barrier();
-        gone
+        self.caches.release()
     }
 
     /// Drops the inodes of this file system that nobody uses: for a thread of the back
@@ -128,8 +141,8 @@ impl SuperBlock {
         self.caches.icache.evict_inodes(|id| id.sb == self.id);
     }
 
-    /// Counts a descriptor that is kept with an inode, making room first if the
-    /// budget is used up. Keep the result beside the descriptor.
+    /// Counts a descriptor that is kept with an inode. If the budget is used up, others are
+    /// closed for it when this call is over. Keep the result beside the descriptor.
     pub fn hold_descriptor(&self) -> HeldDescriptor {
         self.caches.hold_descriptor()
     }
@@ -148,7 +161,7 @@ impl SuperBlock {
 
     /// The inode of the root directory.
     pub(crate) fn read_root(&self) -> Result<InodeRef> {
-        let root = self.fs.root(self)?;
+        let root = self.fs().root(self)?;
         match root.kind() {
             crate::FileType::Directory => Ok(root),
             _ => Err(Error::NotADirectory),

@@ -40,7 +40,7 @@ impl Vfs {
     ) -> Result<R> {
         let path = path.as_ref();
         self.retry_estale(|more| {
-            let at = self.lookup(ctx, path, flags | more)?;
+            let at = self.lookup_within(ctx, path, flags | more)?;
             let target = Target::new(&at, ctx.credentials());
             ask(&target).inspect_err(|err| target.doubt_if_stale(err))
         })

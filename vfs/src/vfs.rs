@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rcuwalk_sync::lock;
+
 use crate::attr::{Attr, FileType};
 use crate::budget::Budget;
 use crate::caches::Caches;
@@ -161,6 +163,17 @@ impl Vfs {
         filename_lookup(&request, |found| found.try_get(), Ok)
     }
 
+    /// The same within an operation, which is tried again as a whole.
+    pub(crate) fn lookup_within(
+        &self,
+        ctx: &Context,
+        path: &[u8],
+        flags: LookupFlags,
+    ) -> Result<VfsPath> {
+        let request = self.request_at(ctx, ctx.cwd(), path, flags);
+        filename_lookup(&request, |found| found.try_get(), Ok)
+    }
+
     /// The attributes of what `path` leads to. A cached answer takes no reference.
     ///
     /// # Errors
@@ -186,7 +199,7 @@ impl Vfs {
     pub fn statfs(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<StatFs> {
         let at = self.lookup(ctx, path, LookupFlags::FOLLOW)?;
         let sb = &at.mnt().sb;
-        sb.fs().statfs(sb)
+        sb.caches.with_descriptors(|| sb.fs().statfs(sb))
     }
 
     /// The target of the symbolic link that `path` leads to.
@@ -209,7 +222,9 @@ impl Vfs {
         if link.inode().kind() != FileType::Symlink {
             return Err(Error::Invalid);
         }
-        let body = self.ns.link_body(&link.mnt().sb, &link.inode_ref())?;
+        let sb = &link.mnt().sb;
+        let read = || self.ns.link_body(sb, &link.inode_ref());
+        let body = sb.caches.with_descriptors(read)?;
         Ok((**body).clone())
     }
 
@@ -270,10 +285,13 @@ impl Vfs {
         path: &'a [u8],
         flags: LookupFlags,
     ) -> Request<'a> {
-        self.request_at(ctx, ctx.cwd(), path, flags)
+        Request {
+            is_all: true,
+            ..self.request_at(ctx, ctx.cwd(), path, flags)
+        }
     }
 
-    /// A relative path starts at `start`.
+    /// A relative path starts at `start`. The walk is part of an operation.
     #[inline(always)]
     pub(crate) fn request_at<'a>(
         &'a self,
@@ -282,6 +300,8 @@ impl Vfs {
         path: &'a [u8],
         flags: LookupFlags,
     ) -> Request<'a> {
+        // Here and not at the first call: whether there is one depends on the caches.
+        lock::assert_no_call();
         Request {
             ns: &self.ns,
             ctx,
@@ -290,6 +310,7 @@ impl Vfs {
             flags,
             links: 0,
             is_head: false,
+            is_all: false,
         }
     }
 

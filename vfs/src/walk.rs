@@ -104,6 +104,9 @@ pub(crate) struct Request<'a> {
     /// The path is that to a directory in which a last component is looked at: a link at its
     /// end is in the middle of the whole.
     pub(crate) is_head: bool,
+    /// The walk is all there is to do. Otherwise it is the operation that is tried again where
+    /// a back end has run out of descriptors.
+    pub(crate) is_all: bool,
 }
 
 /// What becomes of an RCU-walk that could not finish.
@@ -197,11 +200,27 @@ fn lookup_slow_path<R>(
         return Err(Error::WouldBlock);
     }
     request.ns.caches.counters.get().ref_walk();
-    let reval = request.flags.contains(LookupFlags::REVAL);
     let walk = match started {
         Unfinished::Unlazied(walk) => walk,
-        Unfinished::Restart => RefWalk::start(*request, reval),
+        Unfinished::Restart => RefWalk::start(*request, request.flags.contains(LookupFlags::REVAL)),
     };
+    if !request.is_all {
+        return walk_to_the_end(request, walk, answer);
+    }
+    let mut started = Some(walk);
+    request.ns.caches.with_descriptors(|| {
+        let reval = request.flags.contains(LookupFlags::REVAL);
+        let new = || RefWalk::start(*request, reval);
+        walk_to_the_end(request, started.take().unwrap_or_else(new), answer)
+    })
+}
+
+fn walk_to_the_end<R>(
+    request: &Request<'_>,
+    walk: RefWalk<'_>,
+    answer: &dyn Fn(VfsPath, u32) -> Result<R>,
+) -> Result<R> {
+    let reval = request.flags.contains(LookupFlags::REVAL);
     let lookup = |walk: RefWalk<'_>| {
         let (path, links) = walk.lookup()?;
         answer(path, links)

@@ -198,8 +198,8 @@ impl Target<'_> {
             inode.set_no_caps(false);
         }
         self.with_at(|at| {
-            let (fs, by) = (self.sb().fs(), self.caller());
-            fs.set_xattr(&by, at, name, value, how)
+            let by = self.caller();
+            self.sb().fs().set_xattr(&by, at, name, value, how)
         })
     }
 

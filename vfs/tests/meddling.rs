@@ -30,9 +30,11 @@ struct Meddled {
 }
 
 impl Meddled {
+    /// By another thread: this one is in a call (CALL-1).
     fn meddle(&self) -> bool {
         let next = self.now.lock().unwrap().take();
-        next.map(|next| next()).is_some()
+        next.map(|next| thread::spawn(next).join().unwrap())
+            .is_some()
     }
 }
 

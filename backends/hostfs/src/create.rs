@@ -105,7 +105,7 @@ pub(crate) fn tmpfile(
     let making = Making::begin(fs, by, new, Place::Nowhere);
     let mode = making.first_mode();
     let make = || names::make_nameless(pin.fd(), mode);
-    let file = fs.dirs.open(by.sb, || fs.act(by, make))?;
+    let file = fs.dirs.open(|| fs.act(by, make))?;
     let held = Held::open(as_fd(&file));
     let seen = making.as_asked(&held, host::stat_fd(held.fd())?, true)?;
     let kept = Nameless(file, by.sb.hold_descriptor());
@@ -122,7 +122,7 @@ pub(crate) fn adopt_whiteout(
     new: &NewFile<'_>,
 ) -> Result<()> {
     let at = &Within::new(by.sb, dir, name)?;
-    let pin = fs.dirs.open(by.sb, || host::pin_at(at.pin.fd(), name))?;
+    let pin = fs.dirs.open(|| host::pin_at(at.pin.fd(), name))?;
     let seen = host::stat_fd(as_fd(&pin))?;
     let making = Making::begin(fs, by, new, Place::Named(at));
     if is_newborn(&seen, new.kind, making.asker()) && seen.attr.rdev == new.rdev {
@@ -224,7 +224,7 @@ impl<'a> Making<'a> {
     /// A regular file, with the descriptor that it was made by.
     fn regular(&self, at: &Within<'_>, access: OFlags) -> Result<(InodeRef, OwnedFd)> {
         let mode = self.first_mode();
-        let file = self.fs.dirs.open(self.by.sb, || {
+        let file = self.fs.dirs.open(|| {
             let make = || names::make_file(at.pin.fd(), at.name, access, mode);
             self.fs.act(self.by, make)
         })?;
@@ -250,8 +250,7 @@ impl<'a> Making<'a> {
         if new.kind == FileType::Directory {
             return self.directory(at, seen, owner);
         }
-        let (dirs, sb) = (&self.fs.dirs, self.by.sb);
-        let pin = dirs.open(sb, || host::pin_at(at.pin.fd(), at.name))?;
+        let pin = self.fs.dirs.open(|| host::pin_at(at.pin.fd(), at.name))?;
         if new.kind == FileType::Symlink && *host::read_link(as_fd(&pin))? != *new.target {
             return Err(Error::Stale);
         }

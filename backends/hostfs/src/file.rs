@@ -111,7 +111,7 @@ pub(crate) fn open(
         return Err(Error::PermissionDenied);
     }
     let again = || Held::open(as_fd(&file)).reopen(access(flags));
-    let file = as_caller(by.credentials, || fs.dirs.open(by.sb, again))?;
+    let file = as_caller(by.credentials, || fs.dirs.open(again))?;
     Ok(Box::new(HostFile {
         opener: Some(by.credentials.clone()),
         reads_as_opener: true,
@@ -127,20 +127,20 @@ pub(crate) fn open_regular(
     access: OFlags,
 ) -> Result<OwnedFd> {
     if let Some(Nameless(fd, _)) = at.inode.private() {
-        return open_nameless(fs, by, fd, access);
+        return open_nameless(fs, fd, access);
     }
     if let Some(open) = open_file(at) {
         let held = Held::open(open.fd.fd());
-        return fs.dirs.open(by.sb, || fs.act(by, || held.reopen(access)));
+        return fs.dirs.open(|| fs.act(by, || held.reopen(access)));
     }
     let Some((dir, name)) = at.parent else {
         let held = fs.opened.find(at.inode).ok_or(Error::Stale)?;
-        return fs.dirs.open(by.sb, || fs.act(by, || held.reopen(access)));
+        return fs.dirs.open(|| fs.act(by, || held.reopen(access)));
     };
     let dir = pinned(by.sb, dir)?;
-    let file = fs.dirs.open(by.sb, || {
-        fs.act(by, || host::open_file_at(dir.fd(), name, access))
-    })?;
+    let file = fs
+        .dirs
+        .open(|| fs.act(by, || host::open_file_at(dir.fd(), name, access)))?;
     if !host::stat_fd(as_fd(&file))?.is_still(at.inode) {
         return Err(Error::Stale);
     }
@@ -150,13 +150,13 @@ pub(crate) fn open_regular(
 /// Who has made a file without a name may open it for anything, whatever its mode: so this
 /// is the daemon's to do, and where the mode stops the daemon too, the descriptor that is
 /// open already does.
-fn open_nameless(fs: &HostFs, by: &Caller<'_>, fd: &OwnedFd, access: OFlags) -> Result<OwnedFd> {
+fn open_nameless(fs: &HostFs, fd: &OwnedFd, access: OFlags) -> Result<OwnedFd> {
     let dirs = &fs.dirs;
-    match dirs.open(by.sb, || Held::open(as_fd(fd)).reopen(access)) {
+    match dirs.open(|| Held::open(as_fd(fd)).reopen(access)) {
         Err(Error::PermissionDenied | Error::NotSupported)
             if access.difference(OFlags::RWMODE).is_empty() =>
         {
-            dirs.open(by.sb, || host::duplicate(as_fd(fd)))
+            dirs.open(|| host::duplicate(as_fd(fd)))
         }
         opened => opened,
     }

@@ -134,7 +134,7 @@ impl FileSystem for HostFs {
 
     fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
         let pin = pinned(sb, dir)?;
-        let open = self.dirs.open(sb, || host::open_dir(pin.fd()))?;
+        let open = self.dirs.open(|| host::open_dir(pin.fd()))?;
         listing::read(&open, from, emit)
     }
 
@@ -216,7 +216,7 @@ impl FileSystem for HostFs {
 
     fn sync_dir(&self, by: &Caller<'_>, at: &At<'_>) -> Result<()> {
         let pin = pinned(by.sb, at.inode)?;
-        let dir = self.dirs.open(by.sb, || host::open_dir(pin.fd()))?;
+        let dir = self.dirs.open(|| host::open_dir(pin.fd()))?;
         host::held::sync(as_fd(&dir), false)
     }
 
@@ -286,7 +286,7 @@ impl HostFs {
     ) -> Result<Option<InodeFill>> {
         match seen.attr.kind {
             FileType::Directory => self.read_in_directory(sb, (dir, pin), name, &seen),
-            FileType::Symlink => self.read_in_link(sb, (dir, pin), name, &seen),
+            FileType::Symlink => self.read_in_link((dir, pin), name, &seen),
             _ => Ok(Some(seen.fill())),
         }
     }
@@ -314,12 +314,11 @@ impl HostFs {
 
     fn read_in_link(
         &self,
-        sb: &SuperBlock,
         (dir, pin): (&Inode, &Pin),
         name: Name<'_>,
         seen: &Seen,
     ) -> Result<Option<InodeFill>> {
-        let fd = match self.dirs.open(sb, || host::pin_at(pin.fd(), name)) {
+        let fd = match self.dirs.open(|| host::pin_at(pin.fd(), name)) {
             Err(Error::NotFound) => return Ok(None),
             fd => fd?,
         };
@@ -344,7 +343,7 @@ impl HostFs {
     /// Opens what is to be cached as a directory, counted.
     pub(crate) fn open_directory(&self, sb: &SuperBlock, pin: &Pin, name: Name<'_>) -> Result<Pin> {
         let counted = self.dirs.hold_descriptor(sb);
-        let fd = self.dirs.open(sb, || host::pin_at(pin.fd(), name))?;
+        let fd = self.dirs.open(|| host::pin_at(pin.fd(), name))?;
         Ok(Pin::counted(fd, counted))
     }
 

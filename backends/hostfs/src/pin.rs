@@ -135,7 +135,7 @@ pub(crate) fn hold_name<'a>(
     inode: &Inode,
 ) -> Result<(Held<'a>, Seen)> {
     let dir = pinned(sb, dir)?;
-    let pin = fs.dirs.open(sb, || host::pin_at(dir.fd(), name))?;
+    let pin = fs.dirs.open(|| host::pin_at(dir.fd(), name))?;
     let seen = host::stat_fd(as_fd(&pin))?;
     if !seen.is_still(inode) {
         return Err(Error::Stale);

@@ -16,8 +16,9 @@
 //!
 //! Nobody but writers frees: a thread whose bag is full seals it and frees what
 //! is ripe, if nobody else is at it. Past the cap a writer waits for a grace
-//! period. A thread that holds a lock or is itself inside a read section does
-//! neither, but at the first object it retires after that.
+//! period. A thread that holds a lock, is in a back end's call (CALL-1) or is itself
+//! inside a read section does neither, but when the last lock is given back, or at the
+//! first object it retires after that.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -141,8 +142,8 @@ impl Domain {
     /// Takes charge of things to free later.
     pub(super) fn retire(&self, reader: Reader, retired: impl IntoIterator<Item = Retired>) {
         let freeing = FREEING.with(Cell::get);
-        // Freeing runs `Drop` code that may lock anything: not under a lock (LOCK-1),
-        // not inside a read section (RCU-2).
+        // Freeing runs `Drop` code that may lock anything: not under a lock (LOCK-1), not in
+        // a back end's call (CALL-1), not inside a read section (RCU-2).
         let may_free = freeing == Freeing::No && crate::lock::none_held() && !reader.is_inside();
 
         let mut bag = lock(&reader.0.bag);

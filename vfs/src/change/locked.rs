@@ -3,6 +3,7 @@
 use rcuwalk_sync::lock::WriteGuard;
 
 use crate::attr::{FileType, InodeFlags};
+use crate::call::Called;
 use crate::context::{Context, VfsPath};
 use crate::dentry::{Ask, CachedName, Checked, Dcache, DentryRef, Flags, NameHash, Validity};
 use crate::error::{Error, Result};
@@ -102,7 +103,7 @@ impl<'a> Locked<'a> {
         &self.path.mnt().sb
     }
 
-    pub(super) fn fs(&self) -> &'a dyn FileSystem {
+    pub(super) fn fs(&self) -> Called<'a, dyn FileSystem> {
         self.sb().fs()
     }
 
@@ -185,7 +186,7 @@ impl<'a> Locked<'a> {
     where
         'a: 'n,
     {
-        if self.fs().freshness() == Freshness::Always || self.inode.shared().has(DEAD_DIR) {
+        if self.sb().freshness == Freshness::Always || self.inode.shared().has(DEAD_DIR) {
             return Ok(None);
         }
         let dcache = &self.vfs.ns().caches.dcache;

@@ -146,9 +146,9 @@ impl Renaming<'_, '_> {
             flags: self.flags,
             whiteout: whiteout.as_ref(),
         };
-        let fs = self.from_dir.fs();
         let lived = replaced.is_some_and(|inode| inode.nlink() > 0);
-        let done = fs.rename(&self.from_dir.caller(), &how);
+        let by = self.from_dir.caller();
+        let done = self.from_dir.fs().rename(&by, &how);
         done.inspect_err(|_| {
             self.from_dir.doubt(&source);
             self.to_dir.doubt(&target);

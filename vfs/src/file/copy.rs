@@ -2,6 +2,7 @@
 
 use super::{File, LONGEST, MOST};
 use crate::attr::{FileType, InodeFlags};
+use crate::call::call;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::inode::InodeRef;
@@ -64,11 +65,11 @@ impl File {
         let by_back_end = {
             let _exclusive = inode.rwsem.write();
             who.remove_privs()?;
-            into.copy_range(&inode, to_offset, from.as_ref(), offset, len)
+            call(&**into).copy_range(&inode, to_offset, from.as_ref(), offset, len)
         };
         let copied = match by_back_end {
             Err(Error::NotSupported) => copy_by_hand(
-                |buf, at| from.read_at(buf, offset + at),
+                |buf, at| call(&**from).read_at(buf, offset + at),
                 |piece, at| to.write_piece(who, &inode, piece, to_offset + at),
                 len,
             )?,
@@ -135,7 +136,7 @@ impl File {
     ) -> Result<usize> {
         let _exclusive = inode.rwsem.write();
         who.remove_privs()?;
-        self.to_write()?.write_at(inode, piece, offset)
+        call(self.to_write()?).write_at(inode, piece, offset)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{File, LONGEST};
 use crate::attr::{FileType, InodeFlags};
+use crate::call::call;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::filesystem::{Allocate, SeekTo, SetTime};
@@ -100,7 +101,7 @@ impl File {
         }
         let inode = self.path.inode_ref();
         let _exclusive = inode.rwsem.write();
-        let allocated = handle.allocate(&inode, how, offset, len);
+        let allocated = call(&**handle).allocate(&inode, how, offset, len);
         // A back end without this operation says so before anything changes.
         if !matches!(allocated, Err(Error::NotSupported)) {
             who.remove_privs()?;
@@ -137,7 +138,8 @@ impl File {
         if offset >= size {
             return Err(Error::NoSuchDevice);
         }
-        match (handle.seek(offset, to), to) {
+        let found = call(handle).seek(offset, to);
+        match (found, to) {
             (Ok(Some(found)), _) => Ok(found),
             (Ok(None), SeekTo::Data) => Err(Error::NoSuchDevice),
             (Ok(None), SeekTo::Hole) => Ok(size),

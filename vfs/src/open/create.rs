@@ -82,7 +82,7 @@ impl Vfs {
     /// last component of its target, which may be the one that is made.
     #[doc(alias("open_last_lookups", "O_CREAT"))]
     pub(super) fn open_or_create(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
-        let request = self.request(ctx, path, how.lookup - LookupFlags::DIRECTORY);
+        let request = self.request_at(ctx, ctx.cwd(), path, how.lookup - LookupFlags::DIRECTORY);
         let exclusive = how.flags.contains(OpenFlags::EXCL);
         let mut parent = path_parentat(&request)?;
         loop {
@@ -158,7 +158,7 @@ impl Vfs {
     /// Makes a file without a name in the directory that `path` leads to, and opens it.
     #[doc(alias("do_tmpfile", "vfs_tmpfile", "O_TMPFILE"))]
     pub(super) fn open_tmpfile(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
-        let dir = self.lookup(ctx, path, how.lookup)?;
+        let dir = self.lookup_within(ctx, path, how.lookup)?;
         let target = Target::new(&dir, ctx.credentials());
         let _writing = target.want_write()?;
         target.may(Access::WRITE | Access::EXEC)?;

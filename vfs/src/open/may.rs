@@ -35,9 +35,9 @@ fn open_target(
     flags: OpenFlags,
     expected_in: Option<Protection>,
 ) -> Result<Opened> {
-    let (fs, by) = (target.sb().fs(), target.caller());
+    let (sb, by) = (target.sb(), target.caller());
     if flags.contains(OpenFlags::PATH) {
-        return Ok((target.with_at(|at| fs.open_place(&by, at))?, None));
+        return Ok((target.with_at(|at| sb.fs().open_place(&by, at))?, None));
     }
     let kind = target.inode().kind();
     if let Some(dir) = expected_in {
@@ -54,7 +54,7 @@ fn open_target(
         FileType::Regular => {
             writing = to_write(target.path, flags)?;
             let flags = flags & OpenFlags::OF_BACK_END;
-            Some(target.with_at(|at| fs.open(&by, at, flags))?)
+            Some(target.with_at(|at| sb.fs().open(&by, at, flags))?)
         }
         FileType::Directory => None,
         _ => return Err(Error::NoSuchDevice),

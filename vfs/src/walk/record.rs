@@ -214,5 +214,5 @@ impl<'a> RefWalk<'a> {
 
 /// The file system that a step led into, if it left its mount.
 pub(super) fn crossed<'m>(from: &MountRef, to: &'m MountRef) -> Option<&'m str> {
-    (!from.is(to)).then(|| to.sb.fs().name())
+    (!from.is(to)).then(|| to.sb.about().name())
 }

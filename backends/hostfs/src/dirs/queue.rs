@@ -77,23 +77,23 @@ impl Dirs {
     }
 
     /// Opens, with a second and third try after descriptors have been given back (MEM-1).
-    pub(crate) fn open<T>(&self, sb: &SuperBlock, open: impl Fn() -> Result<T>) -> Result<T> {
+    ///
+    /// # Errors
+    /// [`Error::TooManyOpenFiles`] if all that is left are others'. The VFS closes those that
+    /// nobody uses when the call is over, and calls once more.
+    pub(crate) fn open<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
         match open() {
-            Err(Error::TooManyOpenFiles) => self.open_without_room(sb, open),
+            Err(Error::TooManyOpenFiles) => self.open_without_room(open),
             done => done,
         }
     }
 
     /// The budget is more than the process may have, or other code needs it.
     #[cold]
-    fn open_without_room<T>(&self, sb: &SuperBlock, open: impl Fn() -> Result<T>) -> Result<T> {
+    fn open_without_room<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
         let some = WHEN_OUT.max(self.kept() / 4);
         self.give_back_many(some);
-        let give_back_all = || {
-            self.give_back_many(usize::MAX);
-            sb.shrink();
-        };
-        host::with_descriptors(give_back_all, open)
+        host::with_descriptors(|| self.give_back_many(usize::MAX), open)
     }
 
     fn give_back_many(&self, most: usize) {

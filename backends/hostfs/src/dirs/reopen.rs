@@ -68,9 +68,9 @@ impl Dir {
         };
         let counted = self.among.hold_descriptor(sb);
         let within = self.mount.within.fd();
-        let opened = self.among.open(sb, || {
-            sys::open_by_handle(within, &handle).map_err(host::err)
-        });
+        let opened = self
+            .among
+            .open(|| sys::open_by_handle(within, &handle).map_err(host::err));
         let fd = match opened {
             Ok(fd) => fd,
             Err(Error::TooManyOpenFiles) => return Err(Error::TooManyOpenFiles),
@@ -88,7 +88,7 @@ impl Dir {
     fn by_name(self: &Arc<Dir>, sb: &SuperBlock, above: &Pin, name: &[u8]) -> Result<Pin> {
         let name = Name::new(name)?;
         let counted = self.among.hold_descriptor(sb);
-        let opened = self.among.open(sb, || host::pin_at(above.fd(), name));
+        let opened = self.among.open(|| host::pin_at(above.fd(), name));
         let fd: OwnedFd = opened.map_err(|err| match err {
             Error::NotFound | Error::NotADirectory => Error::Stale,
             err => err,
