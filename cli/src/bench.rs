@@ -182,7 +182,7 @@ fn paths(args: &AccessArgs, stop: &Stop) -> Result<Option<PathList>, Failure> {
         return Ok(None);
     }
     let traced = PathList::from_trace(&args.command);
-    // Ctrl-C also ended the command; what it then did not ask for is no error.
+    // Ctrl-C also ended the traced command; a shorter trace is no error then.
     stop.check()?;
     let trace = traced.map_err(|err| Failure::error(format_args!("--trace: {err}")))?;
     let name = args.command[0].display();

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Said in one line that names the thing and, if there is one, the way out.
+    /// One line that names the thing and, if there is one, the remedy.
     Error(String),
     /// Several of these.
     Errors(Vec<String>),
@@ -32,7 +32,7 @@ impl Failure {
             Failure::Signal(signal) => return ExitCode::from(128 + signal),
         };
         for message in messages {
-            // With standard error closed there is nobody left to tell.
+            // Errors are ignored: with standard error closed, the exit status has to do.
             let _ = writeln!(io::stderr(), "rcuwalk: {message}");
         }
         ExitCode::FAILURE

@@ -4,19 +4,19 @@
 //! |--------------|---------------------------------------------------------------|
 //! | this file    | the subcommands, and how each ends                            |
 //! | `bench.rs`   | `rcuwalk bench`: the workloads against the kernel             |
-//! | `manual.rs`  | `rcuwalk completions`, `man`: what is made of this help       |
+//! | `manual.rs`  | `rcuwalk completions`, `man`: made from the help texts        |
 //! | `mount.rs`   | `rcuwalk mount`, `umount`: a tree as a mounted file system    |
-//! | `mounts.rs`  | `rcuwalk mounts`: what is mounted, and how it is              |
+//! | `mounts.rs`  | `rcuwalk mounts`: the mounts, and their state                 |
 //! | `resolve.rs` | `rcuwalk resolve`: how a path is resolved, step by step        |
-//! | `scan.rs`    | `rcuwalk scan`: every entry of a tree, and what changed       |
-//! | `mountinfo.rs` | what the kernel says is mounted where                       |
-//! | `runtime.rs` | where a mount can be asked how it is                          |
+//! | `scan.rs`    | `rcuwalk scan`: every entry of a tree, and changes            |
+//! | `mountinfo.rs` | the kernel's table of mounts                                |
+//! | `runtime.rs` | the sockets on which mounts report their state                |
 //! | `failure.rs` | errors: one line on standard error, and the exit status       |
 //! | `limits.rs`  | descriptors                                                   |
 //! | `signals.rs` | Ctrl-C, without anything left behind                          |
 //!
-//! The rule: standard output holds what was asked for and nothing else; progress,
-//! notes and errors go to standard error.
+//! The rule: standard output holds the result and nothing else; progress, notes and errors go
+//! to standard error.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is made of the help texts: man pages, and completions for shells.
+//! Man pages and shell completions, generated from the help texts.
 
 use std::fs;
 use std::path::PathBuf;

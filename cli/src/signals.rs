@@ -13,7 +13,7 @@ use signal_hook::flag;
 
 use crate::failure::Failure;
 
-/// Whether somebody wants us to stop.
+/// The state of the signals caught.
 pub(crate) struct Stop {
     raised: Arc<AtomicBool>,
     /// The number of the last signal; 0 for none.

@@ -1,4 +1,4 @@
-//! `rcuwalk bench`: what it prints, what it refuses, and what it leaves behind.
+//! `rcuwalk bench`: its output, its errors, and the files it leaves behind.
 
 mod common;
 
@@ -333,7 +333,7 @@ fn trees_that_make_no_sense_are_refused_with_the_way_out() {
 #[test]
 fn a_signal_ends_a_walk_of_trees_without_a_table() {
     for (size, patience) in [
-        // While it is computed what is to be seen, and while trees are walked.
+        // While the expected result is computed, and while trees are walked.
         (
             &["--dirs=1", "--files=1000000000"][..],
             Duration::from_millis(500),

@@ -1,4 +1,4 @@
-//! `rcuwalk bench iget`: what it prints, what it refuses, and how it ends early.
+//! `rcuwalk bench iget`: its output, its errors, and how it ends early.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! `rcuwalk bench walktrees --image`: what it prints, what it refuses, what it leaves.
+//! `rcuwalk bench walktrees --image`: its output, its errors, and the files it leaves behind.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn an_image_is_made_and_used_again() {
     assert_eq!(names(place.path()).len(), 2);
 }
 
-/// What is no image is named and left alone, and so is what is being made.
+/// A file that is not an image is named and left alone, and so is an unfinished image.
 #[test]
 fn what_is_there_is_not_overwritten() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! `rcuwalk resolve`: what it shows of a tree made for it.
+//! `rcuwalk resolve`: its output for a tree made for it.
 
 mod common;
 

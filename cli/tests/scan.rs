@@ -1,4 +1,4 @@
-//! `rcuwalk scan`: what it counts, how it ends, and what it leaves behind.
+//! `rcuwalk scan`: its counts, how it ends, and the files it leaves behind.
 
 mod common;
 
@@ -146,7 +146,7 @@ fn what_cannot_be_read_is_told_and_the_rest_comes() {
         ended.err,
         "rcuwalk: d/e: permission denied\nrcuwalk: one thing could not be read\n"
     );
-    // What is below it is not called removed.
+    // The entries below it are not called removed.
     let earlier = earlier.path().to_str().unwrap();
     let ended = as_nobody(&["--json", "--changed-since", earlier]);
     let summary: Value = serde_json::from_str(&ended.out).unwrap();
@@ -185,7 +185,7 @@ fn other_file_systems_are_left_out_unless_wanted() {
         assert_eq!((ended.code, &*ended.err), (Some(0), ""));
         ended.out.lines().count()
     };
-    // The mount point comes, what it hides (a file) does not.
+    // The mount point is reported, and the file that it hides is not.
     assert_eq!(count(&[]), 6);
     assert_eq!(count(&["-x"]), 6);
     assert_eq!(count(&["--cross-file-systems"]), 7);
@@ -359,7 +359,7 @@ fn an_older_file_is_replaced_through_links() {
     assert_eq!(names(place.path()).len(), 2);
 }
 
-/// What is scanned is not written to, by whatever name.
+/// The source is never written to, by whatever name.
 #[test]
 fn the_source_is_not_overwritten() {
     let place = tempfile::tempdir().unwrap();
@@ -373,7 +373,7 @@ fn the_source_is_not_overwritten() {
         ("scan.partial", "scan.partial is the source"),
         ("link", "scan.partial is the source"),
         ("hard", "hard is the source"),
-        // The name of what is left if the scan ends early.
+        // The name of the partial file of a scan that ends early.
         ("scan", "scan.partial is the source"),
     ] {
         let file = place.path().join(file);

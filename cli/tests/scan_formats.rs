@@ -13,7 +13,7 @@ use common::{rcuwalk, run};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What is compared of each entry.
+/// The compared fields of an entry.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     ino: u64,
@@ -321,7 +321,7 @@ fn parquet_is_the_tree() {
     assert_eq!(rows, expected(root.path()));
 }
 
-/// What was written is what is compared with, in whichever format.
+/// A scan compares with its own rows, in each format.
 #[test]
 fn each_format_reads_itself() {
     let root = odd_tree();

@@ -8,9 +8,9 @@
 //!   no               -                       new                 } another path: see below
 //! ```
 //!
-//! An object that had another path is told when the scan is through: only then is it
-//! known whether the old path is gone (renamed) or still the object's (a new hard link).
-//! What is left of the old paths then was removed.
+//! An object that had another path is reported at the end of the scan: only then is it known
+//! whether the old path is gone (renamed) or still the object's (a new hard link). Old paths
+//! that are left then were removed.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;

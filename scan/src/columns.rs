@@ -7,7 +7,7 @@ use rcuwalk::Timestamp;
 
 use crate::record::{Record, type_name, type_named};
 
-/// What is in one row of one column.
+/// The value of one row in one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
     Null,
@@ -202,7 +202,7 @@ const COLUMNS: &[Column] = &[
         holds: Holds::Text,
         nullable: true,
         get: |record| record.handle_text().map_or(Cell::Null, Cell::Text),
-        // Nobody needs it again.
+        // It is written only.
         set: |_, _| Some(()),
     },
 ];

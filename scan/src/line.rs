@@ -124,7 +124,7 @@ impl Line<'_> {
         }
     }
 
-    /// The record it was made of, but for the handle, which nobody needs again.
+    /// The record of the line, without the handle, which is written only.
     fn into_record(self) -> Option<Record> {
         let Time(atime) = self.atime;
         let Time(mtime) = self.mtime;
@@ -248,8 +248,8 @@ pub(crate) fn read_json(mut from: impl BufRead, each: &mut Each<'_>) -> Result<T
     let mut bytes = Vec::new();
     for number in 1.. {
         bytes.clear();
-        // A line has a path of some length, but no file of another kind is to be read
-        // into memory as one line.
+        // A path may be long, but a file of another kind must not be read into memory as one
+        // line.
         let mut limited = (&mut from).take(MAX_LINE);
         let length = limited.read_until(b'\n', &mut bytes);
         if length.map_err(|err| err.to_string())? == 0 {

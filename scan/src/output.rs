@@ -159,7 +159,7 @@ impl Output {
             Some(Failed::NoReader) => (Kept::Unwanted, Ok(())),
             Some(Failed::Error(why)) => {
                 let told = Error::output(&self.place, why);
-                // Of a text, what is there can be read; the others lack their ends.
+                // A part of a text can be read; the other formats lack their ends.
                 let kept = if self.format.is_text() {
                     self.place.settle(false).0
                 } else {
@@ -234,7 +234,7 @@ impl Writer {
         match self {
             Writer::Text(writer, _) => writer.write_all(&batch.text).map_err(Failed::of),
             #[cfg(feature = "parquet")]
-            // A row group without rows helps nobody.
+            // No row group without rows.
             Writer::Parquet(_) if batch.rows.is_empty() => Ok(()),
             #[cfg(feature = "parquet")]
             Writer::Parquet(writer) => writer.write(&batch.rows).map_err(Failed::error),

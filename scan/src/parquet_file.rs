@@ -154,7 +154,7 @@ fn read_groups(file: File, each: &mut Each<'_>) -> std::result::Result<(bool, bo
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(text)?;
         let rows = usize::try_from(group.metadata().num_rows()).map_err(|err| err.to_string())?;
-        // What a file says of its length is not memory yet; what it holds is.
+        // The length that a file claims is not allocated; its contents are.
         let mut records: Vec<Record> = Vec::new();
         for (i, (column, at)) in place.iter().enumerate() {
             let cells = Cells::of(group.get_column_reader(*at).map_err(text)?, rows)?;

@@ -1,10 +1,10 @@
 //! An earlier scan in memory, small enough for tens of millions of entries.
 //!
-//! Each entry is 64 bytes, whatever its path: the path as a hash of 128 bits, the inode
-//! number, and a hash of 32 bits for each attribute that is compared. Besides, 5 bytes
-//! for the order of inode numbers and for what became of it. The hashes are keyed anew in
-//! each run, so nobody can make a tree whose paths collide. What the old paths were is
-//! read from the file a second time, and only if something was removed or renamed.
+//! Each entry is 64 bytes, whatever its path: the path as a hash of 128 bits, the inode number,
+//! and a hash of 32 bits for each attribute that is compared. Besides, 5 bytes for the order of
+//! inode numbers and for its fate. The hashes are keyed anew in each run, so that the paths of
+//! a malicious tree cannot collide. The old paths are read from the file a second time, and
+//! only if an entry was removed or renamed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -122,7 +122,7 @@ impl Previous {
         })
     }
 
-    /// The same for an entry of today.
+    /// As above for an entry of today.
     pub(crate) fn entry(&self, record: &Record) -> Entry {
         // A device that was not there has none of the old entries.
         let device = self.keys.devices.get(&record.attr.dev);
@@ -150,8 +150,8 @@ impl Previous {
     }
 
     pub(crate) fn fate(&self, number: usize) -> Fate {
-        // Relaxed: threads only store what holds whatever else happens, and who reads
-        // them all does so after the threads were joined.
+        // Relaxed: each stored fate holds by itself, and they are all read after the threads
+        // were joined.
         match self.fates.get(number).map_or(0, |fate| fate.load(Relaxed)) {
             1 => Fate::Same,
             2 => Fate::Replaced,
@@ -225,7 +225,7 @@ impl Entry {
             .collect()
     }
 
-    /// The same for another path: a rename alone sets ctime on most file systems.
+    /// As above for another path: a rename alone sets ctime on most file systems.
     pub(crate) fn differences_but_ctime(&self, now: &Entry) -> Vec<&'static str> {
         let mut differences = self.differences(now);
         differences.retain(|name| Some(name) != FIELDS.get(CTIME).as_ref().copied());

@@ -3,7 +3,7 @@
 use rcuwalk::scan::ScanEntry;
 use rcuwalk::{Attr, FileType, Timestamp};
 
-/// What is said of one path.
+/// The row of one path.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// Only with `--changed-since`.

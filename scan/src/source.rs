@@ -1,4 +1,4 @@
-//! What is scanned, and by which engine.
+//! The sources, and their engines.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;

@@ -94,7 +94,7 @@ pub(crate) fn read(path: &Path, each: &mut Each<'_>) -> std::result::Result<(boo
     });
     let (complete, changes) = match said {
         Ok(said) => said,
-        // What was to be said last is missing.
+        // The table's last row is missing.
         Err(rusqlite::Error::QueryReturnedNoRows) => (false, false),
         Err(err) => return Err(text(err)),
     };

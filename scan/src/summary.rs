@@ -21,7 +21,7 @@ pub use show::Report;
 /// So many are in each list.
 const TOP: usize = 10;
 
-/// A directory's entries may come in parts, on several threads. One of so many is a
+/// A directory's entries may come in parts, on several threads. A part of this size is a
 /// candidate for the list, even if others look larger at the moment.
 const LARGE: u64 = 512;
 

@@ -136,7 +136,7 @@ fn memory(iget: &Iget, stop: &Stop) -> Result<Memory, Failure> {
         inodes: iget.inodes,
         ..Memory::default()
     };
-    // Who keeps to no number of inodes is no table.
+    // A table without a limit of inodes is not a contender.
     let tables = iget.entrants.iter();
     for entrant in tables.filter(|one| one.takes_part(Mix::Stream)) {
         let bytes = bytes_per_inode(entrant.name(), iget.inodes, stop);

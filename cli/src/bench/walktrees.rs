@@ -12,14 +12,14 @@ use crate::signals::Stop;
 
 /// Stat every file of trees larger than the cache: three ways to lock the inode cache
 ///
-/// The workload of the kernel patch that looks up inodes under RCU. Each thread walks a
-/// tree of its own; nothing it asks for is cached, but for the directories on the way.
-/// `stock` locks one lock to look and again to insert, `patch` to insert only, `ours`
-/// one per bucket. With --threads N, so many threads share the trees.
+/// The workload of the kernel patch that looks up inodes under RCU. Each thread walks a tree of
+/// its own; only the directories on the way are cached. `stock` locks one lock to look and
+/// again to insert, `patch` to insert only, `ours` one per bucket. With --threads N, N threads
+/// share the trees.
 ///
-/// With --image, what is walked is an ext4 image, made with mkfs.ext4 and filled through
-/// the kernel: by the kernel on a loop mount, by rcuwalk through its VFS, and by rcuwalk's
-/// scan. That needs root, and has the kernel drop the caches of the whole machine.
+/// With --image, an ext4 image is walked, made with mkfs.ext4 and filled through the kernel: by
+/// the kernel on a loop mount, by rcuwalk through its VFS, and by rcuwalk's scan. That needs
+/// root, and has the kernel drop the caches of the whole machine.
 #[derive(clap::Args, Default)]
 pub(super) struct Args {
     #[command(flatten)]

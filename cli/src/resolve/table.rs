@@ -15,7 +15,7 @@ use crate::failure::errno_text;
 pub(super) struct Table {
     users: Names,
     groups: Names,
-    /// What is mounted, by the host's mount id.
+    /// The type of each mount, by the host's mount id.
     mounts: HashMap<u64, String>,
     /// The mount that relative paths start in.
     cwd: u64,
@@ -101,7 +101,7 @@ impl Table {
         format!("{} {}", self.users.of(attr.uid), self.groups.of(attr.gid))
     }
 
-    /// What is mounted where the step led, if that is another mount than before.
+    /// The mount that the step led to, if it is another one than before.
     fn crossed(&self, step: &TraceStep, mount: &mut u64) -> Option<String> {
         let is_link = step.attr.is_some_and(|attr| attr.kind == FileType::Symlink);
         let to = step.key.map(|key: InodeKey| host_mount_id(key))?;
@@ -196,7 +196,7 @@ fn walk(walk: Walk, stopped: Option<Why>) -> String {
     }
 }
 
-/// Type of what is mounted, by mount id. Lines are `ID ... - TYPE SOURCE OPTIONS`.
+/// The type of each mount, by mount id. Lines are `ID ... - TYPE SOURCE OPTIONS`.
 fn mount_types(mountinfo: &str) -> HashMap<u64, String> {
     let lines = mountinfo.lines().filter_map(|line| {
         let id = line.split(' ').next()?.parse().ok()?;
