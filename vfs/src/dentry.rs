@@ -188,10 +188,24 @@ impl Dentry {
     }
 
     /// What stands for an inode without a name: no walk finds it.
-    #[doc(alias("d_tmpfile", "d_obtain_alias"))]
+    #[doc(alias = "d_tmpfile")]
     pub(crate) fn nameless(sb: u32, inode: InodeRef) -> DentryRef {
         let flags = Flags::UNHASHED | Flags::of_inode(Some(&inode), false);
         Self::without_parent(sb, flags, inode, u64::MAX)
+    }
+
+    /// Stands for an inode of which no name is known, though it may well have one: no walk finds the
+    /// dentry, and its attributes may change behind the mount.
+    #[doc(alias = "d_obtain_alias")]
+    pub(crate) fn found_without_name(sb: u32, inode: InodeRef, validity: Validity) -> DentryRef {
+        let mut flags = Flags::UNHASHED | Flags::of_inode(Some(&inode), false);
+        flags.set(Flags::REVALIDATE, validity.revalidate);
+        Self::without_parent(sb, flags, inode, validity.until)
+    }
+
+    /// True for a dentry that was made without a name, a root among them.
+    pub(crate) fn has_no_parent(&self) -> bool {
+        self.parent(&rcuwalk_sync::rcu::read_lock()).is_none()
     }
 
     /// A name in `parent`, not hashed yet.

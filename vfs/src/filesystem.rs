@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use types::{
-    Allocate, At, Caller, NewFile, Rename, RenameFlags, SeekTo, SetAttr, SetTime, StatFs,
+    Allocate, At, ByNumber, Caller, NewFile, Rename, RenameFlags, SeekTo, SetAttr, SetTime, StatFs,
     XattrFlags,
 };
 
@@ -101,6 +101,34 @@ pub trait FileSystem: Send + Sync + 'static {
     fn number(&self, beside: InodeKey, ino: u64) -> u64 {
         let _ = beside;
         ino
+    }
+
+    /// A number that tells apart the files that have one [number](Self::number) one after the
+    /// other: 32 bits, the same each time that the file is asked for, and the same when this file
+    /// system is mounted again, if what it shows is the same then. `None` where there is none.
+    ///
+    /// Called with no lock held. By the name in `at` another file may be found meanwhile: its
+    /// generation will do, since the one who asks compares it with a later answer.
+    #[doc(alias("i_generation", "name_to_handle_at(2)"))]
+    fn generation(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Option<u32>> {
+        let _ = (by, at);
+        Ok(None)
+    }
+
+    /// The file with that [number](Self::number), for clients that come back with a handle.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if no file below the root has the number, or if this back end cannot tell.
+    #[doc(alias("fh_to_dentry", "get_parent"))]
+    fn by_number(&self, sb: &SuperBlock, number: u64) -> Result<ByNumber> {
+        let _ = (sb, number);
+        Err(Error::Stale)
+    }
+
+    /// As [`refresh`](Self::refresh), for a file that was [found](ByNumber::Inode) without a name.
+    fn refresh_by_number(&self, sb: &SuperBlock, inode: &Inode) -> Result<()> {
+        let _ = (sb, inode);
+        Ok(())
     }
 
     /// The inode that `name` in `dir` stands for, or `None` if there is no such name.

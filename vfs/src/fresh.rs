@@ -47,7 +47,7 @@ use rcuwalk_sync::atomic::{Acquire, Relaxed, Release};
 use rcuwalk_sync::{RcuGuard, Shared, clock};
 
 use crate::attr::FileType;
-use crate::dentry::{Dentry, Flags, Validity};
+use crate::dentry::{Dentry, Validity};
 use crate::filesystem::Freshness;
 use crate::inode::Inode;
 use crate::super_block::SuperBlock;
@@ -127,9 +127,9 @@ impl SuperBlock {
 
     /// The attributes of a directory have been asked for, by itself and not by a name, with
     /// that [`validity`](Self::validity). A name is believed on the word of its directory, which
-    /// has not been asked: only a root's time is its own.
+    /// has not been asked: only what has no directory, such as a root, has a time of its own.
     pub(crate) fn place_is_fresh(&self, dentry: &Dentry, dir: &Inode, validity: Validity) {
-        if dentry.flags().contains(Flags::ROOT) {
+        if dentry.has_no_parent() {
             dentry.set_valid_until(validity.until);
         } else if matches!(self.freshness, Freshness::Ttl(_)) && dir.kind() == FileType::Directory {
             dir.set_believed_until(coarse(validity.until));

@@ -40,6 +40,7 @@ mod error;
 mod file;
 pub mod filesystem;
 mod fresh;
+mod handle;
 pub mod inode;
 mod mount;
 mod name;
@@ -64,8 +65,8 @@ pub use descriptors::HeldDescriptor;
 pub use error::{Error, Result};
 pub use file::File;
 pub use filesystem::{
-    Allocate, At, Caller, Emit, FileHandle, FileSystem, Freshness, NewFile, RawEntry, Rename,
-    RenameFlags, SeekTo, SetAttr, SetTime, StatFs, XattrFlags,
+    Allocate, At, ByNumber, Caller, Emit, FileHandle, FileSystem, Freshness, NewFile, RawEntry,
+    Rename, RenameFlags, SeekTo, SetAttr, SetTime, StatFs, XattrFlags,
 };
 pub use inode::{Acl, Asked, Evict, Iget, Inode, InodeFill, InodeKey, InodeRef, NewInode};
 pub use mount::MountFlags;

@@ -147,6 +147,10 @@ impl FileSystem for Ext4 {
         }
     }
 
+    fn generation(&self, _: &Caller<'_>, at: &At<'_>) -> rcuwalk::Result<Option<u32>> {
+        Ok(Some(self.read_again(at.inode)?.generation))
+    }
+
     fn lookup(&self, sb: &Sb, dir: &Inode, name: Name<'_>) -> rcuwalk::Result<Option<InodeRef>> {
         let dir = private(dir)?;
         match Directory::open(&self.volume, dir)?.lookup(name.as_bytes())? {

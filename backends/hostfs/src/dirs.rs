@@ -229,6 +229,12 @@ impl Dir {
         }
     }
 
+    /// A descriptor of its mount that open_by_handle_at(2) takes, if this process may open handles
+    /// there.
+    pub(crate) fn opens_handles(&self) -> Option<BorrowedFd<'_>> {
+        self.mount.opens_handles.then(|| self.mount.within.fd())
+    }
+
     /// The descriptor, if there is one.
     fn at_hand(&self) -> Option<Pin> {
         // Mostly a load: a store only once after each look of the queue.

@@ -20,6 +20,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::actor::as_caller;
 use crate::dirs::Pin;
+use crate::handles;
 use crate::host::held::Held;
 use crate::host::{self, as_fd};
 use crate::opened::Opened;
@@ -134,7 +135,7 @@ pub(crate) fn open_regular(
         return fs.dirs.open(|| fs.act(by, || held.reopen(access)));
     }
     let Some((dir, name)) = at.parent else {
-        let held = fs.opened.find(at.inode).ok_or(Error::Stale)?;
+        let held = handles::without_name(fs, by.sb, at.inode)?;
         return fs.dirs.open(|| fs.act(by, || held.reopen(access)));
     };
     let dir = pinned(by.sb, dir)?;

@@ -8,6 +8,7 @@
 //! | [`open_dir`]    | —              | a pinned directory, to list  |
 //! | [`open_root`]   | as told        | the root, once               |
 //! | `dirs/reopen.rs` | —             | a directory by its handle, which was asked for when a descriptor held it |
+//! | `handles.rs`    | —              | a file by its number, which counts only if it is below the root |
 //! | `host/names.rs` | never          | what it makes, links, moves  |
 //! | `host/held.rs`  | —              | what a descriptor holds      |
 //!

@@ -23,6 +23,7 @@
 //! | `create.rs`   | making files: whose they are, and that they are ours         |
 //! | `change.rs`   | linking, removing, renaming, and what may happen in between  |
 //! | `file.rs`     | open files                                                   |
+//! | `handles.rs`  | files found again by number, for file handles                |
 //! | `opened.rs`   | all of them, for when no name leads to one                   |
 //! | `setattr.rs`, `xattr.rs` | attributes, extended ones and ACLs                |
 //! | `actor.rs`    | whose credentials the host sees                              |
@@ -195,6 +196,7 @@ mod change;
 mod create;
 mod dirs;
 mod file;
+mod handles;
 mod host;
 mod identity;
 mod listing;

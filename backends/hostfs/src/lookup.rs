@@ -29,9 +29,9 @@
 use std::sync::Arc;
 
 use rcuwalk::{
-    At, Caller, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget, Inode, InodeFill,
-    InodeKey, InodeRef, Name, NewFile, OpenFlags, Rename, Result, SetAttr, StatFs, SuperBlock,
-    XattrFlags,
+    At, ByNumber, Caller, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, Name, NewFile, OpenFlags, Rename, Result, SetAttr, StatFs,
+    SuperBlock, XattrFlags,
 };
 use rustix::fd::BorrowedFd;
 
@@ -41,7 +41,7 @@ use crate::host::{self, as_fd};
 use crate::identity::Seen;
 use crate::pin::{Directory, found_at, known, pinned};
 use crate::watch::{self, Registration, Watch};
-use crate::{change, create, file, listing, procfs, setattr, xattr};
+use crate::{change, create, file, handles, listing, procfs, setattr, xattr};
 
 /// How often a lookup starts again when the name changes under it.
 pub(crate) const ATTEMPTS: usize = 8;
@@ -82,6 +82,23 @@ impl FileSystem for HostFs {
 
     fn number(&self, beside: InodeKey, ino: u64) -> u64 {
         self.numbers.number(beside, ino)
+    }
+
+    fn generation(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Option<u32>> {
+        handles::generation(self, by, at)
+    }
+
+    fn by_number(&self, sb: &SuperBlock, number: u64) -> Result<ByNumber> {
+        handles::by_number(self, sb, number)
+    }
+
+    fn refresh_by_number(&self, sb: &SuperBlock, inode: &Inode) -> Result<()> {
+        let held = match self.opened.find(inode) {
+            Some(held) => held,
+            None => handles::hold(self, sb, inode)?,
+        };
+        self.publish(inode, || host::stat_fd(held.fd()).map(Some))?;
+        Ok(())
     }
 
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
@@ -326,18 +343,9 @@ impl HostFs {
         if held.key != seen.key || held.attr.kind != FileType::Symlink {
             return Ok(None);
         }
-        let fill = held.fill();
         let is_top = dir.inode_key().ino == procfs::ROOT_INO;
         let is_guarded = !is_top && procfs::is_on_procfs(held.key, as_fd(&fd));
-        Ok(Some(match host::read_link(as_fd(&fd)) {
-            Ok(_) if is_guarded => fill.private(Unreadable(Error::PermissionDenied.errno())),
-            Ok(target) => fill.link(target),
-            // It can be looked at all the same, as with lstat(2).
-            Err(err @ (Error::PermissionDenied | Error::NotFound)) => {
-                fill.private(Unreadable(err.errno()))
-            }
-            Err(err) => return Err(err),
-        }))
+        fill_link(as_fd(&fd), &held, is_guarded).map(Some)
     }
 
     /// Opens what is to be cached as a directory, counted.
@@ -407,6 +415,21 @@ impl HostFs {
                 Ok(true)
             }
         }
+    }
+}
+
+/// What the inode of the link that `fd` holds starts with. If it `is_guarded`, it has a target
+/// that is not everybody's to read.
+pub(crate) fn fill_link(fd: BorrowedFd<'_>, held: &Seen, is_guarded: bool) -> Result<InodeFill> {
+    let fill = held.fill();
+    match host::read_link(fd) {
+        Ok(_) if is_guarded => Ok(fill.private(Unreadable(Error::PermissionDenied.errno()))),
+        Ok(target) => Ok(fill.link(target)),
+        // It can be looked at all the same, as with lstat(2).
+        Err(err @ (Error::PermissionDenied | Error::NotFound)) => {
+            Ok(fill.private(Unreadable(err.errno())))
+        }
+        Err(err) => Err(err),
     }
 }
 

@@ -9,6 +9,7 @@
 //! | of a file made without a name     | the descriptor it keeps, [`Nameless`]     |
 //! | of a file that the caller has open| that descriptor                           |
 //! | of one that is open, whose name is gone | a descriptor of [`OpenFiles`](crate::opened::OpenFiles), checked |
+//! | of one that was found by its number | its number once more, checked: `handles.rs` |
 //! | of anything else                  | `O_PATH`, by directory and name, checked  |
 //!
 //! Only a change of the name itself cannot be made so; see `change.rs`.
@@ -24,6 +25,7 @@ use rustix::fd::OwnedFd;
 
 use crate::dirs::{self, Dir, Pin};
 use crate::file::HostFile;
+use crate::handles;
 use crate::host::held::Held;
 use crate::host::{self, as_fd};
 use crate::identity::Seen;
@@ -114,7 +116,7 @@ pub(crate) fn hold<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held
         return Ok(held);
     }
     let Some((dir, name)) = at.parent else {
-        return fs.opened.find(at.inode).ok_or(Error::Stale);
+        return handles::without_name(fs, by.sb, at.inode);
     };
     match hold_name(fs, by.sb, dir, name, at.inode) {
         // It may well be there under another name.

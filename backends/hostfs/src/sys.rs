@@ -8,6 +8,7 @@
 use std::ffi::{CStr, c_int, c_long, c_uint};
 use std::os::fd::{AsRawFd, FromRawFd};
 
+use rcuwalk::{NAME_MAX, Name};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
@@ -60,33 +61,45 @@ pub(crate) fn fanotify_mark_filesystem(
 
 /// The `struct file_handle` of an open file: the same as in fanotify's reports.
 pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
-    match name_to_handle_with(fd, AT_HANDLE_FID) {
+    telling_apart(|flags| name_to_handle_with(fd, c"", libc::AT_EMPTY_PATH | flags))
+}
+
+/// The same of `name` in `dir`: of a symbolic link itself.
+pub(crate) fn name_to_handle_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Box<[u8]>, Errno> {
+    let mut path = [0; NAME_MAX + 1];
+    path[..name.as_bytes().len()].copy_from_slice(name.as_bytes());
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
+    telling_apart(|flags| name_to_handle_with(dir, path, flags))
+}
+
+fn telling_apart<T>(ask: impl Fn(c_int) -> Result<T, Errno>) -> Result<T, Errno> {
+    match ask(AT_HANDLE_FID) {
         // Linux before 6.5, where fanotify had the handles that everyone gets.
-        Err(Errno::INVAL) => name_to_handle_with(fd, 0),
+        Err(Errno::INVAL) => ask(0),
         handle => handle,
     }
 }
 
 /// The `struct file_handle` of a file, to be opened by it later.
 pub(crate) fn lasting_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
-    name_to_handle_with(fd, 0)
+    name_to_handle_with(fd, c"", libc::AT_EMPTY_PATH)
 }
 
-fn name_to_handle_with(fd: BorrowedFd<'_>, flags: c_int) -> Result<Box<[u8]>, Errno> {
+fn name_to_handle_with(fd: BorrowedFd<'_>, path: &CStr, flags: c_int) -> Result<Box<[u8]>, Errno> {
     let mut buffer = Buffer([0; HEAD + MOST_BYTES]);
     buffer.0[..4].copy_from_slice(&(MOST_BYTES as u32).to_ne_bytes());
     let mut mount: c_int = 0;
-    // SAFETY: the empty name is a string with its NUL. `buffer` is aligned for, and as
+    // SAFETY: `path` is a string with its NUL. `buffer` is aligned for, and as
     // large as, a `struct file_handle` of the MOST_BYTES that its first field announces;
     // no handle is longer. `mount` has room for an int. Both outlive the call.
     let done = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
             fd.as_raw_fd(),
-            c"".as_ptr(),
+            path.as_ptr(),
             buffer.0.as_mut_ptr(),
             &raw mut mount,
-            libc::AT_EMPTY_PATH | flags,
+            flags,
         )
     };
     returned(done)?;

@@ -29,6 +29,10 @@ impl FileSystem for MemFs {
         iget(sb, &self.tree.root)
     }
 
+    fn generation(&self, _by: &Caller<'_>, _at: &At<'_>) -> Result<Option<u32>> {
+        Ok(Some(self.tree.generation))
+    }
+
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
         let node = Node::of(dir)?.names()?.get(name).cloned();
         node.map(|node| iget(sb, &node)).transpose()

@@ -54,6 +54,8 @@ mod space;
 mod xattrs;
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock, Weak};
 
@@ -76,6 +78,8 @@ struct Tree {
     numbered: RwLock<HashMap<u64, Weak<Node>>>,
     /// Of all inode numbers that were given out, none is given out again.
     last_ino: AtomicU64,
+    /// Drawn for each tree: since no number is given twice, it only tells trees apart.
+    generation: u32,
     /// How many of them stand for nothing, or for something without a name.
     nameless: AtomicU64,
 }
@@ -128,6 +132,7 @@ impl Builder {
             space,
             numbered: RwLock::default(),
             last_ino: AtomicU64::new(ROOT),
+            generation: RandomState::new().hash_one(ROOT) as u32,
             nameless: AtomicU64::new(0),
         };
         MemFs {

@@ -18,6 +18,7 @@
 //! | `serve.rs`    | serving by a connection that is there                             |
 //! | `nodes.rs`    | node ids: which inode has which, and for how long                 |
 //! | `ops.rs`      | the operations, by node id; `ops/`: one file for each kind        |
+//! | `remembered.rs` | where forgotten nodes were, for file handles                    |
 //! | `removed.rs`  | files that have lost their last name                              |
 //! | `pressure.rs` | how many nodes there are and may be, and who waits when           |
 //! | `shrink.rs`   | the worker that asks the kernel for nodes back                    |
@@ -52,8 +53,8 @@
 //!
 //! # What there is not
 //!
-//! Locks across mounts, ioctl but for what lsattr and chattr ask, device numbers of 2^32 and
-//! more, and export by NFS. An opened file that has
+//! Locks across mounts, ioctl but for what lsattr and chattr ask, and device numbers of 2^32 and
+//! more. An opened file that has
 //! lost its last name, and has a back end that goes by names
 //! (hostfs), cannot be opened once more by way of /proc.
 
@@ -74,6 +75,7 @@ mod ops;
 mod pressure;
 #[doc(hidden)]
 pub mod procfs;
+mod remembered;
 mod removed;
 mod serve;
 mod shrink;

@@ -7,11 +7,25 @@
 //!
 //! **The id is the inode number** wherever it can be, which is easy to follow in a log. Where it
 //! cannot be (1 is the root's; the kernel still knows another file of that number, which has
-//! been deleted), an id is drawn that no inode number has. The kernel shows users the inode
-//! number in any case, which is the same each time that it forgets and asks again.
+//! been deleted; the file is in another file system than the root), an id is drawn that no inode
+//! number has. The kernel shows users the inode number in any case, which is the same each time
+//! that it forgets and asks again.
+//!
+//! HANDLE-1: an id and a generation, which the kernel hands out in file handles, lead to the file
+//! that they were given for, or are `ESTALE`; never to another file, and never to one outside of the
+//! tree. The generation is the back end's ([`VfsPath::generation`]), which tells apart the files
+//! that have one inode number one after the other. A back end without generations gets numbers from
+//! here that begin where chance has it: then a handle is good until the kernel forgets the node, and
+//! one of an earlier mount is not taken for one of this. An id that has been given back is found
+//! again by where it was ([`Remembered`]), or by the back end ([`Vfs::by_number`]); in either case by
+//! a walk from the root, after which id and generation are compared.
+//!
+//! [`Vfs::by_number`]: rcuwalk::Vfs::by_number
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use rcuwalk::inode::{
@@ -22,6 +36,7 @@ use rcuwalk::{Attr, Error, FileType, Inode, OpenFlags, Result, VfsPath};
 use crate::handles::OpenFile;
 use crate::listing::Kept;
 use crate::pressure::Pressure;
+use crate::remembered::{Remembered, Whereabouts};
 use crate::removed::HeldFile;
 use crate::through::Ways;
 
@@ -37,8 +52,10 @@ pub(crate) struct Node {
     pub(crate) ino: u64,
     /// Held by who asks for an entry, which may take another id.
     numbering: Mutex<()>,
-    /// Tells the files apart that get the same id one after the other.
-    pub(crate) generation: u64,
+    /// Tells the files apart that get the same id one after the other (HANDLE-1).
+    pub(crate) generation: u32,
+    /// The generation is the back end's, and the same each time.
+    lasts: bool,
     /// Somebody has asked for it since the hand came by.
     is_used: AtomicBool,
     open: Mutex<Opens>,
@@ -176,6 +193,23 @@ impl Node {
         drop(place);
     }
 
+    /// Where a handle finds it when the kernel has forgotten it; `None` if it has no name.
+    fn whereabouts(&self) -> Option<Whereabouts> {
+        let places = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        // FORGET may have come for the last count already, on another thread.
+        places.last.as_ref()?;
+        let place = places.best().clone();
+        // What is dropped below may take its turn with the caches' locks.
+        drop(places);
+        let (dir, name) = place.number_above()?;
+        Some(Whereabouts {
+            ino: self.ino,
+            generation: self.generation,
+            dir,
+            name,
+        })
+    }
+
     fn stands_for(&self, inode: &Inode) -> bool {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         std::ptr::eq(place.last().inode(), inode)
@@ -214,13 +248,20 @@ impl Node {
 pub(crate) struct Nodes {
     cache: InodeCache<InodeId, Node>,
     known: NodeTable<InodeId, Node>,
-    generations: AtomicU64,
+    /// Where nodes were that the kernel has given back.
+    remembered: Remembered,
+    /// For files whose back end has none.
+    generations: AtomicU32,
+    /// The number of the root, and its file system: only there is a file found by number.
+    root: (u64, u64),
     pub(crate) pressure: Pressure,
 }
 
 impl Nodes {
     /// Only the root is known, and stays known whatever is forgotten.
     pub(crate) fn new(root: &VfsPath, pressure: Pressure) -> Result<Nodes> {
+        let attr = root.attr();
+        let chance = RandomState::new().hash_one(attr.ino) as u32;
         let nodes = Nodes {
             // Nothing unused is kept, whatever the budget: a node goes with its last
             // reference. A small budget would have each new node look over old ones in vain.
@@ -230,7 +271,9 @@ impl Nodes {
                 .on_last(|node: &rcuwalk::inode::Node<InodeId, Node>| node.let_go())
                 .build(),
             known: NodeTable::new(),
-            generations: AtomicU64::new(0),
+            remembered: Remembered::at_most(pressure.most() / 4),
+            generations: AtomicU32::new(chance),
+            root: (root.number_of(attr.ino), attr.dev),
             pressure,
         };
         let node = nodes.node(root, |_| NodeId::ROOT.0)?;
@@ -241,9 +284,10 @@ impl Nodes {
 
     /// What a LOOKUP is answered with that has found `path`.
     pub(crate) fn entry(&self, path: &VfsPath) -> Result<NodeEntry<'_>> {
+        let is_of_root = path.attr().dev == self.root.1;
         let wanted = |ino| match ino {
-            0 | 1 | DRAWN.. => self.draw(),
-            ino => ino,
+            2..DRAWN if is_of_root => ino,
+            _ => self.draw(),
         };
         let node = self.node(path, wanted)?;
         node.found_at(path);
@@ -252,7 +296,49 @@ impl Nodes {
         Ok(entry)
     }
 
-    fn numbered_entry(&self, node: NodeRef) -> Result<NodeEntry<'_>> {
+    /// What a LOOKUP of `.` in the forgotten node `id` is answered with, if `path` leads to its file
+    /// now.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it is another file, or known by another id.
+    pub(crate) fn entry_again(
+        &self,
+        path: &VfsPath,
+        id: NodeId,
+        generation: Option<u32>,
+    ) -> Result<NodeEntry<'_>> {
+        let node = self.node(path, |_| id.0)?;
+        let is_it = generation.is_none_or(|known| known == node.generation);
+        if node.node_id() != id || !is_it || !node.lasts {
+            return Err(Error::Stale);
+        }
+        node.found_at(path);
+        let entry = self.numbered_entry(node)?;
+        self.pressure.are(self.known.len());
+        match entry.id() == id {
+            true => Ok(entry),
+            // The kernel has looked up another file of this number meanwhile.
+            false => Err(Error::Stale),
+        }
+    }
+
+    /// Where a node was that the kernel has given back.
+    pub(crate) fn remembered(&self, id: NodeId) -> Option<Whereabouts> {
+        self.remembered.find(id)
+    }
+
+    /// Where the directory with the inode number `ino` is, if the kernel knows it.
+    pub(crate) fn known_directory(&self, ino: u64) -> Option<VfsPath> {
+        let id = match ino == self.root.0 {
+            true => NodeId::ROOT,
+            false => NodeId(ino),
+        };
+        let node = self.peek(id).filter(|node| node.ino == ino)?;
+        Some(node.place())
+    }
+
+    /// One more LOOKUP of `node`, by the id that it has or, if another file has that, by another.
+    pub(crate) fn numbered_entry(&self, node: NodeRef) -> Result<NodeEntry<'_>> {
         node.used();
         let _one = node
             .numbering
@@ -329,9 +415,20 @@ impl Nodes {
     /// FORGET. What the kernel did not have is passed over, and so is the root.
     pub(crate) fn forget(&self, id: NodeId, lookups: u64) {
         self.pressure.counts.forgets.fetch_add(1, Relaxed);
-        if id != NodeId::ROOT {
-            let _ = self.known.forget(id, lookups);
+        if id == NodeId::ROOT {
+            return;
         }
+        // Before the count goes: a LOOKUP of `.` that does not find the id any more finds this. It
+        // is seen through the lock of the table of places, which is taken after the id's absence
+        // was read; and the store that took the id away came after that lock was given back. If the
+        // kernel keeps some counts, nobody asks until the next FORGET, which is remembered again.
+        if let Some(node) = self.peek(id)
+            && node.lasts
+            && let Some(whereabouts) = node.whereabouts()
+        {
+            self.remembered.insert(id, whereabouts);
+        }
+        let _ = self.known.forget(id, lookups);
     }
 
     /// One count that the kernel was not told of.
@@ -361,6 +458,17 @@ impl Nodes {
         self.known.len()
     }
 
+    /// The generation that the back end knows, if it has any. What cannot be told is no reason to
+    /// fail a LOOKUP: the file's handles are stale sooner then.
+    fn generation(&self, path: &VfsPath) -> Option<u32> {
+        let is_of_root = path.attr().dev == self.root.1;
+        is_of_root.then(|| path.generation().ok().flatten())?
+    }
+
+    fn new_generation(&self) -> u32 {
+        self.generations.fetch_add(1, Relaxed)
+    }
+
     fn draw(&self) -> u64 {
         DRAWN | self.known.new_id().0
     }
@@ -373,6 +481,7 @@ impl Nodes {
                 IgetOf::Cached(node) => node,
                 IgetOf::New(new) => {
                     let ino = path.number_of(inode.inode_key().ino);
+                    let generation = self.generation(path);
                     let node = new.init(Node {
                         place: RwLock::new(Places {
                             last: Some(path.clone()),
@@ -382,7 +491,8 @@ impl Nodes {
                         id: AtomicU64::new(id(ino)),
                         ino,
                         numbering: Mutex::new(()),
-                        generation: self.generations.fetch_add(1, Relaxed),
+                        generation: generation.unwrap_or_else(|| self.new_generation()),
+                        lasts: generation.is_some(),
                         is_used: AtomicBool::new(true),
                         open: Mutex::default(),
                         ways: Ways::default(),

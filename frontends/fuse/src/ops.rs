@@ -5,11 +5,13 @@
 //! | this file        | what they work on, and on whose behalf               |
 //! | `ops/attr.rs`    | attributes, extended ones, access                    |
 //! | `ops/names.rs`   | finding, making, linking, moving and removing names  |
+//! | `ops/again.rs`   | finding forgotten nodes, for file handles            |
 //! | `ops/files.rs`   | opening, reading and writing; directories            |
 //!
 //! Each turns the ids into held places, checks names, and makes one call of the [`Vfs`] on
 //! behalf of whoever asks. What comes back goes to the kernel by `wire.rs`.
 
+mod again;
 mod attr;
 mod files;
 mod names;
@@ -47,7 +49,7 @@ pub(crate) struct Ops {
 /// What a LOOKUP is answered with. Dropped unsent, its count is taken back.
 pub(crate) struct Found<'o> {
     pub(crate) entry: NodeEntry<'o>,
-    pub(crate) generation: u64,
+    pub(crate) generation: u32,
     pub(crate) told: Told,
 }
 

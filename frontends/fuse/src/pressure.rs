@@ -91,6 +91,11 @@ impl Pressure {
         }
     }
 
+    /// So many there may be, beside those that are in use.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// So many are to be left.
     pub(crate) fn target(&self) -> usize {
         self.most - self.most / 8

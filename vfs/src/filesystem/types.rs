@@ -3,7 +3,7 @@
 use crate::attr::InodeFlags;
 use crate::attr::{Attr, FileType, Timestamp};
 use crate::filesystem::FileHandle;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeRef};
 use crate::name::Name;
 use crate::permission::Credentials;
 use crate::super_block::SuperBlock;
@@ -30,6 +30,16 @@ pub struct At<'a> {
     pub inode: &'a Inode,
     /// The file as it is open, if the caller came with one.
     pub open: Option<&'a dyn FileHandle>,
+}
+
+/// What [`FileSystem::by_number`](super::FileSystem::by_number) has found.
+#[doc(alias = "d_obtain_alias")]
+pub enum ByNumber {
+    /// A path from the root of the file system. The VFS walks it, and compares what it finds.
+    Path(Box<[u8]>),
+    /// An inode that is below the root, though the back end knows no name of it; no directory. Its
+    /// operations come without a name ([`At::parent`]).
+    Inode(InodeRef),
 }
 
 /// What [`FileSystem::create`](super::FileSystem::create) is to make.

@@ -415,7 +415,12 @@ impl<'a> RefWalk<'a> {
         let doubtful = doubtful && dentry.flags().contains(Flags::REVALIDATE);
         if doubtful {
             let validity = sb.validity(None);
-            sb.fs().refresh(sb, self.at.inode())?;
+            let inode = self.at.inode();
+            match inode.kind() {
+                FileType::Directory => sb.fs().refresh(sb, inode)?,
+                _ if dentry.has_no_parent() => sb.fs().refresh_by_number(sb, inode)?,
+                _ => sb.fs().refresh(sb, inode)?,
+            }
             sb.place_is_fresh(dentry, self.at.inode(), validity);
         }
         if doubtful || self.reval && dentry.flags().contains(Flags::DOUBTED) {

@@ -46,7 +46,7 @@ impl Ops {
     }
 
     /// What is cached, brought up to date if it has a name to ask for.
-    fn attr_of(&self, node: &NodeRef) -> Result<Attr> {
+    pub(super) fn attr_of(&self, node: &NodeRef) -> Result<Attr> {
         if let Some(open) = passing(node) {
             return open.file.stat();
         }

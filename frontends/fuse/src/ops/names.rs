@@ -18,6 +18,11 @@ impl Ops {
     /// LOOKUP.
     pub(crate) fn lookup(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<Found<'_>> {
         self.slow_down();
+        match of {
+            b"." => return self.lookup_itself(parent),
+            b".." => return self.lookup_above(parent),
+            _ => {}
+        }
         let (dir, of) = (self.place(parent)?, name(of)?);
         let mut tries = 8;
         loop {

@@ -167,14 +167,24 @@ fn what_is_given_back_twice_is_given_back_once() {
     session.send(&Message::forget(1, u64::MAX)).unwrap();
     let gone = session.send(&open).unwrap();
     assert_eq!(errno(gone), libc::ESTALE, "NODE-1");
-    for name in [
-        &b".."[..],
-        b".",
-        b"",
-        b"../canary",
-        b"/etc/passwd",
-        &[b'x'; 256],
-    ] {
+    let mut look = |id, name: &[u8]| session.send(&Message::new(op::LOOKUP, id).name(name));
+    for name in [&b"."[..], b".."] {
+        let root = look(1, name).unwrap();
+        assert_eq!(
+            session::u64_at(&root, 16),
+            1,
+            "WALK-3: {name:?} of the root"
+        );
+        for id in [0, 2, 1 << 63, u64::MAX] {
+            let unknown = look(id, name).unwrap();
+            assert_eq!(errno(unknown), libc::ESTALE, "HANDLE-1: {name:?} of {id}");
+        }
+    }
+    // It has been forgotten, and a file handle finds it again.
+    let again = look(node, b".").unwrap();
+    assert_eq!(session::u64_at(&again, 16), node, "HANDLE-1");
+    session.send(&Message::forget(node, 1)).unwrap();
+    for name in [&b""[..], b"../canary", b"/etc/passwd", &[b'x'; 256]] {
         let reply = session
             .send(&Message::new(op::LOOKUP, 1).name(name))
             .unwrap();

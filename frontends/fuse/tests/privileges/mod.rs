@@ -2,6 +2,7 @@
 //! attributes.
 
 mod attributes;
+mod bits;
 mod idmap;
 mod set_id;
 

@@ -71,6 +71,7 @@ pub(super) mod op {
 /// What INIT offers and is promised.
 pub(super) mod init {
     pub(in super::super) const ASYNC_READ: u64 = 1;
+    pub(in super::super) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(in super::super) const BIG_WRITES: u64 = 1 << 5;
     pub(in super::super) const DONT_MASK: u64 = 1 << 6;
     pub(in super::super) const AUTO_INVAL_DATA: u64 = 1 << 12;

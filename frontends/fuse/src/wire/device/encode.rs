@@ -206,8 +206,13 @@ impl Out {
     }
 
     /// `struct fuse_entry_out`.
-    pub(super) fn entry(&mut self, (node, generation): (NodeId, u64), attr: &Attr, ttl: Ttl) {
-        for number in [node.0, generation, ttl.entry.as_secs(), ttl.attr.as_secs()] {
+    pub(super) fn entry(&mut self, (node, generation): (NodeId, u32), attr: &Attr, ttl: Ttl) {
+        for number in [
+            node.0,
+            generation.into(),
+            ttl.entry.as_secs(),
+            ttl.attr.as_secs(),
+        ] {
             self.u64(number);
         }
         self.u32(ttl.entry.subsec_nanos());

@@ -3,6 +3,7 @@
 //! | promised at INIT     | because                                                      |
 //! |----------------------|--------------------------------------------------------------|
 //! | `ASYNC_READ`, `BIG_WRITES`, `MAX_PAGES` | pieces of a MiB, several at a time        |
+//! | `EXPORT_SUPPORT`     | LOOKUP of `.` and `..` finds forgotten nodes (HANDLE-1)      |
 //! | `DONT_MASK`          | a default ACL stands in for the umask, and the VFS knows it  |
 //! | `POSIX_ACL`          | the kernel checks permissions (`default_permissions`), with ACLs |
 //! | `HANDLE_KILLPRIV`, `…_V2` | the VFS takes set-id bits off what is written and chowned; with the second, the kernel remembers that a file has none, and tells for whom they go |
@@ -32,6 +33,7 @@ pub(super) const MAX_WRITE: u32 = 1 << 20;
 const MAX_BACKGROUND: u16 = 16;
 
 const PROMISED: u64 = bits::ASYNC_READ
+    | bits::EXPORT_SUPPORT
     | bits::BIG_WRITES
     | bits::MAX_PAGES
     | bits::DONT_MASK

@@ -1,6 +1,13 @@
 //! What the kernel forgets goes, and what it uses stays.
+//!
+//! | read          | to learn                                                      |
+//! |---------------|---------------------------------------------------------------|
+//! | this file     | a storm of changes and FORGETs                                |
+//! | `handles.rs`  | file handles, which outlive what the kernel knows             |
 
+#[path = "../common/mod.rs"]
 mod common;
+mod handles;
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,7 +26,7 @@ fn drop_caches() {
 }
 
 /// Waits until `done`, for some seconds.
-fn comes_true(done: impl Fn() -> bool) -> bool {
+fn comes_true(mut done: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while !done() {
         if Instant::now() > end {
