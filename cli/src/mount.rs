@@ -6,6 +6,8 @@
 //! | `mount/options.rs`   | `-o`                                              |
 //! | `mount/helper.rs`    | how mount(8) calls us                             |
 //! | `mount/daemon.rs`    | going into the background                         |
+//! | `mount/confine.rs`   | what the process gives up once it is mounted      |
+//! | `mount/keeper.rs`    | who unmounts what is sandboxed                    |
 //! | `mount/budget.rs`    | what may be kept                                  |
 //! | `mount/in_memory.rs` | SOURCE `memfs`: a tree in memory, and its limits  |
 //! | `mount/place.rs`     | where one may mount                               |
@@ -18,10 +20,12 @@
 //! | `mount/umount.rs`    | `umount`, also of what a killed process left      |
 
 mod budget;
+mod confine;
 mod daemon;
 pub(crate) mod helper;
 mod http;
 mod in_memory;
+mod keeper;
 mod log;
 mod metrics;
 mod options;
@@ -31,7 +35,7 @@ mod serve;
 mod stats;
 mod umount;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -43,7 +47,10 @@ use rcuwalk_hostfs::{DEFAULT_FRESHNESS, HostFs};
 use rustix::fs::StatVfsMountFlags;
 
 use crate::failure::{Failure, Words};
+use crate::mountinfo;
+use confine::Reach;
 use in_memory::TreeLimits;
+use keeper::Keeper;
 use options::{MountOptions, Settings};
 use serve::Signals;
 
@@ -85,7 +92,7 @@ OPTIONS OF -o:
                             pages of memory)
   nonempty                  mount also on what is not empty, or on another mount
   remount                   give the flags to what is mounted there already
-  daemon, stats, metrics=ADDR, log_file=FILE, log_level=LEVEL
+  daemon, sandbox, stats, metrics=ADDR, log_file=FILE, log_level=LEVEL
                             as the long options of these names; without commas
 
 ENVIRONMENT:
@@ -112,6 +119,15 @@ pub(crate) struct Args {
     /// Return when the tree is mounted, and serve it in the background
     #[arg(short, long)]
     daemon: bool,
+    /// Let the process reach no file but those of SOURCE, and start no program
+    ///
+    /// By Landlock, which the kernel must have. Beside SOURCE it reads /proc and the list of
+    /// processors, and writes to the directory of --log-file. Capabilities of callers do not count.
+    /// A second process unmounts. Without this option, root's process gives up what costs nothing:
+    /// capabilities that it does not need, and system calls that reach other processes and the
+    /// kernel.
+    #[arg(long)]
+    sandbox: bool,
     /// Write the log to FILE; else it goes to standard error, a daemon's to the system log
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
@@ -142,6 +158,10 @@ pub(crate) fn run(args: &Args, argv: &[OsString]) -> Result<(), Failure> {
     if args.inner.fake {
         return Ok(());
     }
+    if args.inner.keeper {
+        return keeper::run();
+    }
+    confine::keep_no_descriptors();
     if settings.remount {
         return remount::remount(&args.mountpoint, &args.options);
     }
@@ -184,6 +204,7 @@ impl Args {
         options.allow_other |= self.allow_other;
         settings.limits = self.limits.or(settings.limits);
         settings.daemon |= self.daemon || self.inner.daemonized;
+        settings.sandbox |= self.sandbox;
         settings.stats |= self.stats;
         let absolute = |path| std::path::absolute(path).map_err(Failure::error);
         if let Some(file) = self.log_file.as_ref().or(settings.log_file.as_ref()) {
@@ -227,7 +248,39 @@ fn mount(
         let done = vfs.remount(&root, "/", MountFlags::READ_ONLY);
         done.map_err(Failure::error)?;
     }
-    rcuwalk_fuse::mount(vfs, &at, options).map_err(Failure::error)
+    if !settings.sandbox {
+        let confine = || confine::confine(None);
+        return rcuwalk_fuse::mount_confined(vfs, &at, options, confine).map_err(Failure::error);
+    }
+    let keeper = Keeper::start(source, &at)?;
+    let reach = reach(source, settings);
+    let confine = || confine::confine(Some(&reach));
+    let mounted = rcuwalk_fuse::mount_confined(vfs, &at, options, confine);
+    let mut mounted = mounted.map_err(|err| {
+        // Confined already, this process could not unmount it.
+        if let Ok((_, left)) = mountinfo::ours(&at)
+            && left.source == OsStr::new(&options.source)
+        {
+            let _ = keeper.unmount(left.id, true);
+        }
+        Failure::error(err)
+    })?;
+    let id = mounted.mount_id();
+    mounted.unmount_by(move |detach| match id {
+        Some(id) => keeper.unmount(id, detach),
+        None => Err(std::io::ErrorKind::NotFound.into()),
+    });
+    Ok(mounted)
+}
+
+/// Where a sandboxed process may go. An image is open by then.
+fn reach(source: &Path, settings: &Settings) -> Reach {
+    let log = settings.log_file.as_deref().and_then(Path::parent);
+    Reach {
+        source: (source.as_os_str() != "memfs" && source.is_dir()).then(|| source.to_owned()),
+        log: log.map(Path::to_owned),
+        runtime: crate::runtime::own_directory().ok(),
+    }
 }
 
 /// What mount(8) shows: where we stood means nothing to others.

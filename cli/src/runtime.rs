@@ -6,6 +6,10 @@
 //! | root       | `/run/rcuwalk`                                         |
 //! | others     | `rcuwalk` in `$XDG_RUNTIME_DIR`, which is `/run/user/UID` |
 //!
+//! Nobody but the user and root may connect, whatever the umask. Root connects to no socket
+//! that is not the user's own: where a user puts a link or another one's socket, the mount is
+//! `unknown`. And root does not wait long for a directory in which the user decides what a look-up does.
+//!
 //! The socket speaks HTTP as `--metrics` does, and serves `/status`, too. It tells the living
 //! from the dead without a look at the mount, which could take for ever: where a process
 //! listens, a connection comes about even if that process is stopped; where none does any
@@ -14,16 +18,24 @@
 use std::env;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
+
+use rcuwalk_fuse::procfs;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::mountinfo::MountInfo;
 
 /// How long one who answers at all may take for it.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long root looks for the socket of another user's mount.
+const LOOKING: Duration = Duration::from_secs(5);
 
 /// More than any of ours says of itself. Those of users say what they like.
 const LONGEST: usize = 64 << 10;
@@ -72,41 +84,67 @@ pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, Bound)> {
     if path.symlink_metadata().is_ok() && !is_refused(path) {
         return Err(ErrorKind::AddrInUse.into());
     }
-    bind_over(path)
+    bind_over(path, None)
 }
 
-/// Listens at `path` in place of whoever did before.
-fn bind_over(path: &Path) -> io::Result<(UnixListener, Bound)> {
+/// Listens at `path` in place of whoever did before. `mode` is that of the name; else it goes by the
+/// umask.
+fn bind_over(path: &Path, mode: Option<Mode>) -> io::Result<(UnixListener, Bound)> {
     // It gets its name when it listens, so that nobody takes it for a dead one before.
     let mut unnamed = path.as_os_str().to_owned();
     unnamed.push(format!(".{}", std::process::id()));
     let _ = fs::remove_file(&unnamed);
-    let listener = UnixListener::bind(&unnamed)?;
+    let listener = listen(unnamed.as_ref(), mode)?;
     let socket = identity(unnamed.as_ref())?;
     fs::rename(&unnamed, path)?;
     let path = path.to_owned();
     Ok((listener, Bound { path, socket }))
 }
 
+fn listen(path: &Path, mode: Option<Mode>) -> io::Result<UnixListener> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    if let Some(mode) = mode {
+        // The name gets it from the socket, so that it never has another one.
+        rustix::fs::fchmod(&socket, mode)?;
+    }
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, 128)?;
+    Ok(socket.into())
+}
+
+/// The directory of this user's sockets, made if it is not there.
+pub(crate) fn own_directory() -> io::Result<PathBuf> {
+    let dir = directory(rustix::process::getuid().as_raw());
+    let dir = dir.ok_or(ErrorKind::NotFound)?;
+    let mut made = fs::DirBuilder::new();
+    made.recursive(true).mode(0o755).create(&dir)?;
+    Ok(dir)
+}
+
 /// Listens for those who ask about this process's mount.
 pub(crate) fn register(mount: &MountInfo) -> io::Result<(UnixListener, Bound, PathBuf)> {
     let path = socket(mount).ok_or(ErrorKind::NotFound)?;
-    if let Some(dir) = path.parent() {
-        let mut made = fs::DirBuilder::new();
-        made.recursive(true).mode(0o755).create(dir)?;
-        sweep(dir);
-    }
+    sweep(&own_directory()?);
     // A process that still listens there served a mount that had this device number before and
     // is over.
-    let (listener, bound) = bind_over(&path)?;
+    let private = Mode::RUSR | Mode::WUSR;
+    let (listener, bound) = bind_over(&path, Some(private))?;
     Ok((listener, bound, path))
 }
 
 /// Forgets a mount whose process is gone.
 pub(crate) fn forget(mount: &MountInfo) {
-    if let Some(path) = socket(mount).filter(|path| is_refused(path)) {
-        let _ = fs::remove_file(path);
-    }
+    let mount = mount.clone();
+    let is_own = is_own(&mount);
+    patiently(is_own, move || {
+        let is_over =
+            connect_to(&mount).is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused);
+        if let Some(path) = socket(&mount).filter(|_| is_over) {
+            let _ = fs::remove_file(path);
+        }
+    });
 }
 
 /// How the process of `mount` is.
@@ -117,17 +155,17 @@ pub(crate) fn state(mount: &MountInfo) -> State {
 /// A handle of the process that serves `mount`, to wait for its end with; `None` if it is not there,
 /// or not to be seen from here.
 pub(crate) fn process(mount: &MountInfo) -> Option<OwnedFd> {
-    let stream = connect(&socket(mount)?).ok()?;
+    let (of, is_own) = (mount.clone(), is_own(mount));
+    let stream = patiently(is_own, move || connect_to(&of))?.ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     rustix::process::pidfd_open(peer.pid, rustix::process::PidfdFlags::empty()).ok()
 }
 
 /// How the process of `mount` is, which it is, and what it says for itself.
 pub(crate) fn ask(mount: &MountInfo) -> (State, Option<u32>, Option<serde_json::Value>) {
-    let Some(path) = socket(mount) else {
-        return (State::Unknown, None, None);
-    };
-    let stream = match connect(&path) {
+    let (of, is_own) = (mount.clone(), is_own(mount));
+    let connected = patiently(is_own, move || connect_to(&of));
+    let stream = match connected.unwrap_or(Err(ErrorKind::TimedOut.into())) {
         Ok(stream) => stream,
         Err(err) if err.kind() == ErrorKind::ConnectionRefused => return (State::Dead, None, None),
         // More ask than it answers.
@@ -168,6 +206,52 @@ fn status(mut stream: UnixStream) -> io::Result<serde_json::Value> {
     Ok(serde_json::from_slice(&answer[body..])?)
 }
 
+fn is_own(mount: &MountInfo) -> bool {
+    mount.owner() == Some(rustix::process::getuid().as_raw())
+}
+
+/// Does `ask`; if it is about another user's files, on a thread that is left alone after a while.
+fn patiently<T: Send + 'static>(
+    is_own: bool,
+    ask: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if is_own {
+        return Some(ask());
+    }
+    let (answer, answered) = mpsc::channel();
+    let asking = thread::Builder::new().spawn(move || {
+        // Nobody waits any more, if this fails.
+        let _ = answer.send(ask());
+    });
+    asking.ok()?;
+    answered.recv_timeout(LOOKING).ok()
+}
+
+/// Connects to the process of `mount`. One of another user must listen at a socket of that user's,
+/// which no link leads to.
+fn connect_to(mount: &MountInfo) -> io::Result<UnixStream> {
+    let path = socket(mount).ok_or(ErrorKind::NotFound)?;
+    if is_own(mount) {
+        return connect(&path);
+    }
+    let owner = mount.owner().ok_or(ErrorKind::NotFound)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let within = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let held = rustix::fs::openat2(CWD, &path, flags, Mode::empty(), within)?;
+    let there = rustix::fs::fstat(&held)?;
+    let is_socket = rustix::fs::FileType::from_raw_mode(there.st_mode).is_socket();
+    if !is_socket || there.st_uid != owner {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
+    // What was looked at, whatever has the name by now.
+    let path = procfs::path_of(held.as_fd()).ok_or(ErrorKind::Unsupported)?;
+    let stream = connect(&path)?;
+    match rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw() == owner {
+        true => Ok(stream),
+        false => Err(ErrorKind::PermissionDenied.into()),
+    }
+}
+
 /// Does not wait for one that does not accept.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -188,16 +272,19 @@ fn is_refused(path: &Path) -> bool {
 }
 
 fn socket(mount: &MountInfo) -> Option<PathBuf> {
+    let device = mount.device.replace(':', "-");
+    Some(directory(mount.owner()?)?.join(format!("{device}.sock")))
+}
+
+fn directory(owner: u32) -> Option<PathBuf> {
     let me = rustix::process::getuid().as_raw();
-    let dir = match mount.owner()? {
+    Some(match owner {
         0 => PathBuf::from("/run/rcuwalk"),
         uid if uid == me && env::var_os("XDG_RUNTIME_DIR").is_some() => {
             PathBuf::from(env::var_os("XDG_RUNTIME_DIR")?).join("rcuwalk")
         }
         uid => PathBuf::from(format!("/run/user/{uid}/rcuwalk")),
-    };
-    let device = mount.device.replace(':', "-");
-    Some(dir.join(format!("{device}.sock")))
+    })
 }
 
 /// Takes away what killed processes have left.
@@ -243,7 +330,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let (_first, old) = bind(&path).unwrap();
-        let (_second, new) = bind_over(&path).unwrap();
+        let (_second, new) = bind_over(&path, None).unwrap();
         drop(old);
         assert!(connect(&path).is_ok(), "the second one's");
         drop(new);

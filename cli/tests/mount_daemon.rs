@@ -21,7 +21,7 @@ fn a_daemon_is_usable_when_the_command_returns() {
         kill -HUP $pid; sleep 0.3; cat mnt/f
         kill -TERM $pid
         gone
-        ! mountpoint -q mnt
+        fails mountpoint -q mnt
         cat log
         "#,
     );
@@ -61,7 +61,7 @@ fn a_daemon_nobody_waits_for_does_not_stay() {
         { "$RCUWALK" mount --daemonized memfs mnt || echo "ended with $?" > how; } | true
         while ! [ -e how ]; do sleep 0.1; done
         cat how
-        ! mountpoint -q mnt
+        fails mountpoint -q mnt
         "#,
     );
     assert_eq!(ended.out, "ended with 1\n");
@@ -84,7 +84,7 @@ fn the_log_goes_on_in_a_new_file_after_a_hangup() {
         grep -q 'request{op=Create node=1 uid=0}: done time=' old
         grep -q 'op=Create' log
         grep -q 'is unmounted' log
-        ! grep -q 'is mounted on' log
+        fails grep -q 'is mounted on' log
         "#,
     );
     assert_eq!(ended.err, "");
@@ -172,9 +172,9 @@ fn mount_mounts_us_by_type_and_by_fstab() {
         mount -a --fstab fstab
         grep -c mounted log
         umount mnt; gone
-        mount -f -t fuse.rcuwalk memfs mnt; ! mountpoint -q mnt
+        mount -f -t fuse.rcuwalk memfs mnt; fails mountpoint -q mnt
         mount -s -t fuse.rcuwalk memfs mnt -o colour=blue,ro
-        ! touch mnt/new 2> said
+        fails touch mnt/new 2> said
         umount mnt; gone
         # As libfuse's mount.fuse3 does it.
         ln -s "$RCUWALK" sbin/rcuwalk
@@ -232,7 +232,7 @@ fn mount_mounts_us_in_another_namespace() {
         unshare -m --propagation private sleep 50 & other=$!
         while [ "$(readlink /proc/$other/ns/mnt)" = "$(readlink /proc/self/ns/mnt)" ]; do sleep 0.1; done
         mount -N /proc/$other/ns/mnt -t fuse.rcuwalk memfs /run/mnt
-        ! mountpoint -q mnt
+        fails mountpoint -q mnt
         grep /run/mnt /proc/$other/mounts
         "#
     ));
@@ -253,14 +253,14 @@ fn a_remount_changes_flags_and_leaves_the_rest() {
         touch mnt/new
         mount -o remount,ro mnt
         grep -o ' ro,[^ ]*' /proc/mounts | grep noexec
-        ! touch mnt/more 2> said; grep -o 'Read-only.*' said
+        fails touch mnt/more 2> said; grep -o 'Read-only.*' said
         mount -o remount,rw,exec /run/mnt
         grep '^memfs /run/mnt' /proc/mounts
         touch mnt/more; ls mnt
         "$RCUWALK" mount -o remount,noexec memfs mnt
         grep /run/mnt /proc/mounts | grep -o ' rw,nosuid,nodev,noexec'
         umount mnt; gone
-        ! mount -o remount,ro -t fuse.rcuwalk memfs mnt 2> said; cat said
+        fails mount -o remount,ro -t fuse.rcuwalk memfs mnt 2> said; cat said
         "#
     ));
     let lines: Vec<&str> = ended.out.lines().filter(|l| !l.is_empty()).collect();
@@ -299,4 +299,80 @@ fn a_remount_keeps_the_flags_that_it_does_not_name() {
     let lines: Vec<&str> = ended.out.lines().filter(|l| !l.is_empty()).collect();
     assert!(lines[0].contains(" ro,nosuid,nodev,"), "{ended:?}");
     assert!(lines[1].contains(",nosuid,nodev,noexec,"), "{ended:?}");
+}
+
+/// What the daemon has no use for, it does not have: descriptors of the process that started it,
+/// capabilities, and, as root's, the way to new ones and calls that reach other processes.
+#[test]
+fn a_daemon_keeps_nothing_that_it_inherits_or_does_not_need() {
+    if !can_mount() {
+        return;
+    }
+    for options in ["", ",noio_uring", ",sandbox"] {
+        if options == ",sandbox" && !has_landlock() {
+            continue;
+        }
+        let ended = alone_well(&format!(
+            r#"
+            echo secret > inherited; exec 7< inherited 9<> inherited
+            "$RCUWALK" mount -d -o allow_other{options} src mnt; pid=$(daemon)
+            exec 7<&- 9<&-
+            ls -l /proc/$pid/fd > fds; fails grep inherited fds
+            # All threads, those that were started last, too.
+            cat /proc/$pid/task/*/status | grep -e NoNewPrivs -e Seccomp: | sort -u
+            cat /proc/$pid/task/*/status | grep -e CapBnd -e CapPrm | cut -f2 | sort -u > caps; wc -l < caps
+            # Neither modules, nor raw devices, nor the clock; but files of others.
+            echo $((0x$(cat caps) & (1 << 16 | 1 << 17 | 1 << 25))) $((0x$(cat caps) & 2))
+            # And it serves.
+            touch mnt/f; chown 7:8 mnt/f; ln -s f mnt/l; mknod mnt/n p; mv mnt/f mnt/g; mkdir mnt/d
+            rm mnt/l
+            stat -c '%u %g %n' src/g; ls mnt
+            setpriv --reuid 1000 --clear-groups touch mnt/x 2> said || grep -c denied said
+            kill -TERM $pid; gone
+            fails grep ' /run/mnt ' /proc/mounts
+            "#
+        ));
+        let lines = "NoNewPrivs:\t1\nSeccomp:\t2\n1\n0 2\n7 8 src/g\nd\ng\nn\n1\n";
+        assert_eq!(ended.out, lines, "{options}: {ended:?}");
+    }
+}
+
+fn has_landlock() -> bool {
+    let lsm = std::fs::read_to_string("/sys/kernel/security/lsm");
+    // Where securityfs is not mounted, the command says it.
+    lsm.map_or(true, |lsm| lsm.contains("landlock"))
+}
+
+/// With `--sandbox` neither the files beside the source nor new programs are to be had, for root
+/// and for a user, and it is unmounted all the same.
+#[test]
+fn a_sandboxed_daemon_reaches_nothing_but_its_source() {
+    if !can_mount() || !has_landlock() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        echo outside > outside; mkdir src/d; echo inside > src/d/f
+        "$RCUWALK" mount -d --sandbox --metrics unix:/run/metrics --log-file /run/log -o allow_other src mnt
+        pid=$(daemon)
+        cat mnt/d/f; echo more >> mnt/d/f; mv mnt/d/f mnt/f; cat src/f
+        echo 2 > /proc/sys/vm/drop_caches; ls mnt/d; ls mnt
+        # Logs go on in a new file, and it is found by others.
+        mv log old; kill -HUP $pid
+        while ! [ -e log ]; do sleep 0.1; done
+        "$RCUWALK" mounts | grep ' /run/mnt ' | grep -c alive
+        # In use, it is detached; both by the other process.
+        exec 5< mnt/f; kill -TERM $pid; gone; exec 5<&-
+        fails grep ' /run/mnt ' /proc/mounts
+        grep -c detached log
+        "$RCUWALK" mount -d -o sandbox memfs mnt; echo x > mnt/f; "$RCUWALK" umount mnt; gone
+        fails grep ' /run/mnt ' /proc/mounts
+        "$RCUWALK" mount --sandbox src mnt 2> foreground & until grep -q 'is mounted' foreground; do sleep 0.1; done
+        kill -INT $(daemon); wait
+        fails grep ' /run/mnt ' /proc/mounts
+        while [ -n "$(grep -lxs rcuwalk-keeper /proc/[0-9]*/comm)" ]; do sleep 0.1; done
+        "#,
+    );
+    let lines = "inside\ninside\nmore\nd\nf\n1\n1\n";
+    assert_eq!(ended.out, lines, "{ended:?}");
 }

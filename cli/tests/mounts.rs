@@ -25,8 +25,8 @@ fn the_living_the_silent_and_the_dead_are_told_apart() {
         stat c/x 2> said &
         "$RCUWALK" mounts | grep -e ^SOURCE -e ' /run/' | sed "s/ $A / PID-A /; s/ $C / PID-C /; s/  */ /g"
         "$RCUWALK" mounts --json > json
-        ! "$RCUWALK" mount memfs b
-        ! "$RCUWALK" mount memfs c
+        fails "$RCUWALK" mount memfs b
+        fails "$RCUWALK" mount memfs c
         "$RCUWALK" umount b
         ls rcuwalk/*.sock | wc -l
         kill -CONT $C
@@ -388,4 +388,70 @@ fn a_stopped_server_below_the_source_stops_nothing_else() {
     );
     let lines = "20\n1\n1\nis in use: detached\n";
     assert_eq!(ended.out, lines, "WATCH-1: {}", ended.err);
+}
+
+/// The sockets and the log say what others do in the mount, and are for the mount's user and root.
+#[test]
+fn what_says_how_a_mount_is_is_private_whatever_the_umask() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        umask 0
+        "$RCUWALK" mount -d --log-file log memfs mnt
+        stat -c %a log rcuwalk rcuwalk/*.sock
+        setpriv --reuid 1000 --clear-groups perl -MIO::Socket::UNIX -e '
+            print IO::Socket::UNIX->new(Peer => (glob "rcuwalk/*.sock")[0]) ? "in\n" : "out\n"'
+        "$RCUWALK" mounts | grep -c ' /run/mnt .* alive '
+        # Anew after a hangup, it is private again.
+        mv log old; kill -HUP $(daemon)
+        until [ -e log ]; do sleep 0.1; done
+        stat -c %a log
+        "$RCUWALK" umount mnt
+        "#,
+    );
+    assert_eq!(ended.out, "600\n755\n600\nout\n1\n600\n");
+}
+
+/// Where a user has put a link, another one's socket or a file system that never answers in the
+/// place of the socket, root says nothing to anyone, and does not wait for it.
+#[test]
+fn root_connects_to_no_socket_that_a_user_has_planted() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        # A mount of user 1000's, without a process that says how it is.
+        mkdir -p user/1000/rcuwalk; chown -R 1000 user/1000
+        exec 8<> /dev/fuse
+        mount -i -t fuse.rcuwalk -o fd=8,rootmode=40000,user_id=1000,group_id=0 theirs mnt
+        sock=user/1000/rcuwalk/$(grep ' /run/mnt ' /proc/self/mountinfo | cut -d' ' -f3 | tr : -).sock
+        # Root's service notes who connects.
+        perl -MIO::Socket::UNIX -e '
+            my $root = IO::Socket::UNIX->new(Local => "/run/service", Listen => 9) or die;
+            while ($root->accept) { syswrite STDOUT, "somebody was here\n" }
+        ' > noted &
+        while ! [ -e service ]; do sleep 0.1; done
+        says() { "$RCUWALK" mounts | grep ' /run/mnt ' | grep -o 'unknown\|alive\|silent\|dead'; }
+        ln -s /run/service $sock; says; rm $sock
+        ln service $sock; says; rm $sock
+        rmdir user/1000/rcuwalk; ln -s /run user/1000/rcuwalk; says; rm user/1000/rcuwalk
+        cat noted
+        # The user's own, and nobody there.
+        setpriv --reuid 1000 --clear-groups perl -MIO::Socket::UNIX -e '
+            mkdir "user/1000/rcuwalk"; IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 9) or die' $sock
+        says
+        # A directory whose file system never answers.
+        rm -r user/1000/rcuwalk; mkdir user/1000/rcuwalk
+        "$RCUWALK" mount -d -o nonempty memfs user/1000/rcuwalk
+        kill -STOP $(daemon)
+        says
+        "#,
+    );
+    assert_eq!(
+        ended.out, "unknown\nunknown\nunknown\ndead\nunknown\n",
+        "{ended:?}"
+    );
 }

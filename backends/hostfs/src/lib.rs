@@ -219,6 +219,8 @@ pub use process::process_credentials;
 #[doc(hidden)]
 pub use procfs::hold_procfs;
 pub use scan::{HostScan, Order};
+#[doc(hidden)]
+pub use sys::close_on_exec_from;
 pub use watch::{WatchHealth, Watcher};
 
 use dirs::{Dirs, Pin};

@@ -59,6 +59,21 @@ pub(crate) fn fanotify_mark_filesystem(
     returned(c_long::from(done)).map(drop)
 }
 
+/// Has this process keep the descriptors from `first` on, and the programs that it starts not get
+/// them. From Linux 5.11 on.
+pub fn close_on_exec_from(first: u32) -> Result<(), Errno> {
+    // SAFETY: no pointers. No descriptor is closed here, so that none changes under its owner.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    returned(done).map(drop)
+}
+
 /// The `struct file_handle` of an open file: the same as in fanotify's reports.
 pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
     telling_apart(|flags| name_to_handle_with(fd, c"", libc::AT_EMPTY_PATH | flags))

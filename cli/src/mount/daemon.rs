@@ -28,6 +28,9 @@ pub(super) struct InnerArgs {
     /// This is the child
     #[arg(long, hide = true)]
     pub(super) daemonized: bool,
+    /// This is the keeper of a sandboxed mount
+    #[arg(long, hide = true)]
+    pub(super) keeper: bool,
     /// Check the options, and mount nothing: mount(8)'s -f
     #[arg(long, hide = true)]
     pub(super) fake: bool,
@@ -63,7 +66,7 @@ pub(super) fn start(argv: &[OsString]) -> Result<(), Failure> {
 
 /// A path that leads to the program of this process, also when the file has been replaced
 /// meanwhile.
-fn own_program() -> io::Result<PathBuf> {
+pub(super) fn own_program() -> io::Result<PathBuf> {
     let path = PathBuf::from("/proc/self/exe");
     // Of the procfs that was checked; what covers /proc could name another program.
     let own = statat(procfs::hold()?, "self/exe", AtFlags::empty())?;

@@ -1,16 +1,18 @@
 //! A web server as small as Prometheus needs it: `GET`, one answer, the end.
 //!
-//! Whoever connects has [`PATIENCE`] for all they say and [`LONGEST`] bytes to say it in,
-//! and there are at most [`AT_ONCE`] of them, each on a thread of its own: nobody holds up
-//! the others for long, and nobody gets at the mount by this.
+//! A client has [`PATIENCE`] for its whole request and [`LONGEST`] bytes for it. At most
+//! [`AT_ONCE`] connections are open, each on a thread of its own; one more cuts the oldest, which
+//! has had the most time. So idle connections hold up no other, and no client gets at the mount by this.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -95,7 +97,7 @@ pub(super) type Pages = dyn Fn(&str) -> Option<(&'static str, String)> + Send + 
 
 /// Answers from now on, until the process ends.
 pub(super) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
-    let threads = Arc::new(());
+    let open = Arc::new(Open::default());
     let accept = move || {
         loop {
             let Ok(stream) = (listener.accept)() else {
@@ -103,23 +105,74 @@ pub(super) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            let (pages, one) = (pages.clone(), threads.clone());
-            if Arc::strong_count(&threads) > AT_ONCE + 1 {
+            // Without room or a thread, the connection is closed.
+            let Some(admitted) = open.admit(&*stream) else {
                 continue;
-            }
-            // Without a thread, the connection is closed.
+            };
+            let pages = pages.clone();
             let _ = thread::Builder::new()
                 .name("metrics".to_owned())
                 .stack_size(128 << 10)
                 .spawn(move || {
                     // Gone before it was answered: nobody is there to be told.
                     let _ = answer(stream, &*pages);
-                    drop(one);
+                    drop(admitted);
                 });
         }
     };
     let thread = thread::Builder::new().name("metrics".to_owned());
     thread.spawn(accept).map(drop)
+}
+
+/// The connections that are open, the oldest first.
+#[derive(Default)]
+struct Open {
+    all: Mutex<VecDeque<(u64, Box<dyn Stream>)>>,
+    /// The last number that was given.
+    last: AtomicU64,
+    threads: Arc<()>,
+}
+
+/// A connection that is open until this is dropped.
+struct Admitted {
+    open: Arc<Open>,
+    number: u64,
+    _thread: Arc<()>,
+}
+
+impl Open {
+    /// Takes a connection in, and cuts the oldest if there are too many. `None` if it is out of
+    /// descriptors.
+    fn admit(self: &Arc<Open>, stream: &dyn Stream) -> Option<Admitted> {
+        let one = self.threads.clone();
+        // Threads whose connections were cut end on their own, as fast as they get a processor.
+        while Arc::strong_count(&one) > 2 * AT_ONCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Relaxed: the number is for telling connections apart.
+        let number = self.last.fetch_add(1, Relaxed);
+        let again = stream.again().ok()?;
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() == AT_ONCE
+            && let Some((_, oldest)) = all.pop_front()
+        {
+            // Its thread ends; if it fails, the client was faster.
+            let _ = oldest.cut();
+        }
+        all.push_back((number, again));
+        Some(Admitted {
+            open: self.clone(),
+            number,
+            _thread: one,
+        })
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut all = self.open.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(number, _)| *number != self.number);
+    }
 }
 
 fn answer(mut stream: Box<dyn Stream>, pages: &Pages) -> io::Result<()> {
@@ -237,6 +290,10 @@ trait Stream: Read + Write + Send {
     fn set_timeouts(&self, time: Duration) -> io::Result<()>;
     /// Nothing more will be written.
     fn end(&self) -> io::Result<()>;
+    /// Nothing more will be read or written.
+    fn cut(&self) -> io::Result<()>;
+    /// The connection once more, for [`cut`](Self::cut) by another thread.
+    fn again(&self) -> io::Result<Box<dyn Stream>>;
 }
 
 impl Stream for TcpStream {
@@ -247,6 +304,12 @@ impl Stream for TcpStream {
     fn end(&self) -> io::Result<()> {
         self.shutdown(std::net::Shutdown::Write)
     }
+    fn cut(&self) -> io::Result<()> {
+        self.shutdown(std::net::Shutdown::Both)
+    }
+    fn again(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(self.try_clone()?))
+    }
 }
 
 impl Stream for UnixStream {
@@ -256,6 +319,12 @@ impl Stream for UnixStream {
     }
     fn end(&self) -> io::Result<()> {
         self.shutdown(std::net::Shutdown::Write)
+    }
+    fn cut(&self) -> io::Result<()> {
+        self.shutdown(std::net::Shutdown::Both)
+    }
+    fn again(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(self.try_clone()?))
     }
 }
 

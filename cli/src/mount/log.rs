@@ -7,6 +7,7 @@
 use std::env;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -133,7 +134,9 @@ impl LogFile {
 }
 
 fn append_to(path: &std::path::Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    // With `debug` it names every file that is asked for.
+    let mut options = File::options();
+    options.create(true).append(true).mode(0o600).open(path)
 }
 
 #[derive(Clone)]

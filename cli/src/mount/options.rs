@@ -29,6 +29,7 @@ enum MountOption {
 #[derive(Clone, Debug, PartialEq)]
 enum Setting {
     Daemon,
+    Sandbox,
     Nonempty,
     Remount,
     Stats,
@@ -44,6 +45,8 @@ enum Setting {
 pub(super) struct Settings {
     /// Serve in the background.
     pub(super) daemon: bool,
+    /// Reach nothing but the source.
+    pub(super) sandbox: bool,
     /// Mount also where something is already.
     pub(super) nonempty: bool,
     /// Change the flags of what is mounted already.
@@ -120,6 +123,7 @@ fn one(option: &str) -> Result<MountOption, String> {
         "noio_uring" => return flag(Flag::IoUring, false),
         "atime" => return flag(Flag::NoAtime, false),
         "daemon" => return set(Setting::Daemon),
+        "sandbox" => return set(Setting::Sandbox),
         "nonempty" => return set(Setting::Nonempty),
         "remount" => return set(Setting::Remount),
         "stats" => return set(Setting::Stats),
@@ -192,6 +196,7 @@ impl MountOptions {
             };
             match setting {
                 Setting::Daemon => settings.daemon = true,
+                Setting::Sandbox => settings.sandbox = true,
                 Setting::Nonempty => settings.nonempty = true,
                 Setting::Remount => settings.remount = true,
                 Setting::Stats => settings.stats = true,

@@ -68,7 +68,7 @@ fn ends(process: &OwnedFd) -> bool {
     retry_on_intr(|| poll(&mut process, Some(&PATIENCE))).is_ok_and(|ended| ended > 0)
 }
 
-fn by_helper(at: &Path, lazy: bool) -> Result<(), String> {
+pub(super) fn by_helper(at: &Path, lazy: bool) -> Result<(), String> {
     let mut helper = Command::new("fusermount3");
     helper.arg("-u");
     if lazy {

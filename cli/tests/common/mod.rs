@@ -107,7 +107,8 @@ pub(crate) fn can_mount() -> bool {
 /// and its processes are killed when it ends, at the latest after a minute. It stands in
 /// /run, which is empty but for the directories `src` and `mnt`. `$RCUWALK` is the command,
 /// `daemon` prints the ids of those that run, `gone` waits until none does. A command that
-/// fails ends the script.
+/// fails ends the script; one that has to fail stands behind `fails` (after `!`, bash goes on
+/// whether it fails or not).
 pub(crate) fn alone(script: &str) -> Ended {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "60", "unshare", "-m", "-p", "--fork"]);
@@ -116,6 +117,7 @@ pub(crate) fn alone(script: &str) -> Ended {
         r#"mount -t tmpfs none /run; mkdir /run/src /run/mnt; cd /run
         daemon() {{ grep -lxs rcuwalk /proc/[0-9]*/comm | cut -d/ -f3; }}
         gone() {{ while [ -n "$(daemon)" ]; do sleep 0.1; done; }}
+        fails() {{ if "$@"; then echo "succeeded: $*" >&2; exit 99; fi; }}
         {script}"#
     ));
     command.env("RCUWALK", env!("CARGO_BIN_EXE_rcuwalk"));

@@ -253,7 +253,22 @@ pub fn mount(
     mount_point: impl AsRef<Path>,
     options: &Options,
 ) -> Result<Mounted, MountError> {
-    mount_by(vfs, mount_point.as_ref(), options, |worker| worker.run())
+    mount_confined(vfs, mount_point, options, || Ok(()))
+}
+
+/// Like [`mount`], and does `confine` when it is mounted and before the first thread is started:
+/// every thread that answers inherits what the calling thread has given up there.
+///
+/// # Errors
+/// [`MountError`]; [`MountError::Refused`] with what `confine` reports.
+pub fn mount_confined(
+    vfs: Vfs,
+    mount_point: impl AsRef<Path>,
+    options: &Options,
+    confine: impl FnOnce() -> io::Result<()>,
+) -> Result<Mounted, MountError> {
+    let work = |worker: Worker<'_>| worker.run();
+    mount_by(vfs, mount_point.as_ref(), options, confine, work)
 }
 
 /// `work` is what the worker does, on a thread of its own.
@@ -261,6 +276,7 @@ fn mount_by(
     vfs: Vfs,
     given: &Path,
     options: &Options,
+    confine: impl FnOnce() -> io::Result<()>,
     work: impl for<'o> FnOnce(Worker<'o>) + Send + 'static,
 ) -> Result<Mounted, MountError> {
     let at = |err| MountError::MountPoint(given.to_owned(), err);
@@ -273,12 +289,13 @@ fn mount_by(
     drop(device.map_err(MountError::Device)?);
     let place = MountPoint::open(&mount_point).map_err(at)?;
     let handler = Arc::new(Handler::new(vfs, options).map_err(MountError::Source)?);
-    let transport = wire::mount(handler.clone(), &mount_point, options);
+    let transport = wire::mount(handler.clone(), &mount_point, options, confine);
     let transport = transport.map_err(MountError::Refused)?;
     let mut mounted = Mounted {
         transport: Some(transport),
         id: place.id().ok().flatten(),
         place: Some(place),
+        unmounter: None,
         worker: None,
         mount_point,
         handler,
@@ -286,6 +303,8 @@ fn mount_by(
     mounted.start(work).map_err(MountError::Refused)?;
     Ok(mounted)
 }
+
+type Unmounter = dyn Fn(bool) -> io::Result<()> + Send + Sync;
 
 /// A tree that is mounted. Dropped, it is unmounted, and detached if it is in use.
 #[must_use = "dropping it unmounts"]
@@ -297,6 +316,8 @@ pub struct Mounted {
     mount_point: PathBuf,
     /// There until it is unmounted.
     place: Option<MountPoint>,
+    /// Takes it out of the tree, where this process may not.
+    unmounter: Option<Box<Unmounter>>,
     /// The kernel's number for it, while it is mounted.
     id: Option<u64>,
     handler: Arc<Handler>,
@@ -311,6 +332,15 @@ impl Mounted {
         let worker = thread.spawn(move || work(Worker::new(&handler.ops, notifier, &at)));
         self.worker = Some(worker?);
         Ok(())
+    }
+
+    /// Has `unmounter` take the mount out of the tree from now on, detached if it is given true: for a
+    /// process that has given up the right to do so.
+    pub fn unmount_by(
+        &mut self,
+        unmounter: impl Fn(bool) -> io::Result<()> + Send + Sync + 'static,
+    ) {
+        self.unmounter = Some(Box::new(unmounter));
     }
 
     /// Where it is mounted.
@@ -385,11 +415,11 @@ impl Mounted {
             match self.take_out(UnmountFlags::empty()) {
                 Ok(()) => {}
                 // fusermount3 may.
-                Err(Errno::PERM) => {
+                Err(err) if err.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
                     let transport = self.transport.as_ref();
                     transport.map_or(Ok(()), |transport| transport.unmount())?;
                 }
-                Err(errno) => return Err(errno.into()),
+                Err(err) => return Err(err),
             }
         }
         if self.ends_soon() {
@@ -428,7 +458,10 @@ impl Mounted {
     }
 
     /// Takes this mount out of the tree, and no other one that is at its path by now.
-    fn take_out(&self, flags: UnmountFlags) -> rustix::io::Result<()> {
+    fn take_out(&self, flags: UnmountFlags) -> io::Result<()> {
+        if let Some(unmounter) = &self.unmounter {
+            return unmounter(flags.contains(UnmountFlags::DETACH));
+        }
         let Some(place) = &self.place else {
             return Ok(());
         };
@@ -436,7 +469,7 @@ impl Mounted {
             // Another mount, a link or nothing is there. This mount is below it, was moved, or is
             // not in the tree any more.
             Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => {}
-            done => return done,
+            done => return Ok(done?),
         }
         let Some((id, path)) = self.id.and_then(|id| Some((id, mounted_at(id)?))) else {
             return Ok(());
@@ -444,8 +477,8 @@ impl Mounted {
         // Below another mount the path leads to that one.
         let place = MountPoint::open(&path).map_err(|_| Errno::BUSY)?;
         match place.unmount(Some(id), flags) {
-            Err(Errno::INVAL) => Err(Errno::BUSY),
-            done => done,
+            Err(Errno::INVAL) => Err(Errno::BUSY.into()),
+            done => Ok(done?),
         }
     }
 

@@ -35,13 +35,19 @@ pub use notice::Notifier;
 
 use crate::Options;
 
-/// Mounts, and has requests answered.
+/// Mounts, does `confine`, and has requests answered.
 ///
 /// # Errors
 /// What the kernel or fusermount3 say.
-pub(crate) fn mount(handler: Arc<Handler>, at: &Path, options: &Options) -> io::Result<Transport> {
+pub(crate) fn mount(
+    handler: Arc<Handler>,
+    at: &Path,
+    options: &Options,
+    confine: impl FnOnce() -> io::Result<()>,
+) -> io::Result<Transport> {
     let connection = mount::mount(at, options)?;
-    let answering = device::serve(handler, connection, Some(at.to_owned()), options);
+    let serve = || device::serve(handler, connection, Some(at.to_owned()), options);
+    let answering = confine().and_then(|()| serve());
     answering.inspect_err(|_| {
         // Nobody would answer.
         let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;

@@ -40,7 +40,7 @@ fn mounted(
         ..Options::default()
     };
     let vfs = Vfs::new(MemFs::new()).unwrap();
-    let mut mounted = mount_by(vfs, at.path(), &options, work).unwrap();
+    let mut mounted = mount_by(vfs, at.path(), &options, || Ok(()), work).unwrap();
     test(&mut mounted, at.path());
 }
 

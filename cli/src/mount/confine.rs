@@ -1,0 +1,346 @@
+//! What the process that serves a mount gives up, once it is mounted.
+//!
+//! | what                        | for whom                     | by                            |
+//! |-----------------------------|------------------------------|-------------------------------|
+//! | inherited descriptors       | a daemon                     | [`keep_no_descriptors`]       |
+//! | capabilities                | a process that may mount     | capset(2), the bounding set   |
+//! | gaining any by a program    | a process that may mount, `--sandbox` | `PR_SET_NO_NEW_PRIVS` |
+//! | calls that reach others     | the same                     | seccomp(2): [`refused`]       |
+//! | files outside of the source | `--sandbox`                  | Landlock: [`only_source`]     |
+//!
+//! Threads inherit all of it from the one that starts them, so it is done between the mounting and
+//! the start of the first thread.
+//!
+//! **Why a list of what is refused.** A list of what is allowed would have to name whatever the
+//! standard library, the C library and the kernel's next version need, and would break a mount in the
+//! middle of its life. What is refused here the process has no use for in any version: reaching into
+//! other processes, changing the kernel or the machine, mounting, executing. The kernel remembers
+//! which call numbers are always allowed (5.11 and later), so that each call costs a tenth of a
+//! microsecond more, where a request takes ten and more. Landlock costs microseconds at each open:
+//! it has to be asked for.
+//!
+//! **Why not all of it for everybody.** A user's process mounts and unmounts by fusermount3, which
+//! is set-id: with no new privileges it could not unmount. Landlock refuses umount2(2) to root, too.
+//! With `--sandbox` another process does it ([`super::keeper`]); that one costs memory, so it is not
+//! there unless it is asked for.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use rcuwalk_fuse::procfs;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter,
+};
+
+/// Where a sandboxed process may go.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    /// The directory that is shown.
+    pub(super) source: Option<PathBuf>,
+    /// The log's directory: a new log file is made there after a SIGHUP.
+    pub(super) log: Option<PathBuf>,
+    /// Where the status socket is made, and removed at the end.
+    pub(super) runtime: Option<PathBuf>,
+}
+
+/// Has the programs that this process starts inherit no descriptor but the first three: a daemon
+/// is such a program.
+pub(super) fn keep_no_descriptors() {
+    // Before Linux 5.11 they stay.
+    let _ = rcuwalk_hostfs::close_on_exec_from(3);
+}
+
+/// Gives up what serving does not need. `reach` is for `--sandbox`.
+///
+/// # Errors
+/// What the kernel refuses; it has no Landlock, and `reach` asks for it.
+pub(super) fn confine(reach: Option<&Reach>) -> io::Result<()> {
+    let may_mount = capabilities(None)?
+        .effective
+        .contains(CapabilitySet::SYS_ADMIN);
+    drop_capabilities()?;
+    if may_mount || reach.is_some() {
+        set_no_new_privs(true)?;
+    }
+    if let Some(reach) = reach {
+        only_source(reach)?;
+    }
+    match may_mount || reach.is_some() {
+        true => refuse_calls(),
+        false => Ok(()),
+    }
+}
+
+/// What root needs to serve a mount: to act on others' files, as others, and by handles; to have
+/// the kernel read and write contents, to watch, and to unmount (`SYS_ADMIN`); to use the space
+/// and the quota that are root's (`SYS_RESOURCE`); to see in whose user namespace a caller is
+/// (`SYS_PTRACE`: ptrace(2) itself is refused).
+const NEEDED: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::LEASE)
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::SETFCAP)
+    .union(CapabilitySet::MAC_OVERRIDE)
+    .union(CapabilitySet::MAC_ADMIN);
+
+fn drop_capabilities() -> io::Result<()> {
+    let held = capabilities(None)?;
+    // Without it the bounding set stays; what is not held is not gained by a descriptor, either.
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        for number in 0..64 {
+            let one = CapabilitySet::from_bits_retain(1 << number);
+            // The kernel may not know it.
+            if !NEEDED.contains(one) && remove_capability_from_bounding_set(one).is_err() {
+                break;
+            }
+        }
+    }
+    let left = CapabilitySets {
+        effective: held.effective & NEEDED,
+        permitted: held.permitted & NEEDED,
+        inheritable: held.inheritable & NEEDED,
+    };
+    Ok(set_capabilities(None, left)?)
+}
+
+/// Landlock: files below the source, and the few that serving needs beside them. No connections, no
+/// signals to other processes.
+fn only_source(reach: &Reach) -> io::Result<()> {
+    let abi = ABI::V6;
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let write = AccessFs::ReadFile | AccessFs::WriteFile;
+    let sockets = AccessFs::ReadDir | AccessFs::MakeSock | AccessFs::RemoveFile;
+    let all = AccessFs::from_all(abi);
+    let paths: [(Option<&Path>, BitFlags<AccessFs>); 6] = [
+        (reach.source.as_deref(), all),
+        (reach.log.as_deref(), write | AccessFs::MakeReg),
+        (reach.runtime.as_deref(), sockets),
+        // Once more for each thread.
+        (Some(Path::new("/dev/fuse")), write | AccessFs::IoctlDev),
+        (Some(Path::new("/dev/null")), write),
+        // Which processors there are.
+        (Some(Path::new("/sys/devices/system/cpu")), read),
+    ];
+    let ask = || -> Result<RulesetStatus, Box<dyn std::error::Error + Send + Sync>> {
+        let mut rules = Ruleset::default()
+            .handle_access(all)?
+            .handle_access(AccessNet::from_all(abi))?
+            .scope(Scope::from_all(abi))?
+            .create()?
+            // Credentials of callers. What others protect by ptrace(2)'s rules stays so.
+            .add_rule(PathBeneath::new(procfs::hold()?, read))?;
+        for (path, access) in paths {
+            // What is not there is not reached.
+            if let Some(path) = path.and_then(|path| PathFd::new(path).ok()) {
+                rules = rules.add_rule(PathBeneath::new(path, access))?;
+            }
+        }
+        Ok(rules.restrict_self()?.ruleset)
+    };
+    match ask().map_err(io::Error::other)? {
+        RulesetStatus::NotEnforced => Err(io::Error::other(
+            "--sandbox needs Landlock, which this kernel does not have or use (lsm=…,landlock)",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn refuse_calls() -> io::Result<()> {
+    // Another architecture than those that the library knows has no filter.
+    let Ok(arch) = std::env::consts::ARCH.try_into() else {
+        return Ok(());
+    };
+    let errno = SeccompAction::Errno(libc::EPERM as u32);
+    let program = refused()
+        .and_then(|rules| SeccompFilter::new(rules, SeccompAction::Allow, errno, arch))
+        .and_then(BpfProgram::try_from)
+        .map_err(io::Error::other)?;
+    apply_filter(&program).map_err(io::Error::other)
+}
+
+/// The calls that are refused (`EPERM`), by number.
+fn refused() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    // abort(3) signals its own process.
+    let own = u64::from(std::process::id());
+    let (arg, len) = (0, SeccompCmpArgLen::Dword);
+    let others = SeccompCondition::new(arg, len, SeccompCmpOp::Ne, own)?;
+    rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![others])?]);
+    #[cfg(target_arch = "x86_64")]
+    {
+        // The same calls by their x32 numbers.
+        const X32: i64 = 0x4000_0000;
+        let again: Vec<_> = rules
+            .iter()
+            .map(|(call, rules)| (call | X32, rules.clone()))
+            .collect();
+        rules.extend(again);
+    }
+    Ok(rules)
+}
+
+const REFUSED: &[i64] = &[
+    // Other processes: their memory, descriptors, signals.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_userfaultfd,
+    // Other programs.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    // The tree of mounts, but for umount2; other namespaces and roots.
+    libc::SYS_mount,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    // The kernel.
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_syslog,
+    // The machine.
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    // Keys of the session that it was started in.
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// In threads of their own: what they give up, the other tests keep.
+    fn confined<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
+        let asked = std::thread::spawn(|| {
+            set_no_new_privs(true).unwrap();
+            refuse_calls().unwrap();
+            ask()
+        });
+        asked.join().unwrap()
+    }
+
+    #[test]
+    fn calls_by_which_a_process_reaches_others_are_refused() {
+        use rustix::io::Errno;
+        use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, getppid};
+        let parent = getppid().unwrap();
+        // Allowed here: the refusal is the filter's.
+        assert!(rustix::process::test_kill_process(getpid()).is_ok());
+        confined(move || {
+            assert_eq!(
+                rustix::process::test_kill_process(getpid()),
+                Err(Errno::PERM)
+            );
+            assert_eq!(rustix::process::test_kill_process(parent), Err(Errno::PERM));
+            let own = rustix::process::pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+            let stolen = rustix::process::pidfd_getfd(own, 0, PidfdGetfdFlags::empty());
+            assert_eq!(stolen.unwrap_err(), Errno::PERM);
+            let started = Command::new("/bin/true").status();
+            assert_eq!(started.unwrap_err().raw_os_error(), Some(libc::EPERM));
+            let loaded = rustix::system::delete_module(c"none", 0);
+            assert_eq!(loaded, Err(Errno::PERM));
+            let mounted =
+                rustix::mount::mount_change("/none", rustix::mount::MountPropagationFlags::PRIVATE);
+            assert_eq!(mounted, Err(Errno::PERM));
+            // What serving needs is not.
+            assert!(std::fs::read_dir("/").is_ok());
+            let nothing = rustix::mount::unmount("/none", rustix::mount::UnmountFlags::empty());
+            assert_ne!(nothing, Ok(()));
+            assert!(std::thread::spawn(|| ()).join().is_ok());
+        });
+    }
+
+    #[test]
+    fn a_sandboxed_thread_reaches_nothing_but_its_source() {
+        use std::fs;
+        let dir = tempfile::tempdir().unwrap();
+        let (source, beside) = (dir.path().join("source"), dir.path().join("beside"));
+        for at in [&source, &beside] {
+            fs::create_dir(at).unwrap();
+            fs::write(at.join("f"), "x").unwrap();
+        }
+        let asked = std::thread::spawn(move || {
+            let reach = Reach {
+                source: Some(source.clone()),
+                ..Reach::default()
+            };
+            set_no_new_privs(true).unwrap();
+            if let Err(err) = only_source(&reach) {
+                eprintln!("skipped: {err}");
+                return;
+            }
+            fs::write(source.join("g"), fs::read(source.join("f")).unwrap()).unwrap();
+            let refused = |done: io::Result<()>| {
+                assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EACCES));
+            };
+            refused(fs::read(beside.join("f")).map(drop));
+            refused(fs::write(beside.join("g"), "x"));
+            refused(fs::remove_file(beside.join("f")));
+            refused(fs::read_dir("/etc").map(drop));
+            assert!(fs::rename(source.join("f"), beside.join("h")).is_err());
+            assert!(std::net::TcpListener::bind("127.0.0.1:0").is_err());
+            assert!(procfs::read("self/status").is_ok());
+        });
+        asked.join().unwrap();
+    }
+}
