@@ -1,5 +1,5 @@
-//! POSIX ACLs: what they allow, what becomes of the permission bits, and what is handed
-//! down, beside the running kernel's tmpfs; and how they are cached.
+//! POSIX ACLs: the rights they give, their effect on the permission bits, and their
+//! inheritance, compared with the running kernel's tmpfs; and how they are cached.
 
 mod common;
 
@@ -115,7 +115,7 @@ fn an_acl_decides_who_may_do_what() {
     compare("EDGE-1", &script);
 }
 
-/// EDGE-1: who may set which ACL, and what is none.
+/// EDGE-1: which caller may set which ACL, and which values are not ACLs.
 #[test]
 fn only_owners_set_what_is_an_acl() {
     let mut script = theirs();
@@ -255,8 +255,8 @@ fn walks_see_an_acl_as_soon_as_it_is_set() {
     }
 }
 
-/// WALK-1: what is forgotten is asked for once, by a walk that may block, and is cached
-/// from then on.
+/// WALK-1: a forgotten ACL is asked for once, by a walk that may block, and is cached from then
+/// on.
 #[test]
 fn a_forgotten_acl_is_asked_for() {
     let tree = Tree::new("dir/ dir/file");
@@ -290,8 +290,8 @@ fn a_forgotten_acl_is_asked_for() {
     }
 }
 
-/// WALK-1: while an ACL comes and goes, nobody gets through whom neither the permission
-/// bits nor the ACL let through.
+/// WALK-1: while an ACL comes and goes, only users that the permission bits or the ACL let
+/// through get through.
 #[test]
 fn nobody_slips_through_while_an_acl_changes() {
     let tree = Tree::new("dir/ dir/file");

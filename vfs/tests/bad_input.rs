@@ -200,8 +200,8 @@ fn what_is_no_file_is_not_opened() {
     }
 }
 
-/// DENTRY-3: who stands in a directory whose cached name was doubted sees the names
-/// that others make in it, and they see his.
+/// DENTRY-3: a walk from a directory whose cached name is stale sees the names that other
+/// threads make in it, and they see its own.
 #[test]
 fn a_doubted_directory_is_still_one_directory() {
     let tree = Tree::with_budget("d/ d/sub/", Budget::default());
@@ -280,8 +280,8 @@ fn a_path_of_another_vfs_is_refused() {
     assert!(matches!(vfs.stat(&cwd, "f", FOLLOW), Err(Error::Invalid)));
 }
 
-/// WALK-1: a directory closed through the place that somebody holds is closed for who
-/// comes by its name, doubted in between or not.
+/// WALK-1: a directory closed through a held path is closed for a walk by its name, stale in
+/// between or not.
 #[test]
 fn a_held_directory_closes_for_all() {
     let tree = Tree::new("d/ d/file");

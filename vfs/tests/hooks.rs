@@ -233,8 +233,8 @@ fn a_last_reference_dropped_under_rcu() {
     }
 }
 
-/// INODE-3: a hook that panics keeps nobody waiting: not those who look for its inode,
-/// nor for any other that left with it.
+/// INODE-3: a hook that panics keeps no thread waiting: neither those that look for its inode,
+/// nor those that look for another one evicted with it.
 #[test]
 fn a_panic_in_the_hook_strands_nobody() {
     for scheme in SCHEMES {
@@ -255,7 +255,7 @@ fn a_panic_in_the_hook_strands_nobody() {
         comes_back("INODE-3: iget after a panic", move || {
             (0..10).for_each(|n| drop(read(&again, ino(n))));
         });
-        // What had not been killed by then is still there.
+        // Inodes that had not been killed by then are still there.
         while catch_unwind(AssertUnwindSafe(|| cache.drop_unused())).is_err() {}
         let mut seen = log.take();
         assert_eq!(seen.len(), first + 10, "INODE-4: {scheme:?}: once for each");
@@ -288,7 +288,7 @@ fn a_panic_with_the_last_reference_strands_nobody() {
     }
 }
 
-/// INODE-3: who sleeps until an inode is gone wakes if its hook panics.
+/// INODE-3: a thread that sleeps until an inode is gone wakes if its hook panics.
 #[test]
 fn a_panic_in_the_hook_wakes_who_waits() {
     let (gate, wait) = Gate::new();
@@ -406,8 +406,8 @@ fn a_hook_may_look_for_what_collides() {
     assert_eq!(looked.take(), [0, 1, 2], "INODE-4");
 }
 
-/// INODE-3: a panic in what `evict_inodes` is given keeps nobody waiting for those that it
-/// has taken before.
+/// INODE-3: a panic in the closure of `evict_inodes` keeps no thread waiting for the inodes
+/// that it has taken before.
 #[test]
 fn a_panic_in_wanted_strands_nobody() {
     for scheme in SCHEMES {
@@ -428,8 +428,8 @@ fn a_panic_in_wanted_strands_nobody() {
     }
 }
 
-/// INODE-3: a hook that was put off and panics where its thread next gives back a lock
-/// does not reach who inserts there: others wait for that one's inode.
+/// INODE-3: a hook that was deferred and panics where its thread next releases a lock does not
+/// reach a caller that inserts there: other threads wait for that one's inode.
 #[test]
 fn a_panic_put_off_strands_nobody() {
     for scheme in SCHEMES {
@@ -450,8 +450,8 @@ fn a_panic_put_off_strands_nobody() {
     }
 }
 
-/// RCU-2: a last reference that goes while RCU frees is seen off when that is over: a hook
-/// may wait for somebody who waits for the freeing.
+/// RCU-2: a last reference dropped while RCU frees is passed to the hook when that is over: a
+/// hook may wait for a thread that waits for the freeing.
 #[test]
 fn the_hook_waits_for_the_end_of_freeing() {
     struct Child(

@@ -28,8 +28,8 @@ fn same(found: &Inode, expected: &Inode) -> bool {
     Inode::ptr_eq(found, expected)
 }
 
-/// INODE-1: where there is none, who wants to read it in does, and who looks finds
-/// nothing; from then on all find the same one.
+/// INODE-1: for a missing inode, a caller that wants to read it in does, and one that only
+/// looks finds nothing; from then on all find the same one.
 #[test]
 fn a_miss_and_then_a_hit() {
     for scheme in SCHEMES {
@@ -91,7 +91,8 @@ fn a_lookup_that_meets_new_waits() {
     }
 }
 
-/// INODE-2: who does not wait is told that somebody reads it in, and may wait later.
+/// INODE-2: a caller that does not wait is told that another thread reads it in, and may wait
+/// later.
 #[test]
 fn a_lookup_that_does_not_wait_meets_new() {
     for scheme in SCHEMES {
@@ -211,8 +212,7 @@ fn a_lookup_that_meets_freeing_waits_until_it_is_gone() {
                     (Got::Nothing, OnMiss::Nothing) => {}
                     (got, _) => panic!("INODE-4: {what}, {scheme:?}: {got:?}"),
                 }
-                // What is dropped with the cache, or after a check has failed, goes
-                // through.
+                // Inodes dropped with the cache, or after a check has failed, pass.
                 drop(gate);
             });
         }
@@ -289,7 +289,7 @@ fn a_panic_in_test_or_set_leaves_the_cache_usable() {
         ("find_inode_nowait: matches", |cache| {
             let _ = cache.find_inode_nowait(7, |_| panic!("on purpose"));
         }),
-        // The key is filed where nobody would look for it.
+        // The key is filed where no lookup would look for it.
         ("iget5: another hash", |cache| {
             let _ = cache.iget5::<Stale>(7, |_| false, || Ok(ino(3)));
         }),

@@ -1,5 +1,5 @@
-//! Races of the iget family: who inserts first, what `test` is shown, and what becomes
-//! of an inode that is taken off the table while somebody has it.
+//! Races of the iget family: which thread inserts first, which inodes `test` sees, and the fate
+//! of an inode that is taken off the table while it is in use.
 
 mod common;
 
@@ -136,8 +136,8 @@ fn equal_hashes_are_different_inodes() {
     }
 }
 
-/// INODE-4: an inode that is taken off the table stays for who has it, says that it is
-/// on its way out, and makes room for another with its key at once.
+/// INODE-4: an inode that is taken off the table stays for its holders, reports that it is
+/// being freed, and makes room for another with its key at once.
 #[test]
 fn an_inode_unhashed_while_it_is_held() {
     for scheme in SCHEMES {
@@ -172,8 +172,8 @@ fn an_inode_unhashed_while_it_is_held() {
     }
 }
 
-/// INODE-4: what is not to be cached goes with its last reference, unless that is taken
-/// back before; whoever finds it meanwhile has it.
+/// INODE-4: an inode marked `dont_cache` goes with its last reference, unless the mark is taken
+/// back before; a lookup that finds it meanwhile has it.
 #[test]
 fn dont_cache_and_do_cache() {
     for scheme in SCHEMES {
@@ -195,9 +195,9 @@ fn dont_cache_and_do_cache() {
     }
 }
 
-/// INODE-4: the contract of `test`: under RCU it may be shown an inode that the hook is
-/// taking apart, and what it accepts there is waited for, not handed out; under the lock
-/// it is not shown such an inode.
+/// INODE-4: the contract of `test`: under RCU it may see an inode that the hook is taking
+/// apart, and an inode accepted there is waited for, not handed out; under the lock it does not
+/// see such an inode.
 #[test]
 fn a_test_under_rcu_meets_mid_teardown() {
     for scheme in SCHEMES {
@@ -248,7 +248,7 @@ fn a_test_under_rcu_meets_mid_teardown() {
                     _ => 0,
                 };
                 assert_eq!(shown_torn.load(SeqCst), expected, "INODE-4: {scheme:?}");
-                // Nobody is kept waiting if a check has failed, either.
+                // No thread is kept waiting if a check has failed, either.
                 drop(gate);
             });
         }
@@ -286,8 +286,8 @@ fn the_hook_waits_for_a_test_under_the_lock() {
     }
 }
 
-/// INODE-4: beside threads that evict, a `test` under the lock never sees what a hook
-/// has begun with, and nobody is handed it.
+/// INODE-4: beside threads that evict, a `test` under the lock never sees an inode whose hook
+/// has begun, and no caller gets such an inode.
 #[test]
 fn nobody_is_handed_what_a_hook_has_seen() {
     const KEYS: usize = 8;

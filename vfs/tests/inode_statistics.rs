@@ -111,8 +111,8 @@ fn hits_and_misses_are_lookups() {
     }
 }
 
-/// MEM-1: what was inserted is cached, was evicted, or left otherwise: its read-in
-/// failed, or it was unhashed and is still held.
+/// MEM-1: every inserted inode is cached, was evicted, or left otherwise: its read-in failed,
+/// or it was unhashed and is still held.
 #[test]
 fn what_was_inserted_is_accounted_for() {
     for scheme in SCHEMES {

@@ -227,8 +227,8 @@ fn names_give_way_to_the_budget_of_inodes() {
     assert!(most <= 500 + 500 + 64, "{most} inodes");
 }
 
-/// MEM-1: the budget holds while blocks come in, and INODE-1: whoever asks gets the
-/// same inode, whichever way it came.
+/// MEM-1: the budget holds while blocks come in, and INODE-1: every caller gets the same inode,
+/// whichever way it came.
 #[test]
 fn threads_that_list_and_look_up_agree_within_the_budget() {
     let budget = Budget {

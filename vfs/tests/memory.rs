@@ -38,8 +38,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The slab's pages and large tables come from the kernel directly. What it keeps free
-/// counts, too.
+/// The slab's pages and large tables come from the kernel directly. Its free pages count, too.
 fn taken() -> usize {
     LIVE.load(Relaxed) + memory::statistics().resident
 }
@@ -146,7 +145,7 @@ fn budget(dentries: usize, inodes: usize) -> Budget {
     }
 }
 
-/// A computed tree, and what was allocated before it was there.
+/// A computed tree, and the memory allocated before it was made.
 struct Walked {
     vfs: Vfs,
     ctx: Context,
@@ -212,8 +211,8 @@ fn a_deep_tree_stays_within_the_budget() {
     tree.assert_within(bytes_of(BUDGET + 1_000));
 }
 
-/// MEM-1: a chain of directories deeper than the budget, with somebody in its end,
-/// is in use all of it; once he has left it is not.
+/// MEM-1: a chain of directories deeper than the budget is completely in use while a context is
+/// in its end; once the context has left it is not.
 #[test]
 fn the_directories_above_one_in_use_are_in_use() {
     let _one = ONE_AT_A_TIME.lock();
@@ -255,8 +254,8 @@ fn missing_names_stay_within_the_budget() {
     assert!(dentries <= BUDGET + SLACK, "MEM-1: {dentries}");
 }
 
-/// MEM-1: a budget of fewer inodes than names is kept to as well: a cached name that
-/// nobody uses does not keep its inode in use.
+/// MEM-1: a budget of fewer inodes than names is kept to as well: an unused cached name does
+/// not keep its inode in use.
 #[test]
 fn fewer_inodes_than_names_are_possible() {
     let _one = ONE_AT_A_TIME.lock();
@@ -331,7 +330,7 @@ fn the_budget_of_bytes_holds() {
     tree.assert_within(BYTES * 5 / 4 + 4 * rcu::Domain::BATCH_BYTES + (1 << 20));
 }
 
-/// MEM-1: what somebody holds survives whatever is walked meanwhile.
+/// MEM-1: held objects survive any walks meanwhile.
 #[test]
 fn what_is_in_use_survives() {
     let _one = ONE_AT_A_TIME.lock();

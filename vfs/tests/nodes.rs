@@ -108,7 +108,8 @@ fn an_id_that_is_taken_is_not_given_to_another() {
     assert!(nodes.is_empty(), "NODE-1");
 }
 
-/// NODE-1: whoever gives back more than it had has given back all, in one or in many.
+/// NODE-1: a peer that gives back more than it had has given back all, in one FORGET or in
+/// many.
 #[test]
 fn more_than_was_given_counts_as_all() {
     let (cache, nodes) = (cache(), Nodes::new());
@@ -125,9 +126,9 @@ fn more_than_was_given_counts_as_all() {
     assert_eq!(cache.drop_unused(), 10, "NODE-1");
 }
 
-/// NODE-1: all names of an inode have one id, whoever looks them up; it is the id that
-/// the inode has again when it is looked up after the last FORGET, and a new one when it
-/// has been read in anew.
+/// NODE-1: all names of an inode have one id, for every caller; it is the id that the inode has
+/// again when it is looked up after the last FORGET, and a new one when it has been read in
+/// anew.
 #[test]
 fn hard_links_share_an_id() {
     let (cache, nodes) = (cache(), Nodes::new());
@@ -357,7 +358,7 @@ fn a_growing_table_hides_no_id() {
     assert_eq!(nodes.len(), known.len(), "NODE-1");
 }
 
-/// NODE-1: an id keeps its inode in use, so nobody evicts it under the peer.
+/// NODE-1: an id keeps its inode in use, so it is not evicted under the peer.
 #[test]
 fn a_known_inode_is_never_evicted() {
     let known: Arc<AtomicU64> = Arc::default();

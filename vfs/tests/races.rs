@@ -153,8 +153,8 @@ impl FileSystem for Switch {
     }
 }
 
-/// DENTRY-2: a doubt that comes while the answer is on its way is about that answer,
-/// too: after `invalidate` has returned, nobody is told what was true before it.
+/// DENTRY-2: an invalidation while the answer is on its way covers that answer, too: after
+/// `invalidate` has returned, no walk gets an older answer.
 #[test]
 fn a_doubt_beside_a_lookup_is_kept() {
     // Without a cached name, and with a doubted one that is being looked up again.

@@ -1,4 +1,4 @@
-//! What an RCU-walk may do, and what it must not.
+//! The rights and limits of an RCU-walk.
 
 mod common;
 
@@ -121,7 +121,7 @@ fn what_is_no_hit_stores() {
     assert!(stores(|| tree.stat("/a/b")) > 0, "a miss once more");
 }
 
-/// WALK-2: the 205 paths of a compiler and a linker store nothing, whoever walks.
+/// WALK-2: the 205 paths of a compiler and a linker store nothing, for every user.
 #[test]
 fn the_paths_of_a_build_store_nothing() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/data/gcc-ld");
@@ -195,7 +195,7 @@ fn a_chmod_takes_effect_at_once() {
 fn no_walk_passes_after_a_chmod() {
     let tree = Tree::new("a/ a/file");
     let user = tree.vfs.context(Credentials::user(1, 1));
-    // Odd: closed, and nobody is about to change that.
+    // Odd: closed, and no thread is about to change that.
     let (phase, done) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let (tree, user, phase, done) = (&tree, &user, &phase, &done);

@@ -146,7 +146,7 @@ fn ours() -> (Vfs, Context) {
     (vfs, root)
 }
 
-/// EDGE-1: what is immutable stays as it is, and what is append-only grows, whoever asks.
+/// EDGE-1: immutable files stay as they are, and append-only files grow, for every user.
 #[test]
 fn flags_bind_root_as_well() {
     let (vfs, root) = ours();
@@ -264,7 +264,8 @@ fn several_attributes_change_at_once() {
     };
     vfs.setattr(&root, "file", &change, follow).unwrap();
     let attr = vfs.stat(&root, "file", follow).unwrap();
-    // Whoever changes hands loses the set-id bits, asked for at once or not.
+    // A file that changes hands loses the set-id bits, whether they are asked for at once or
+    // not.
     assert_eq!(
         (attr.mode, attr.uid, attr.gid),
         (0o755, 1000, 1001),
@@ -294,8 +295,7 @@ fn several_attributes_change_at_once() {
     assert!(matches!(refused, Err(Error::Invalid)), "EDGE-1");
 }
 
-/// EDGE-1: it is who writes that takes set-id bits away or leaves them, and not who has
-/// opened the file.
+/// EDGE-1: the writer's credentials decide whether set-id bits go, and not the opener's.
 #[test]
 fn set_id_bits_go_by_who_uses_a_file() {
     let (vfs, root) = ours();

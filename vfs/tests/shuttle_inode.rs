@@ -23,7 +23,7 @@
 //! | `try_get` takes those of count 0 (a double free)    | `one_reads_in_while_the_table_grows`  |
 //! | `Shared::clear`, or `insert_new`, wakes nobody      | `one_reads_in_and_all_get_it`         |
 //!
-//! What is off the default path, hooks and last references, has models of its own:
+//! Hooks and last references, off the default path, have models of their own:
 //! `shuttle_lifetimes.rs`.
 #![cfg(shuttle)]
 
@@ -61,7 +61,7 @@ impl Drop for Part {
 
 type Inode = InodeRefOf<Ino, Part>;
 
-/// A cache, and what there is to know about it without asking it.
+/// A cache, and its state as known without asking it.
 ///
 /// What the tests note for themselves is in the standard library's atomics: noting is
 /// no step of the model.
@@ -107,7 +107,7 @@ impl Inodes {
         }
     }
 
-    /// Which read-in `iget` gets. What is held is found, until it is let go of.
+    /// The number of the read-in that `iget` gets. A held inode is found, until it is released.
     fn use_for_a_while(&self, ino: u64) -> u32 {
         let got = self.iget(ino);
         let again = self.ilookup(ino).expect("INODE-4: what is held is found");
@@ -130,8 +130,7 @@ impl Inodes {
         }
     }
 
-    /// Nobody holds anything any more: so many inodes are in the cache, and no others
-    /// are anywhere.
+    /// All references are gone: this number of inodes is in the cache, and there are no others.
     fn is_left_with(&self, cached: u32) {
         rcuwalk_sync::rcu::barrier();
         let (inodes, _) = self.cache.size();
@@ -159,7 +158,7 @@ enum How {
     Found,
 }
 
-/// INODE-1: of all who want an inode, one reads it in and all get that one.
+/// INODE-1: of all threads that want an inode, one reads it in and all get that one.
 #[test]
 fn one_reads_in_and_all_get_it() {
     outcomes_are("INODE-1", one_of_three(true, false), || {
@@ -175,7 +174,7 @@ fn one_reads_in_and_all_get_it() {
     });
 }
 
-/// INODE-1: the same while the table grows, and what was there stays found.
+/// INODE-1: as above while the table grows, and existing inodes stay found.
 #[test]
 fn one_reads_in_while_the_table_grows() {
     outcomes_are("INODE-1", [[true, false], [false, true]], || {
@@ -243,8 +242,7 @@ fn a_failed_read_in_passes_to_a_waiter() {
     });
 }
 
-/// INODE-4: an inode is used or evicted, and whoever comes after the eviction reads a
-/// new one in.
+/// INODE-4: an inode is used or evicted, and a lookup after the eviction reads a new one in.
 #[test]
 fn an_inode_is_used_or_evicted() {
     // Which read-in the two threads got, and how many inodes went.
@@ -268,7 +266,7 @@ fn an_inode_is_used_or_evicted() {
     });
 }
 
-/// INODE-4: what somebody holds stays, and stays the one that others find.
+/// INODE-4: a held inode stays, and stays the one that others find.
 #[test]
 fn what_is_held_is_not_evicted() {
     // Which read-in the other thread found after the holder had let go, or before.

@@ -229,8 +229,7 @@ impl Inodes {
         spawn(move || f(&inodes))
     }
 
-    /// Nobody holds anything any more: so many inodes are in the cache, and no others
-    /// are anywhere.
+    /// All references are gone: this number of inodes is in the cache, and there are no others.
     fn is_left_with(&self, cached: u32) {
         rcuwalk_sync::rcu::barrier();
         let (inodes, _) = self.cache.size();
@@ -256,8 +255,8 @@ enum How {
 
 use How::{Failed, Found, Read};
 
-/// INODE-4: who looks for what is on its way out goes on after the hook has returned
-/// and the inode is off the table; so of one key there is never more than one.
+/// INODE-4: a lookup of an inode that is being freed goes on after the hook has returned and
+/// the inode is off the table; so of one key there is never more than one.
 #[test]
 fn a_lookup_waits_for_the_hook() {
     // Which read-in each of two got, and how many inodes went.
@@ -372,8 +371,8 @@ fn an_insertion_takes_over_from_one_that_fails() {
     });
 }
 
-/// INODE-2: who looks for what is being created gets Stale or the finished inode; who
-/// reads it in keeps it from being created.
+/// INODE-2: a lookup of an inode that is being created gets Stale or the finished inode; a
+/// thread that reads it in keeps it from being created.
 #[test]
 fn what_is_being_created_is_stale_or_there() {
     let created = [(Read, How::Stale), (Read, Found), (How::InUse, Read)];
@@ -424,8 +423,8 @@ fn a_key_is_created_once() {
     });
 }
 
-/// INODE-4: of two last references to what is not to be cached one is the last, and
-/// evicts it; or somebody takes it again, and evicts it later.
+/// INODE-4: of two last references to an inode that is not to be cached one is the last, and
+/// evicts it; or another thread takes it again, and evicts it later.
 #[test]
 fn the_last_reference_evicts_once() {
     // Which read-in the third got, and how many are left.
@@ -449,8 +448,8 @@ fn the_last_reference_evicts_once() {
     });
 }
 
-/// INODE-4: an unhashed inode is seen off once, after its last reference, also if
-/// somebody makes room meanwhile.
+/// INODE-4: an unhashed inode is passed to the hook once, after its last reference, also if
+/// another thread reclaims meanwhile.
 #[test]
 fn what_is_unhashed_is_seen_off_by_its_last_reference() {
     outcomes_are("INODE-4", [(0, 1)], || {
@@ -528,8 +527,8 @@ fn a_lookup_survives_the_last_forget() {
     });
 }
 
-/// NODE-1: a reply that could not be sent takes its own LOOKUP back and nobody else's,
-/// and what is given back is let go of.
+/// NODE-1: a reply that could not be sent takes its own LOOKUP back and no other, and its inode
+/// is released.
 #[test]
 fn an_unsent_entry_is_not_the_peers() {
     outcomes_are("NODE-1", [(true, 0), (false, 1)], || {
@@ -572,8 +571,8 @@ fn an_id_is_found_or_given_back() {
 /// NODE-1: no LOOKUP is lost or counted twice, however many there are at a time.
 #[test]
 fn each_lookup_counts_once() {
-    // How many LOOKUPs the peer had before two more, and what it finds: whether it had
-    // any to give two back of, and what is left.
+    // The number of LOOKUPs that the peer had before two more, and the result: whether it had
+    // any to give two back of, and the rest.
     let known_before = [(true, 2)].as_slice();
     let unknown_before = [(false, 2), (true, 1), (true, 0)].as_slice();
     for (before, expected) in [(2, known_before), (0, unknown_before)] {
@@ -595,7 +594,7 @@ fn each_lookup_counts_once() {
     }
 }
 
-/// An inode that the peer has been told of so many times.
+/// An inode that the peer has been told of this many times.
 fn known(inodes: &Inodes, times: u64) -> NodeId {
     let got = inodes.iget();
     for _ in 0..times {
@@ -604,7 +603,7 @@ fn known(inodes: &Inodes, times: u64) -> NodeId {
     got.node_id()
 }
 
-/// The peer gives the rest back: nobody has the inode, and it can go.
+/// The peer gives the rest back: the inode is unused, and can go.
 fn is_forgotten_with(inodes: &Inodes, id: NodeId, left: u64) {
     let had_any = inodes.nodes.forget(id, left).is_ok();
     assert_eq!(had_any, left > 0, "NODE-1");

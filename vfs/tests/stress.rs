@@ -202,7 +202,7 @@ fn names_lead_to_their_own_files() {
             done.store(true, Release);
         });
         assert!(seen.load(Relaxed) > 0, "the walkers saw files");
-        // What is left by name is all that is left, with the right number of names.
+        // The named files are all that is left, with the right number of names.
         let mut links = std::collections::HashMap::<u64, (u32, u32)>::new();
         for dir in 0..DIRS {
             for entry in tree.vfs.read_dir(&tree.ctx, format!("/d{dir}")).unwrap() {
@@ -324,8 +324,8 @@ fn count(tree: &Tree, path: &str, depth: usize) -> usize {
     below.sum::<usize>() + 1
 }
 
-/// WALK-1: an RCU-walk and a walk with references agree about what nobody changes,
-/// whatever is made and removed around it; directories that go take no new names.
+/// WALK-1: an RCU-walk and a walk with references agree about files that do not change,
+/// whatever is made and removed around them; removed directories take no new names.
 #[test]
 fn both_walks_agree_beside_changes() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

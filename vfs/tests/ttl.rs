@@ -1,5 +1,5 @@
-//! Under a freshness that is a time: how often a place that somebody keeps is asked for, and a
-//! name that goes.
+//! Under `Freshness::Ttl`: how often the back end is asked about a held path, and a name that
+//! goes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -71,8 +71,8 @@ impl FileSystem for Counting {
     }
 }
 
-/// FRESH-1: whoever stands in a directory has it asked for once in its time, and not at each
-/// use; and once more when that is over.
+/// FRESH-1: the back end is asked for a current directory once in its time to live, and not at
+/// each use; and once more when that is over.
 #[test]
 fn a_place_that_is_kept_is_asked_for_once_in_its_time() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -95,7 +95,7 @@ fn a_place_that_is_kept_is_asked_for_once_in_its_time() {
     }
 }
 
-/// FRESH-1: what is held says itself whether it is believed.
+/// FRESH-1: a held path knows by itself whether it is valid.
 #[test]
 fn a_place_is_believed_for_its_time() {
     let vfs = Vfs::new(Counting(Arc::default())).unwrap();
@@ -122,7 +122,7 @@ fn what_goes_is_not_asked_for_twice() {
         let dir = vfs.lookup(&root, "d", LookupFlags::default()).unwrap();
         let ctx = vfs.context(Credentials::root()).with_cwd(dir);
         let start = std::time::Instant::now();
-        // A name that is gone is believed to be, so each time others.
+        // A missing name is cached, so each time others.
         let (one, other) = (format!("a{round}"), format!("b{round}"));
         vfs.stat(&ctx, &one, LookupFlags::default()).unwrap();
         let before = asked.load(Relaxed);

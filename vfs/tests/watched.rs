@@ -1,4 +1,4 @@
-//! `Freshness::Watched`: what is believed until the back end casts doubt on it.
+//! `Freshness::Watched`: names that are valid until the back end marks them as stale.
 #![cfg(not(shuttle))]
 
 mod watched_support;
@@ -21,7 +21,7 @@ fn tree() -> Tree {
 
 const WALKS: [LookupFlags; 2] = [LookupFlags::empty(), LookupFlags::REF_WALK];
 
-/// FRESH-1: as long as nobody doubts it, the back end is not asked, by either walk.
+/// FRESH-1: without reports, the back end is not asked, by either walk.
 #[test]
 fn what_nobody_doubts_is_believed() {
     let tree = tree();
@@ -68,8 +68,8 @@ fn everything_can_be_doubted() {
     assert_eq!(tree.asked(|| assert_eq!(tree.ino("/e/other"), 7)), 0);
 }
 
-/// FRESH-1: what may change unheard is asked for at each use: names in a directory that
-/// is not watched, and that directory itself.
+/// FRESH-1: the back end is asked at each use where changes are not reported: names in a
+/// directory that is not watched, and that directory itself.
 #[test]
 fn names_in_an_unwatched_directory_are_never_believed() {
     let tree = Tree::new(&[(ROOT, "u", dir(UNWATCHED)), (UNWATCHED, "file", file(3))]);
@@ -118,7 +118,7 @@ fn a_moved_name_is_asked_for_in_its_new_place() {
     assert_eq!(asked(), 0);
 }
 
-/// FRESH-1: who stays in a directory is not asked for it, whatever becomes of its name.
+/// FRESH-1: the back end is not asked for a current directory, whatever becomes of its name.
 #[test]
 fn a_place_is_believed_while_its_directory_is_watched() {
     let tree = tree();
@@ -151,7 +151,7 @@ fn who_hears_nothing_any_more_is_believed_nothing() {
         tree.host.sb().doubt_all();
     }
     for flags in WALKS {
-        // `d`, as a name, and what is looked for.
+        // `d`, as a name, and the wanted name.
         let asked = tree.asked(|| drop(tree.vfs.stat(&tree.ctx, "/d/none", flags)));
         assert!(asked >= 2, "FRESH-1: {asked}");
     }
@@ -162,8 +162,8 @@ fn hold(tree: &Tree) -> rcuwalk::VfsPath {
     tree.vfs.lookup(&tree.ctx, "/d/file", flags).unwrap()
 }
 
-/// FRESH-1: what is reported of a file reaches the inode that its key finds; so one that is
-/// not found any more is not believed, under whichever name.
+/// FRESH-1: a report about a file reaches the inode that its key finds; so an inode that is not
+/// found any more is never valid, under whichever name.
 #[test]
 fn an_inode_that_was_taken_out_is_not_believed() {
     let tree = tree();

@@ -10,8 +10,8 @@ use std::thread;
 use common::inodes::{Cache, Log, Node, a_while, builder, comes_back, eventually, ino, read};
 use rcuwalk::inode::Scheme;
 
-/// INODE-4: a cache may be dropped from within its own hook, on any thread; what is left
-/// is seen off.
+/// INODE-4: a cache may be dropped from within its own hook, on any thread; the remaining
+/// inodes are passed to the hook.
 #[test]
 fn a_hook_may_drop_its_cache() {
     for worker in [false, true] {
@@ -96,7 +96,7 @@ fn a_worker_survives_a_panic() {
     let mut stream = || {
         next += 1;
         let read = std::panic::AssertUnwindSafe(|| drop(read(&cache, ino(next))));
-        // Where the worker is slow we are who calls the hook.
+        // If the worker is slow, this thread calls the hook.
         let _ = std::panic::catch_unwind(read);
     };
     eventually("MEM-1: the hook panics", || {

@@ -17,7 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::FOLLOW;
 
-/// Who does it.
+/// The user that makes the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
     pub(crate) uid: u32,
@@ -41,7 +41,7 @@ pub(crate) const GIVER: Who = who(3000, &[], Caps::CHOWN);
 /// May do what owners may.
 pub(crate) const KEEPER: Who = who(3000, &[], Caps::FOWNER);
 
-/// What is done to an open file.
+/// An operation on an open file.
 #[derive(Clone, Debug)]
 pub(crate) enum With {
     Read(u64, usize),
@@ -57,7 +57,7 @@ pub(crate) enum With {
     List,
 }
 
-/// What is done.
+/// An operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Mkdir(&'static str, u16),
@@ -84,7 +84,7 @@ pub(crate) enum Op {
 pub(crate) const NOW: i64 = i64::MAX;
 pub(crate) const OMIT: i64 = i64::MIN;
 
-/// Lines of what was said.
+/// The answers, one per line.
 type Said = Vec<String>;
 
 /// Does all of it on both sides and compares line by line.
@@ -446,7 +446,7 @@ fn o_flags(flags: OpenFlags) -> OFlags {
     all
 }
 
-/// Takes on somebody's ids and only those capabilities.
+/// Takes on a user's ids and only those capabilities.
 fn become_caller(who: Who) -> Done<()> {
     let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
     rustix::thread::set_thread_groups(&groups)?;

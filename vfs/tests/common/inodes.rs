@@ -73,9 +73,9 @@ pub(crate) fn is_cached<P: Send + Sync + 'static>(cache: &Cache<P>, key: Ino) ->
 #[derive(Debug)]
 pub(crate) enum Got {
     Cached(Inode),
-    /// Nobody had it: it has been filled in with [`FRESH`].
+    /// It was not cached: it has been filled in with [`FRESH`].
     New(Inode),
-    /// Somebody else reads it in.
+    /// Another thread reads it in.
     Pending,
     Nothing,
     Stale,
@@ -89,9 +89,9 @@ pub(crate) const FRESH: u64 = 1 << 40;
 pub(crate) struct Way {
     pub(crate) name: &'static str,
     pub(crate) look: fn(&Cache, Ino) -> Got,
-    /// What it comes to where there is none.
+    /// The result if it is not cached.
     pub(crate) on_miss: OnMiss,
-    /// Sleeps while somebody reads the inode in.
+    /// Sleeps while another thread reads the inode in.
     pub(crate) waits_for_new: bool,
     /// Sleeps while an inode is on its way out.
     pub(crate) waits_for_freeing: bool,
@@ -206,7 +206,7 @@ pub(crate) fn find_nowait<P: Send + Sync + 'static>(
     })
 }
 
-/// Waits for what is to happen soon.
+/// Waits for an expected event.
 pub(crate) fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
     let since = Instant::now();
     while !happens() {
@@ -226,33 +226,33 @@ pub(crate) fn comes_back<R: Send + 'static>(
         .unwrap_or_else(|_| panic!("never came back: {what}"))
 }
 
-/// Time for what must not happen to happen.
+/// The time given to an event that must not happen.
 pub(crate) fn a_while() {
     thread::sleep(Duration::from_millis(10));
 }
 
-/// Keeps who comes to it waiting.
+/// Blocks every thread that calls it.
 pub(crate) struct Gate {
     arrived: Receiver<()>,
     open: Sender<()>,
 }
 
 impl Gate {
-    /// The gate, and what is called to wait at it.
+    /// The gate, and the function that waits at it.
     pub(crate) fn new() -> (Gate, impl Fn() + Send + Sync + 'static) {
         let (arrive, arrived) = channel();
         let (open, opened) = channel();
         let ends = Mutex::new((arrive, opened));
         let wait = move || {
             let ends = ends.lock().unwrap();
-            // Nobody at the other end: the gate is gone, and open.
+            // The other end is closed: the gate is gone, and open.
             let _ = ends.0.send(());
             let _ = ends.1.recv();
         };
         (Gate { arrived, open }, wait)
     }
 
-    /// Waits until somebody has come.
+    /// Waits until a thread waits at the gate.
     pub(crate) fn arrived(&self) {
         let patience = Duration::from_secs(60);
         self.arrived
@@ -281,7 +281,7 @@ impl Log {
         self.0.lock().unwrap().push(number);
     }
 
-    /// What has been noted since the last time, sorted.
+    /// The entries noted since the last call, sorted.
     pub(crate) fn take(&self) -> Vec<u64> {
         let mut seen = std::mem::take(&mut *self.0.lock().unwrap());
         seen.sort_unstable();

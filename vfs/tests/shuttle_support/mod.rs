@@ -1,5 +1,5 @@
-//! What the shuttle models share: running one under many schedules for its whole set
-//! of outcomes, and a census of who holds which inode.
+//! Shared by the shuttle models: running one under many schedules for its whole set of
+//! outcomes, and a census of the holders of each inode.
 //!
 //! Shuttle runs the threads of a model one at a time and switches at every atomic and
 //! every lock. [`outcomes_are`] tries two ways of choosing: at random, and PCT, which
@@ -28,8 +28,7 @@ pub(crate) use shuttle::thread::spawn;
 /// more would interrupt; most known bugs of such code take two.
 const PCT_DEPTHS: [usize; 3] = [2, 3, 5];
 
-/// A thread that has taken so many steps will take them for ever: no model needs a
-/// tenth.
+/// A thread that has taken this many steps will take them for ever: no model needs a tenth.
 const MOST_STEPS: usize = 50_000;
 
 /// Runs `model` under many schedules: each has one of the `expected` outcomes, and
@@ -50,7 +49,7 @@ pub(crate) fn outcomes_are<T>(
         let (expected, counts) = (expected.clone(), counts.clone());
         move || {
             let outcome = model();
-            // It ends: nobody left a read section open.
+            // It ends: no thread left a read section open.
             rcu::barrier();
             // In here, so that shuttle prints the schedule.
             assert!(expected.contains(&outcome), "{claim}: {outcome:?}");
@@ -95,7 +94,7 @@ fn seed() -> u64 {
     (base + 1u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Who holds which object of which key, kept beside the cache that is being tested.
+/// The holders of each object of each key, kept beside the cache under test.
 ///
 /// Its locks are the standard library's: looking is no step of the model.
 #[derive(Clone, Default)]
@@ -105,7 +104,7 @@ impl Census {
     /// Notes that the caller holds the object at `address`.
     ///
     /// # Panics
-    /// If somebody holds another one with the same key.
+    /// If another object with the same key is held.
     pub(crate) fn hold(&self, key: u64, address: usize) -> Held {
         let mut held = self.0.lock().unwrap();
         let (other, holders) = held.entry(key).or_insert((address, 0));

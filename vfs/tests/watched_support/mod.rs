@@ -23,8 +23,8 @@ pub(crate) const CREATED: u64 = 7;
 
 type Names = BTreeMap<(u64, Box<[u8]>), Attr>;
 
-/// What the back end and whoever changes it share. Its locks are the standard library's:
-/// each is one step of a model.
+/// The state shared by the back end and the threads that change it. Its locks are the standard
+/// library's: each is one step of a model.
 #[derive(Default)]
 pub(crate) struct Host {
     names: Mutex<Names>,
