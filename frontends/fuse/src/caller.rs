@@ -83,11 +83,10 @@ impl Caller {
     /// The user whose share counts, where there are shares: the one of the thread if the request
     /// does not tell, or [`UNTOLD`] if the thread is not seen.
     pub(crate) fn user(self) -> u32 {
-        if !self.is_checked {
-            return self.uid;
+        match self.is_checked {
+            true => user_of_thread(self.pid).unwrap_or(UNTOLD),
+            false => self.uid,
         }
-        let status = self.status_file();
-        status.and_then(|status| fsuid(&status)).unwrap_or(UNTOLD)
     }
 
     /// The same caller, of whom the request tells whether it has CAP_FSETID.
@@ -121,7 +120,7 @@ impl Caller {
 
     /// Further groups, and capabilities over the daemon's users.
     fn status(self) -> Option<(Box<[u32]>, Caps)> {
-        let status = self.status_file()?;
+        let status = status_file(self.pid)?;
         // Mapped, a user is another one than that of the thread.
         let uid = (!self.is_checked).then_some(self.uid);
         let (groups, mut caps) = parse_status(&status, uid)?;
@@ -130,13 +129,6 @@ impl Caller {
             caps = Caps::empty();
         }
         Some((groups, caps))
-    }
-
-    fn status_file(self) -> Option<String> {
-        match self.pid {
-            0 => None,
-            pid => procfs::read_to_string(format!("{pid}/status")).ok(),
-        }
     }
 }
 
@@ -195,7 +187,18 @@ fn parse_status(status: &str, uid: Option<u32>) -> Option<(Box<[u32]>, Caps)> {
     Some((groups, caps.map(|(_, cap)| *cap).collect()))
 }
 
-/// The user as whom a thread uses file systems.
+/// The user as whom a thread uses file systems, if the thread is seen from here.
+pub(crate) fn user_of_thread(pid: u32) -> Option<u32> {
+    fsuid(&status_file(pid)?)
+}
+
+fn status_file(pid: u32) -> Option<String> {
+    match pid {
+        0 => None,
+        pid => procfs::read_to_string(format!("{pid}/status")).ok(),
+    }
+}
+
 fn fsuid(status: &str) -> Option<u32> {
     // Real, effective, saved, file system.
     let fsuid = field(status, "Uid")?.split_whitespace().nth(3)?;

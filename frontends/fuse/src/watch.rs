@@ -36,6 +36,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::caller::{self, UNTOLD};
+
 /// How often the watcher looks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// A thread that has been blocked for so long is replaced.
@@ -61,7 +63,8 @@ pub(crate) struct Work {
 const BUSY: u64 = 1 << 32;
 
 impl Work {
-    /// This thread answers a request of `uid` from now on, until it [idles](Work::idle).
+    /// This thread answers a request of `uid` from now on, until it [idles](Work::idle). On a
+    /// connection that tells no user, that is the caller's thread.
     pub(crate) fn begin(&self, uid: u32) {
         let serial = (self.now.load(Relaxed) >> 33).wrapping_add(1);
         self.now
@@ -163,6 +166,8 @@ pub(crate) struct Watch {
     began: Instant,
     /// Some user has used up the share, or there is no room.
     is_strained: AtomicBool,
+    /// Requests begin with threads, not with users. Set before any thread answers.
+    by_thread: AtomicBool,
     judged: Mutex<Judged>,
     threads: AtomicUsize,
     stuck: AtomicUsize,
@@ -202,6 +207,7 @@ impl Watch {
         Watch {
             began: Instant::now(),
             is_strained: AtomicBool::new(false),
+            by_thread: AtomicBool::new(false),
             judged: Mutex::default(),
             threads: AtomicUsize::new(0),
             stuck: AtomicUsize::new(0),
@@ -252,7 +258,7 @@ impl Watch {
             oldest = oldest.max(age);
             if age >= STUCK {
                 look.stuck += 1;
-                *users.entry(uid).or_default() += 1;
+                *users.entry(self.user(uid)).or_default() += 1;
             }
         }
         let sum = |of: fn(&Look) -> usize| looks.iter().map(of).sum();
@@ -272,10 +278,29 @@ impl Watch {
         self.is_strained.store(is_strained, Relaxed);
     }
 
+    /// The connection tells the thread of a caller alone ([`Caller::is_checked`](caller::Caller::is_checked)).
+    pub(crate) fn knows_threads_only(&self) {
+        self.by_thread.store(true, Relaxed);
+    }
+
+    /// The user that a request is counted for, by what its [`Work`] began with.
+    fn user(&self, id: u32) -> u32 {
+        match self.by_thread.load(Relaxed) {
+            // It waits for its answer, so it is there, unless it has been killed.
+            true => caller::user_of_thread(id).unwrap_or(UNTOLD),
+            false => id,
+        }
+    }
+
+    /// Whether some requests may be refused now.
+    pub(crate) fn is_strained(&self) -> bool {
+        self.is_strained.load(Relaxed)
+    }
+
     /// Whether a request of `uid` may be begun that may block, by a thread of this group. Waits
     /// a little if all others are blocked.
     pub(crate) fn admits(&self, uid: u32, group: usize) -> bool {
-        !self.is_strained.load(Relaxed) || self.admits_slow(uid, group)
+        !self.is_strained() || self.admits_slow(uid, group)
     }
 
     #[cold]
@@ -411,6 +436,23 @@ mod tests {
         look(&watch, seconds(6), &works);
         assert!(watch.admits(7, 0), "one less");
         assert_eq!(watch.stuck().refused, 1);
+    }
+
+    /// WATCH-1: where requests tell no user, the share is that of the thread's user.
+    #[test]
+    fn stuck_requests_of_a_thread_count_for_its_user() {
+        let watch = Watch::new();
+        watch.knows_threads_only();
+        let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
+        let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+        works[1..].iter().for_each(|work| work.begin(thread));
+        look(&watch, seconds(0), &works);
+        look(&watch, seconds(5), &works);
+        let user = rustix::process::geteuid().as_raw();
+        assert!(
+            !watch.admits(user, 0) && watch.admits(user + 1, 0),
+            "WATCH-1"
+        );
     }
 
     /// WATCH-1: the last thread begins nothing that may block while all others are stuck, and

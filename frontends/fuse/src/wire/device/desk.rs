@@ -112,6 +112,9 @@ impl<'h, L: Line> Desk<'h, L> {
                 if let Next::Agreed(terms) = next {
                     let (tells, long) = (terms.tells_set_ids(), terms.has_long_setxattr());
                     self.handler.agreed.set(tells, long, terms.has_idmaps());
+                    if terms.has_idmaps() {
+                        self.handler.watch.knows_threads_only();
+                    }
                     if terms.passes {
                         self.handler.ops.offer.accepted();
                     }
@@ -152,11 +155,17 @@ impl<'h, L: Line> Desk<'h, L> {
 
     fn answer(&mut self, header: &Header, asked: Asked<'_>, out: &mut Out) -> Next {
         let Header { unique, who, .. } = *header;
-        if is_refusable(&asked) && !self.handler.watch.admits(who.uid, self.slot.group) {
+        let watch = &self.handler.watch;
+        // Who the user is may have to be asked for: not without need.
+        if is_refusable(&asked) && watch.is_strained() && !watch.admits(who.user(), self.slot.group)
+        {
             self.refuse(unique, libc::EAGAIN, out);
             return Next::Comes;
         }
-        self.slot.work.begin(who.uid);
+        self.slot.work.begin(match who.is_checked {
+            true => who.pid,
+            false => who.uid,
+        });
         match asked {
             Asked::Nothing => return Next::Comes,
             Asked::Interrupt(which) => {
