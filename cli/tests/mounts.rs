@@ -20,6 +20,8 @@ fn the_living_the_silent_and_the_dead_are_told_apart() {
         "$RCUWALK" mount -d -o fsname=B memfs b; B=$(daemon | grep -vx $A)
         "$RCUWALK" mount -d -o fsname=C,ro memfs c; C=$(daemon | grep -vx -e $A -e $B)
         kill -KILL $B
+        # A signal is sent before its process has ended.
+        until "$RCUWALK" mounts | grep -q ' /run/b .* dead: '; do sleep 0.1; done
         kill -STOP $C
         # Waits in the kernel for an answer of C, and cannot be killed.
         stat c/x 2> said &
