@@ -43,13 +43,12 @@ use std::path::{Path, PathBuf};
 use rcuwalk::{Budget, Credentials, Freshness, MountFlags, Vfs};
 use rcuwalk_ext4::Ext4;
 use rcuwalk_fuse::{Mounted, Options};
-use rcuwalk_hostfs::{DEFAULT_FRESHNESS, HostFs};
+use rcuwalk_hostfs::{Actor, DEFAULT_FRESHNESS, HostFs};
 use rustix::fs::StatVfsMountFlags;
 
 use crate::failure::{Failure, Words};
 use crate::mountinfo;
 use confine::Reach;
-use in_memory::TreeLimits;
 use keeper::Keeper;
 use options::{MountOptions, Settings};
 use serve::Signals;
@@ -90,6 +89,9 @@ OPTIONS OF -o:
                             t, or as a percentage of the memory; 0 for no limit (50%)
   nr_inodes=N               SOURCE memfs: most files, directories and links (one for each two
                             pages of memory)
+  acting_as=caller          SOURCE a directory, for root: change it with the user and groups of
+                            whoever asks, so that quotas and the reserve of root count, which
+                            are those of this process otherwise; contents go by request
   nonempty                  mount also on what is not empty, or on another mount
   remount                   give the flags to what is mounted there already
   daemon, sandbox, stats, metrics=ADDR, log_file=FILE, log_level=LEVEL
@@ -237,12 +239,18 @@ fn mount(
             source.display(),
         )));
     }
+    if options.idmap && settings.actor == Actor::Caller {
+        return Err(Failure::error(
+            "acting_as=caller and idmap exclude each other: with idmap the kernel does not tell \
+             who the caller is",
+        ));
+    }
     let (max_nodes, budget) = settings.limits.on_this_machine();
     let options = &Options {
         max_nodes,
         ..options.clone()
     };
-    let vfs = tree(source, budget, options, settings.tree)?;
+    let vfs = tree(source, budget, options, settings)?;
     if options.read_only {
         let root = vfs.context(Credentials::root());
         let done = vfs.remount(&root, "/", MountFlags::READ_ONLY);
@@ -297,10 +305,17 @@ fn tree(
     source: &Path,
     budget: Budget,
     options: &Options,
-    limits: TreeLimits,
+    settings: &Settings,
 ) -> Result<Vfs, Failure> {
-    if source.as_os_str() == "memfs" {
-        return limits.tree(budget).map_err(Failure::error);
+    let is_in_memory = source.as_os_str() == "memfs";
+    if settings.actor == Actor::Caller && (is_in_memory || !source.is_dir()) {
+        return Err(Failure::error(format_args!(
+            "acting_as=caller is for a directory of the host, and {} is none",
+            source.display(),
+        )));
+    }
+    if is_in_memory {
+        return settings.tree.tree(budget).map_err(Failure::error);
     }
     let cannot = |err: &dyn std::fmt::Display| {
         Failure::error(format_args!("cannot mount {}: {err}", source.display()))
@@ -314,6 +329,9 @@ fn tree(
         // Its own words are for a tree's root; a root user is not meant.
         fs::read_dir(source).map_err(|err| cannot(&Words(&err)))?;
         let host = HostFs::new(source).map_err(Failure::error)?;
+        let host = host
+            .acting_as(settings.actor)
+            .map_err(|_| cannot(&"acting_as=caller needs root (CAP_SETUID and CAP_SETGID)"))?;
         Vfs::with_budget(host.with_freshness(freshness(options)), budget)
     } else if there.is_file() || there.is_block_device() {
         let image = Ext4::open(source).map_err(|err| match err {

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{alone_well, can_mount, skip};
+use common::{alone_well, can_mount, image, rcuwalk, run, skip};
 
 fn has_fuse3() -> bool {
     let there = Path::new("/bin/fusermount3").exists() && Path::new("/sbin/mount.fuse3").exists();
@@ -83,4 +83,80 @@ fn the_helper_of_libfuse_mounts_us() {
         ended.err.starts_with("rcuwalk: cannot mount /run/none: "),
         "{ended:?}"
     );
+}
+
+/// What the callers write is written with their rights: a user gets none of what a file system
+/// keeps for root, and root does.
+#[test]
+fn as_the_caller_the_reserve_of_root_is_kept_from_users() {
+    if !can_mount() {
+        return;
+    }
+    let places = ["/sbin/mkfs.ext4", "/usr/sbin/mkfs.ext4"];
+    if !places.iter().any(|mkfs| Path::new(mkfs).exists()) {
+        return skip("needs mkfs.ext4");
+    }
+    let ended = alone_well(
+        r#"
+        export PATH="$PATH:/sbin:/usr/sbin"
+        # Half of it is root's.
+        mkfs.ext4 -q -m 50 image 8M > /dev/null
+        mount -o loop image src; mkdir -m 777 src/all
+        fill() { setpriv --reuid 1000 --regid 1000 --clear-groups dd if=/dev/zero of=$1 bs=64k 2> said; }
+        left() { sync -f src; stat -f -c %f src; }
+        for how in caller daemon; do
+            "$RCUWALK" mount -d -o allow_other,acting_as=$how src mnt
+            if fill mnt/all/user-$how; then echo "it is endless"; fi
+            grep -c 'No space left' said
+            stat -c %u:%g src/all/user-$how
+            [ $(left) -gt 500 ] && echo "the reserve is left" || echo "nothing is left"
+            if [ $how = caller ]; then dd if=/dev/zero of=mnt/all/root bs=64k count=8 2> said; fi
+            # Also by a copy, and by space that is asked for.
+            if [ $how = caller ]; then
+                user="setpriv --reuid 1000 --regid 1000 --clear-groups"
+                if $user cp mnt/all/root mnt/all/copy 2> said; then echo "copied"; fi
+                if $user fallocate -l 1M mnt/all/wanted 2> said; then echo "allocated"; fi
+                [ $(left) -gt 300 ] && echo "it still is"
+            fi
+            rm mnt/all/*
+            "$RCUWALK" umount mnt; gone
+        done
+        umount src
+        "#,
+    );
+    let caller = "1\n1000:1000\nthe reserve is left\nit still is\n";
+    let daemon = "1\n1000:1000\nnothing is left\n";
+    assert_eq!(ended.out, format!("{caller}{daemon}"), "{}", ended.err);
+}
+
+/// A tree that no host has cannot be changed as one of its users.
+#[test]
+fn what_no_host_sees_nobody_acts_in() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mountpoint = at("mnt");
+    std::fs::create_dir(&mountpoint).unwrap();
+    let refused = |source: &Path, options: &str| {
+        let mut mount = rcuwalk(["mount", "-o", options]);
+        let ended = run(mount.arg(source).arg(&mountpoint));
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        ended.err
+    };
+    let said = "acting_as=caller is for a directory of the host, and";
+    assert_eq!(
+        refused(Path::new("memfs"), "acting_as=caller"),
+        format!("rcuwalk: {said} memfs is none\n")
+    );
+    let ext4 = at("image");
+    if image(&ext4).is_some() {
+        let err = refused(&ext4, "acting_as=caller");
+        assert_eq!(err, format!("rcuwalk: {said} {} is none\n", ext4.display()));
+    }
+    let source = at("src");
+    std::fs::create_dir(&source).unwrap();
+    let err = refused(&source, "acting_as=caller,idmap");
+    assert!(err.contains("exclude each other"), "{err}");
 }

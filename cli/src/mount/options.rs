@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rcuwalk_fuse::Options;
+use rcuwalk_hostfs::Actor;
 use rustix::mount::MountFlags;
 
 use super::budget::Limits;
@@ -38,6 +39,7 @@ enum Setting {
     Metrics(http::Address),
     Limits(Limits),
     Tree(TreeLimits),
+    ActingAs(Actor),
 }
 
 /// How the command goes about it.
@@ -59,6 +61,8 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
     /// How large a tree in memory may grow.
     pub(super) tree: TreeLimits,
+    /// As whom a directory of the host is changed.
+    pub(super) actor: Actor,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,6 +157,11 @@ fn one(option: &str) -> Result<MountOption, String> {
         "log_file" => None,
         "log_level" => return set(Setting::LogLevel(log::level(value)?)),
         "metrics" => return set(Setting::Metrics(value.parse()?)),
+        "acting_as" => match value {
+            "daemon" => return set(Setting::ActingAs(Actor::Daemon)),
+            "caller" => return set(Setting::ActingAs(Actor::Caller)),
+            _ => None,
+        },
         _ => {
             let limits = Limits::option(name, value).map(|limits| limits.map(Setting::Limits));
             let tree = || TreeLimits::option(name, value).map(|limits| limits.map(Setting::Tree));
@@ -203,6 +212,7 @@ impl MountOptions {
                 Setting::LogFile(file) => settings.log_file = Some(file.clone()),
                 Setting::LogLevel(level) => settings.log_level = Some(level.clone()),
                 Setting::Metrics(address) => settings.metrics = Some(address.clone()),
+                Setting::ActingAs(actor) => settings.actor = *actor,
                 Setting::Limits(limits) => settings.limits = limits.or(settings.limits),
                 Setting::Tree(limits) => settings.tree = limits.or(settings.tree),
             }
@@ -282,6 +292,9 @@ mod tests {
         assert!(settings.daemon && settings.nonempty && !settings.stats);
         assert_eq!(settings.log_file, Some("/var/log/r".into()));
         assert_eq!(settings.metrics, Some("[::1]:9100".parse().unwrap()));
+        assert_eq!(settings.actor, Actor::Daemon);
+        parse("acting_as=caller").unwrap().set(&mut settings);
+        assert_eq!(settings.actor, Actor::Caller);
         assert_eq!(only_known("ro,sync,colour=blue,threads=0"), "ro,threads=0");
     }
 
@@ -305,6 +318,7 @@ mod tests {
             ("colour=blue", "there is no option colour="),
             ("max_memory=some", "max_memory cannot be \"some\""),
             ("threads=0", "threads cannot be \"0\""),
+            ("acting_as=me", "acting_as cannot be \"me\""),
             ("attr_timeout=-1", "attr_timeout cannot be \"-1\""),
             ("entry_timeout=NaN", "entry_timeout cannot be \"NaN\""),
         ] {
