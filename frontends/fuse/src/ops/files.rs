@@ -39,7 +39,14 @@ impl Ops {
             let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
             self.vfs.open(ctx, "", how)
         };
-        let file = at_place(&node, |place| self.ask(who, place.clone(), 0, open))?;
+        let file = at_place(&node, |place| {
+            let place = place.clone();
+            // A host that sees the caller goes by what it has when it opens the file.
+            match flags.contains(OpenFlags::WRITE) && place.attr().mode & SET_IDS != 0 {
+                true => open(&Context::within(place, who.for_set_ids())),
+                false => self.ask(who, place, 0, open),
+            }
+        })?;
         Ok(self.keep(file, node, None))
     }
 

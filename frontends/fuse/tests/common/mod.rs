@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rcuwalk::{Freshness, Vfs};
 use rcuwalk_fuse::{Mounted, Options, mount};
-use rcuwalk_hostfs::HostFs;
+use rcuwalk_hostfs::{Actor, HostFs};
 use rcuwalk_memfs::MemFs;
 
 /// A mounted tree.
@@ -47,6 +47,14 @@ impl Mount {
     pub(crate) fn hostfs_with(options: &Options) -> Mount {
         let backing = open_to_all();
         let vfs = Vfs::new(HostFs::new(backing.path()).unwrap()).unwrap();
+        Mount::with(vfs, Some(backing), "hostfs", options)
+    }
+
+    /// A host mount that is changed with the credentials of its callers.
+    pub(crate) fn hostfs_by_callers(options: &Options) -> Mount {
+        let backing = open_to_all();
+        let host = HostFs::new(backing.path()).unwrap();
+        let vfs = Vfs::new(host.acting_as(Actor::Caller).unwrap()).unwrap();
         Mount::with(vfs, Some(backing), "hostfs", options)
     }
 

@@ -64,7 +64,7 @@ impl User<'_> {
 }
 
 /// Runs `test` on mounts that the kernel believes for an hour: with contents that it writes by
-/// itself, with contents by request, and of a tree in memory.
+/// itself, with contents by request, as the callers, and of a tree in memory.
 fn on_believed(test: impl Fn(&Mount)) {
     if !can_mount() {
         return;
@@ -79,6 +79,7 @@ fn on_believed(test: impl Fn(&Mount)) {
     for mount in [
         Mount::hostfs_with(&options(true)),
         Mount::hostfs_with(&options(false)),
+        Mount::hostfs_by_callers(&options(true)),
         Mount::memfs_with(&options(false)),
     ] {
         eprintln!("{}, passes: {}", mount.kind, mount.mounted.passes_through());
