@@ -89,12 +89,8 @@ fn the_helper_of_libfuse_mounts_us() {
 /// keeps for root, and root does.
 #[test]
 fn as_the_caller_the_reserve_of_root_is_kept_from_users() {
-    if !can_mount() {
+    if !can_mount() || !has_mkfs() {
         return;
-    }
-    let places = ["/sbin/mkfs.ext4", "/usr/sbin/mkfs.ext4"];
-    if !places.iter().any(|mkfs| Path::new(mkfs).exists()) {
-        return skip("needs mkfs.ext4");
     }
     let ended = alone_well(
         r#"
@@ -159,4 +155,39 @@ fn what_no_host_sees_nobody_acts_in() {
     std::fs::create_dir(&source).unwrap();
     let err = refused(&source, "acting_as=caller,idmap");
     assert!(err.contains("exclude each other"), "{err}");
+}
+
+/// On a host without birth times, too, a user's new directory is the user's and has the mode that
+/// was asked for, whatever the umask of the daemon.
+#[test]
+fn a_new_directory_is_as_asked_where_there_are_no_birth_times() {
+    if !can_mount() || !has_mkfs() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        export PATH="$PATH:/sbin:/usr/sbin"
+        mkfs.ext4 -q -I 128 image 8M > /dev/null
+        mount -o loop image src; chmod 777 src
+        for how in caller daemon; do
+            (umask 077; "$RCUWALK" mount -d -o allow_other,acting_as=$how src mnt)
+            user="setpriv --reuid 1000 --regid 1001 --clear-groups"
+            $user sh -c "umask 0; mkdir mnt/$how; mkfifo -m 666 mnt/pipe-$how"
+            stat -c '%u:%g %a' src/$how src/pipe-$how
+            "$RCUWALK" umount mnt; gone
+        done
+        umount src
+        "#,
+    );
+    let made = "1000:1001 777\n1000:1001 666\n";
+    assert_eq!(ended.out, made.repeat(2), "{}", ended.err);
+}
+
+fn has_mkfs() -> bool {
+    let places = ["/sbin/mkfs.ext4", "/usr/sbin/mkfs.ext4"];
+    let there = places.iter().any(|mkfs| Path::new(mkfs).exists());
+    if !there {
+        skip("needs mkfs.ext4");
+    }
+    there
 }

@@ -183,9 +183,18 @@ fn refused() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendErro
         REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     // abort(3) signals its own process.
     let own = u64::from(std::process::id());
-    let (arg, len) = (0, SeccompCmpArgLen::Dword);
-    let others = SeccompCondition::new(arg, len, SeccompCmpOp::Ne, own)?;
-    rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![others])?]);
+    let other_than = |what| {
+        let (first, word) = (0, SeccompCmpArgLen::Dword);
+        SeccompRule::new(vec![SeccompCondition::new(
+            first,
+            word,
+            SeccompCmpOp::Ne,
+            what,
+        )?])
+    };
+    rules.insert(libc::SYS_tgkill, vec![other_than(own)?]);
+    // hostfs gives a thread a umask of its own; that is no namespace.
+    rules.insert(libc::SYS_unshare, vec![other_than(libc::CLONE_FS as u64)?]);
     #[cfg(target_arch = "x86_64")]
     {
         // The same calls by their x32 numbers.
@@ -229,7 +238,6 @@ const REFUSED: &[i64] = &[
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_setns,
-    libc::SYS_unshare,
     // The kernel.
     libc::SYS_init_module,
     libc::SYS_finit_module,
