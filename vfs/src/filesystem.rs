@@ -131,6 +131,13 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
+    /// A front end shows the tree as a file system that has this device number, or does not any
+    /// more. Where the tree itself shows that file system, it is a loop: what a back end finds there
+    /// is [`Error::TooManySymlinks`], and nothing is asked of it. The default does nothing.
+    fn shown(&self, device: u64, is_shown: bool) {
+        let _ = (device, is_shown);
+    }
+
     /// The inode that `name` in `dir` stands for, or `None` if there is no such name.
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>>;
 

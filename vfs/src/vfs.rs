@@ -81,6 +81,12 @@ impl Vfs {
         self.ns.root()
     }
 
+    /// For front ends: the tree is shown as a file system that has this device number, or not any
+    /// more. The back end of the root is told ([`FileSystem::shown`]).
+    pub fn shown(&self, device: u64, is_shown: bool) {
+        self.root().mnt().sb.fs().shown(device, is_shown);
+    }
+
     /// Mounts `fs` on a directory; what was there is hidden until it is unmounted.
     ///
     /// # Errors

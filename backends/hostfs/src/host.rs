@@ -3,6 +3,7 @@
 //! | call            | follows a link | opens                        |
 //! |-----------------|----------------|------------------------------|
 //! | [`stat_at`]     | never          | nothing                      |
+//! | [`known_at`]    | never          | nothing                      |
 //! | [`pin_at`]      | never          | the name itself, O_PATH      |
 //! | [`open_file_at`]| never          | a regular file               |
 //! | [`open_dir`]    | —              | a pinned directory, to list  |
@@ -28,7 +29,7 @@ use std::path::Path;
 
 use rcuwalk::{Error, Name, Result};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::identity::{Seen, WANTED};
@@ -59,6 +60,29 @@ pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<Seen
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(err(errno)),
     }
+}
+
+/// What is known of `name` in `dir` without its file system asking a server, and on which device
+/// that is; `None` if there is no such name.
+#[doc(alias = "AT_STATX_DONT_SYNC")]
+pub(crate) fn known_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<(u64, Result<Seen>)>> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    match retry_on_intr(|| rustix::fs::statx(dir, name.as_bytes(), flags, WANTED)) {
+        Ok(statx) => Ok(Some((device(&statx), Seen::from_statx(&statx)))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(err(errno)),
+    }
+}
+
+/// The device that an open descriptor's file is on.
+pub(crate) fn device_of(fd: BorrowedFd<'_>) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let statx = retry_on_intr(|| rustix::fs::statx(fd, c"", flags, StatxFlags::empty()));
+    statx.map(|statx| device(&statx)).map_err(err)
+}
+
+fn device(statx: &Statx) -> u64 {
+    rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor)
 }
 
 /// What an open descriptor is.

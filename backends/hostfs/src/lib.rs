@@ -28,6 +28,7 @@
 //! | `setattr.rs`, `xattr.rs` | attributes, extended ones and ACLs                |
 //! | `actor.rs`    | whose credentials the host sees                              |
 //! | `listing.rs`  | directory listings and their positions                       |
+//! | `own.rs`      | the tree's own mount, where the tree shows it                |
 //! | `process.rs`  | the credentials of this process                              |
 //! | `sys.rs`      | the system calls that rustix has not: all unsafe code        |
 //! | `watch.rs`    | changes on the host, heard of as they happen                 |
@@ -203,6 +204,7 @@ mod listing;
 mod lookup;
 mod numbers;
 mod opened;
+mod own;
 mod pin;
 mod process;
 mod procfs;
@@ -226,6 +228,7 @@ pub use watch::{WatchHealth, Watcher};
 use dirs::{Dirs, Pin};
 use numbers::Numbers;
 use opened::OpenFiles;
+use own::OwnMounts;
 use watch::Watch;
 
 /// What [`HostFs::new`] mounts with: names and attributes are believed for a second.
@@ -243,6 +246,7 @@ pub struct HostFs {
     opened: Arc<OpenFiles>,
     dirs: Arc<Dirs>,
     numbers: Numbers,
+    own_mounts: OwnMounts,
 }
 
 impl HostFs {
@@ -276,6 +280,7 @@ impl HostFs {
         })?;
         Ok(HostFs {
             numbers: Numbers::of_root(seen.key),
+            own_mounts: OwnMounts::of_root(host::as_fd(&root)),
             root: Pin::uncounted(root),
             freshness: DEFAULT_FRESHNESS,
             actor: Actor::default(),

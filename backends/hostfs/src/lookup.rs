@@ -101,6 +101,10 @@ impl FileSystem for HostFs {
         Ok(())
     }
 
+    fn shown(&self, device: u64, is_shown: bool) {
+        self.own_mounts.set(device, is_shown);
+    }
+
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
         for _ in 0..ATTEMPTS {
             match self.lookup_once(sb, dir, name)? {
@@ -120,10 +124,10 @@ impl FileSystem for HostFs {
     ) -> Result<bool> {
         let pin = pinned(sb, dir)?;
         let Some(inode) = inode else {
-            return Ok(host::stat_at(pin.fd(), name)?.is_none());
+            return Ok(self.own_mounts.stat_at(pin.fd(), name)?.is_none());
         };
         let is_still = self.publish(inode, || {
-            let seen = host::stat_at(pin.fd(), name)?;
+            let seen = self.own_mounts.stat_at(pin.fd(), name)?;
             Ok(seen.filter(|seen| seen.is_still(inode) && !is_replaced(inode)))
         })?;
         if is_still {
@@ -257,7 +261,7 @@ impl HostFs {
     fn lookup_once(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Round> {
         let pin = pinned(sb, dir)?;
         let before = self.watch.as_ref().map_or(0, Watch::unplaced);
-        let ask = || host::stat_at(pin.fd(), name);
+        let ask = || self.own_mounts.stat_at(pin.fd(), name);
         let Some(seen) = ask()? else {
             return Ok(Round::Answer(None));
         };

@@ -228,3 +228,29 @@ fn parallel_lookups_find_the_same_inodes() {
         }
     });
 }
+
+/// A mount of the tree itself that the tree shows is a loop, as long as it is mounted.
+#[test]
+fn a_tree_is_not_found_below_itself() {
+    // Below the root, /proc stands for a mount of the tree.
+    let device = fs::metadata("/proc").unwrap().dev();
+    if device == fs::metadata("/").unwrap().dev() {
+        return;
+    }
+    let vfs = Vfs::new(
+        HostFs::new("/")
+            .unwrap()
+            .with_freshness(rcuwalk::Freshness::EachUse),
+    );
+    let vfs = vfs.unwrap();
+    let ctx = vfs.context(Credentials::root());
+    let stat = |path| vfs.stat(&ctx, path, LookupFlags::empty()).map(drop);
+    assert!(stat("/proc/self").is_ok());
+    vfs.shown(device, true);
+    for path in ["/proc", "/proc/self"] {
+        assert!(matches!(stat(path), Err(Error::TooManySymlinks)), "{path}");
+    }
+    assert!(stat("/").is_ok() && stat("/dev").is_ok() && stat("/tmp").is_ok());
+    vfs.shown(device, false);
+    assert!(stat("/proc").is_ok());
+}

@@ -31,6 +31,7 @@
 //! | `procfs.rs`   | /proc, checked once and held                                      |
 //! | `caller.rs`   | whose credentials a request carries                               |
 //! | `interrupt.rs` | that nobody wants an answer any more                             |
+//! | `own.rs`      | requests of our own threads                                       |
 //! | `watch.rs`    | requests that are stuck                                           |
 //! | `wire.rs`     | the wire: what a transport must do; `wire/device.rs`: the one that reads /dev/fuse |
 //!
@@ -72,6 +73,7 @@ mod metrics;
 pub mod mount_point;
 mod nodes;
 mod ops;
+mod own;
 mod pressure;
 #[doc(hidden)]
 pub mod procfs;
@@ -300,6 +302,10 @@ fn mount_by(
         mount_point,
         handler,
     };
+    let device = mounted.place.as_ref().map(|place| place.device(mounted.id));
+    if let Some(Ok(device)) = device {
+        mounted.handler.ops.shown_as(device);
+    }
     mounted.start(work).map_err(MountError::Refused)?;
     Ok(mounted)
 }

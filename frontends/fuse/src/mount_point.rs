@@ -13,7 +13,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfs, fstatvfs, openat, openat2};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfs, StatxFlags, fstatvfs, makedev, openat,
+    openat2, statx,
+};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
 
@@ -62,6 +65,21 @@ impl MountPoint {
     /// Those of openat(2); `ENOTDIR` if the name is a link's.
     pub fn id(&self) -> io::Result<Option<u64>> {
         Ok(id_of(&self.hold()?))
+    }
+
+    /// The device number of the mount `id`, if that is what is seen there now. Asks no file system.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not; those of statx(2).
+    #[doc(alias = "AT_STATX_DONT_SYNC")]
+    pub(crate) fn device(&self, id: Option<u64>) -> rustix::io::Result<u64> {
+        let root = self.hold()?;
+        if id.is_some() && id_of(&root) != id {
+            return Err(Errno::INVAL);
+        }
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let told = retry_on_intr(|| statx(&root, c"", flags, StatxFlags::empty()))?;
+        Ok(makedev(told.stx_dev_major, told.stx_dev_minor))
     }
 
     /// Unmounts the mount `id`, if that is what is seen there now.

@@ -16,7 +16,7 @@ mod attr;
 mod files;
 mod names;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rcuwalk::inode::{Hand, NodeId};
 use rcuwalk::{Attr, Context, Credentials, Error, FileType, Name, Result, Vfs, VfsPath};
@@ -40,6 +40,8 @@ pub(crate) struct Ops {
     /// How many files without a name are kept open.
     removed: Arc<Removed>,
     vfs: Vfs,
+    /// The mount's device number, if it is known.
+    shown_as: OnceLock<u64>,
     /// Whether contents may pass by.
     pub(crate) offer: Offer,
     /// Whether that is worth it for a new file.
@@ -91,6 +93,7 @@ impl Ops {
             nodes: Nodes::new(&vfs.root(), pressure)?,
             removed: Removed::of_process(),
             vfs,
+            shown_as: OnceLock::new(),
             offer: Offer::default(),
             guess: Guess::default(),
         })
@@ -127,6 +130,17 @@ impl Ops {
         self.pressure().end();
         self.handles.release_all();
         self.nodes.forget_all();
+        if let Some(device) = self.shown_as.get() {
+            // Another file system may get that number.
+            self.vfs.shown(*device, false);
+        }
+    }
+
+    /// The kernel shows the tree as a file system with this device number.
+    pub(crate) fn shown_as(&self, device: u64) {
+        if self.shown_as.set(device).is_ok() {
+            self.vfs.shown(device, true);
+        }
     }
 
     /// How many files and directories are open.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, SystemTime};
 
-use common::{Mount, can_mount, on_each};
+use common::{Mount, Watchdog, can_mount, on_each};
 use rcuwalk::{
     At, Attr, Caller, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget, Inode,
     InodeFill, InodeKey, InodeRef, Name, OpenFlags, RawEntry, Result, SuperBlock, Timestamp, Vfs,
@@ -19,6 +19,7 @@ use rcuwalk::{
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::HostFs;
 use rustix::fs::Dir;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 /// Longer than a directory has to be left alone for its listing to be kept.
 const REST: Duration = Duration::from_millis(250);
@@ -321,4 +322,57 @@ fn a_broken_entry_is_listed_and_ends_no_listing() {
     }
     drop(mount);
     drop(mounted);
+}
+
+/// A bind mount of the mount inside of its source, which goes before that.
+struct Bound<'p>(&'p Path);
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// The source shows the mount: it is listed, it is a loop, and however many ask about it at once,
+/// the other names are answered.
+#[test]
+fn a_mount_that_its_source_shows_is_a_loop_and_holds_up_nothing() {
+    if !can_mount() {
+        return;
+    }
+    for told in [true, false] {
+        let source = tempfile::tempdir().unwrap();
+        let own = source.path().join("own");
+        fs::create_dir(&own).unwrap();
+        fs::write(source.path().join("file"), "x").unwrap();
+        let host = HostFs::new(source.path()).unwrap();
+        let host = host.with_freshness(Freshness::EachUse);
+        let vfs = Vfs::new(host).unwrap();
+        if !told {
+            // As many as there is room for: of the mount, only the front end knows.
+            (1..=4).for_each(|device| vfs.shown(device, true));
+        }
+        let mount = Mount::with(vfs, None, "hostfs", &Options::default());
+        let _watchdog = Watchdog::over(&mount, Duration::from_secs(120));
+        mount_bind(mount.path(), &own).unwrap();
+        let _bound = Bound(&own);
+        thread::scope(|scope| {
+            for asker in 0..8 {
+                let at = mount.path();
+                scope.spawn(move || {
+                    for round in 0..5 {
+                        let seen = names(at);
+                        assert!(seen.contains("own") && seen.contains("file"), "{seen:?}");
+                        for path in ["own", "own/file", "own/own/own"] {
+                            let refused = fs::symlink_metadata(at.join(path)).unwrap_err();
+                            assert_eq!(refused.raw_os_error(), Some(libc::ELOOP), "{path}");
+                        }
+                        let other = at.join(format!("{asker}-{round}"));
+                        fs::write(&other, "x").unwrap();
+                        fs::remove_file(&other).unwrap();
+                    }
+                });
+            }
+        });
+    }
 }

@@ -11,6 +11,7 @@ use rcuwalk::{Error, Result, Vfs};
 use crate::caller::Caller;
 use crate::metrics::Metrics;
 use crate::ops::Ops;
+use crate::own::OwnThreads;
 use crate::pressure::Pressure;
 use crate::watch::Watch;
 use crate::{FEWEST_NODES, Options};
@@ -20,6 +21,8 @@ pub(crate) struct Handler {
     pub(crate) ops: Ops,
     pub(crate) timeouts: Timeouts,
     pub(crate) metrics: Metrics,
+    /// The threads that answer.
+    pub(crate) own: OwnThreads,
     /// Which requests are stuck.
     pub(crate) watch: Watch,
     /// Contents are to pass by, where they can.
@@ -94,6 +97,7 @@ impl Handler {
                 negative: options.negative_timeout,
             },
             metrics: Metrics::new(),
+            own: OwnThreads::default(),
             watch: Watch::new(),
             passthrough: options.passthrough,
             idmap: options.idmap,

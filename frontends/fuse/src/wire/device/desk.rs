@@ -155,12 +155,17 @@ impl<'h, L: Line> Desk<'h, L> {
 
     fn answer(&mut self, header: &Header, asked: Asked<'_>, out: &mut Out) -> Next {
         let Header { unique, who, .. } = *header;
-        let watch = &self.handler.watch;
-        // Who the user is may have to be asked for: not without need.
-        if is_refusable(&asked) && watch.is_strained() && !watch.admits(who.user(), self.slot.group)
-        {
-            self.refuse(unique, libc::EAGAIN, out);
-            return Next::Comes;
+        if is_refusable(&asked) {
+            if self.handler.own.contain(who.pid) {
+                self.refuse(unique, libc::ELOOP, out);
+                return Next::Comes;
+            }
+            let watch = &self.handler.watch;
+            // Who the user is may have to be asked for: not without need.
+            if watch.is_strained() && !watch.admits(who.user(), self.slot.group) {
+                self.refuse(unique, libc::EAGAIN, out);
+                return Next::Comes;
+            }
         }
         self.slot.work.begin(match who.is_checked {
             true => who.pid,
@@ -317,8 +322,8 @@ impl<'h, L: Line> Desk<'h, L> {
     }
 }
 
-/// Whether it may be refused for want of threads (WATCH-1): it may block, and the kernel does not
-/// rely on its success.
+/// Whether it may be refused, for want of threads (WATCH-1) or because it is a loop: it may block,
+/// and the kernel does not rely on its success.
 fn is_refusable(asked: &Asked<'_>) -> bool {
     !matches!(
         asked,

@@ -34,6 +34,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::Shutdown;
+use rustix::thread::gettid;
 
 use super::desk::{Desk, Line, Next};
 use super::encode::Out;
@@ -227,6 +228,8 @@ impl Session {
     ) -> io::Result<()> {
         let _last = Leaving(self, member);
         interrupt::this_thread_is(&member.slot);
+        let thread = gettid().as_raw_pid().cast_unsigned();
+        let _own = self.handler.own.enter(thread);
         let ended = answer(&self.handler, &self.wire(&self.device));
         ended.inspect_err(|err| tracing::error!(%err, "a thread does not answer any more"))
     }
