@@ -197,11 +197,21 @@ impl Held {
     /// Checks LOCK-1 in debug builds.
     #[inline]
     pub(crate) fn new(rank: Rank, same_rank_is_ordered: bool) -> Held {
+        #[cfg(debug_assertions)]
+        order::check(rank, same_rank_is_ordered);
+        #[cfg(not(debug_assertions))]
+        let _ = same_rank_is_ordered;
+        Self::unchecked(rank)
+    }
+
+    /// For a lock that the thread does not wait for.
+    #[inline]
+    fn unchecked(rank: Rank) -> Held {
         note_store();
         #[cfg(debug_assertions)]
-        order::push(rank, same_rank_is_ordered);
+        order::push(rank);
         #[cfg(not(debug_assertions))]
-        let _ = (rank, same_rank_is_ordered);
+        let _ = rank;
         Held {
             #[cfg(debug_assertions)]
             rank,
@@ -256,17 +266,20 @@ mod order {
         static RANKS: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(super) fn push(next: Rank, same_rank_is_ordered: bool) {
+    pub(super) fn check(next: Rank, same_rank_is_ordered: bool) {
         RANKS.with(|held| {
-            let mut held = held.borrow_mut();
+            let held = held.borrow();
             if let Some(last) = held.iter().max() {
                 assert!(
                     *last < next || (same_rank_is_ordered && *last == next),
                     "LOCK-1: {next:?} wanted while holding {held:?}"
                 );
             }
-            held.push(next);
         });
+    }
+
+    pub(super) fn push(next: Rank) {
+        RANKS.with(|held| held.borrow_mut().push(next));
     }
 
     pub(super) fn is_held(rank: Rank) -> bool {
@@ -322,8 +335,18 @@ impl<T> Mutex<T> {
 
     /// The lock if nobody has it.
     pub(crate) fn try_lock(&self, same_rank_is_ordered: bool) -> Option<MutexGuard<'_, T>> {
+        self.try_lock_as(Held::new(self.rank, same_rank_is_ordered))
+    }
+
+    /// The lock if no thread holds it, whatever this thread holds. Without waiting there is no
+    /// deadlock, so LOCK-1 does not apply.
+    #[doc(alias = "mutex_trylock")]
+    pub fn try_lock_out_of_order(&self) -> Option<MutexGuard<'_, T>> {
+        self.try_lock_as(Held::unchecked(self.rank))
+    }
+
+    fn try_lock_as(&self, held: Held) -> Option<MutexGuard<'_, T>> {
         assert_may_sleep();
-        let held = Held::new(self.rank, same_rank_is_ordered);
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(std::sync::TryLockError::Poisoned(panicked)) => panicked.into_inner(),
@@ -351,10 +374,16 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A reader-writer lock with a place in the lock order.
+/// Names the rank of the [`RwLock`] around a value.
+pub trait Ranked {
+    /// The place of that lock in the lock order.
+    const RANK: Rank;
+}
+
+/// A reader-writer lock with a place in the lock order. The place comes with the type of the
+/// value: a field for it would cost every lock four bytes.
 #[doc(alias = "rw_semaphore")]
 pub struct RwLock<T> {
-    rank: Rank,
     inner: model::RwLock<T>,
 }
 
@@ -370,23 +399,46 @@ pub struct WriteGuard<'a, T> {
     _held: Held,
 }
 
-impl<T> RwLock<T> {
-    model::const_unless_loom! {
-        /// Unlocked.
-        pub fn new(rank: Rank, value: T) -> RwLock<T> {
-            RwLock {
-                rank,
-                inner: model::RwLock::new(value),
-            }
+impl<T: Ranked> RwLock<T> {
+    /// Unlocked.
+    pub fn new(value: T) -> RwLock<T> {
+        RwLock {
+            inner: model::RwLock::new(value),
         }
     }
 
     /// Waits until no writer holds it.
     pub fn read(&self) -> ReadGuard<'_, T> {
+        self.read_ranked(false)
+    }
+
+    /// Like `read`, for the second and later of several locks of one rank.
+    ///
+    /// The caller keeps LOCK-1's tie-break: ancestor first, else by address.
+    #[doc(alias = "down_read_nested")]
+    pub fn read_nested(&self) -> ReadGuard<'_, T> {
+        self.read_ranked(true)
+    }
+
+    fn read_ranked(&self, nested: bool) -> ReadGuard<'_, T> {
         assert_may_sleep();
-        let held = Held::new(self.rank, false);
+        let held = Held::new(T::RANK, nested);
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         ReadGuard { inner, _held: held }
+    }
+
+    /// The lock, shared, if no writer holds it or waits for it. As
+    /// [`Mutex::try_lock_out_of_order`], whatever this thread holds.
+    #[doc(alias = "down_read_trylock")]
+    pub fn try_read_out_of_order(&self) -> Option<ReadGuard<'_, T>> {
+        assert_may_sleep();
+        let held = Held::unchecked(T::RANK);
+        let inner = match self.inner.try_read() {
+            Ok(inner) => inner,
+            Err(std::sync::TryLockError::Poisoned(panicked)) => panicked.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some(ReadGuard { inner, _held: held })
     }
 
     /// Waits until nobody holds it.
@@ -404,7 +456,7 @@ impl<T> RwLock<T> {
 
     fn write_ranked(&self, nested: bool) -> WriteGuard<'_, T> {
         assert_may_sleep();
-        let held = Held::new(self.rank, nested);
+        let held = Held::new(T::RANK, nested);
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         WriteGuard { inner, _held: held }
     }
@@ -444,15 +496,36 @@ mod tests {
         let _outer = outer.lock();
     }
 
+    struct Names;
+
+    impl Ranked for Names {
+        const RANK: Rank = Rank::DirRwsem;
+    }
+
     /// LOCK-1: two locks of one rank need the nested form.
     #[test]
     #[should_panic(expected = "LOCK-1")]
     fn equal_ranks_are_refused_unless_ordered() {
-        let a = RwLock::new(Rank::DirRwsem, ());
-        let b = RwLock::new(Rank::DirRwsem, ());
+        let (a, b) = (RwLock::new(Names), RwLock::new(Names));
         let _a = a.write();
         drop(b.write_nested());
         let _b = b.write();
+    }
+
+    /// LOCK-1: a thread that does not wait may try a lock further up the list; the order still
+    /// holds for those that it waits for afterwards.
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn a_lock_is_tried_out_of_order() {
+        let (a, b) = (RwLock::new(Names), RwLock::new(Names));
+        let above = Mutex::new(Rank::RenameMutex, ());
+        let _a = a.read();
+        let above_held = above.try_lock_out_of_order();
+        assert!(above_held.is_some() && above.try_lock_out_of_order().is_none());
+        assert!(b.try_read_out_of_order().is_some());
+        let _b = b.read_nested();
+        assert!(a.try_read_out_of_order().is_some() && b.try_read_out_of_order().is_some());
+        let _b = b.read();
     }
 
     /// RCU-1: what a thread retires under a lock is not freed there, and does not

@@ -192,6 +192,24 @@ impl<T> Shared<T> {
         false
     }
 
+    /// As [`kill_if_count_is`](Self::kill_if_count_is), for an object that is on a hash table:
+    /// both are read from one word. An object that another thread takes off the table at this
+    /// moment may have as many references, and none of them is the table's.
+    pub fn kill_hashed_if_count_is(&self, count: u32) -> bool {
+        let mut word = self.word().load(Relaxed);
+        while word & (DEAD | Flag::HASHED.0) == Flag::HASHED.0 && word & COUNT == u64::from(count) {
+            // AcqRel: as in `kill_if_count_is`.
+            match self
+                .word()
+                .compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
     /// As [`kill_if_count_is`](Self::kill_if_count_is), and takes the mark of the list
     /// off in the same step.
     pub(crate) fn kill_listed_if_count_is(&self, count: u32) -> bool {

@@ -222,7 +222,12 @@ impl Vfs {
         flags: LookupFlags,
     ) -> Result<Parent<'a>> {
         self.is_own(start)?;
-        path_parentat(&self.request_at(ctx, start, path, flags))
+        let parent = path_parentat(&self.request_at(ctx, start, path, flags))?;
+        if flags.contains(LookupFlags::REVAL) {
+            // What an outdated name above has made look like a loop (DENTRY-5).
+            parent.dir.mnt().sb.ask_names_above(parent.dir.dentry());
+        }
+        Ok(parent)
     }
 
     /// Does a whole operation: once more, asking the back end about every name on the way, if

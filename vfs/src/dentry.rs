@@ -6,6 +6,7 @@
 //! | `dentry/name.rs`      | names as words, and their hash                        |
 //! | `dentry/cache.rs`     | lookup, adding, filling in, dropping                  |
 //! | `dentry/moves.rs`     | a name for another one                                |
+//! | `dentry/splice.rs`    | a directory found by another name                     |
 //! | `dentry/path.rs`      | from a dentry up to the root                          |
 //! | `dentry/in_lookup.rs` | one back-end lookup per missing name                  |
 //! | `dentry/revalidate.rs`| whether a cached name is still valid                  |
@@ -23,6 +24,7 @@ mod name;
 pub(crate) mod path;
 mod revalidate;
 mod shrink;
+mod splice;
 
 use rcuwalk_sync::atomic::*;
 use rcuwalk_sync::model::spin_loop;
@@ -32,9 +34,10 @@ pub(crate) use cache::Dcache;
 pub(crate) use in_lookup::ParallelLookup;
 pub(crate) use name::{NameHash, NameWords, in_dir};
 pub(crate) use revalidate::{Ask, CachedName, Checked};
+pub(crate) use splice::{Busy, FoundIn, Unspliced};
 
 use crate::attr::FileType;
-use crate::inode::{Inode, InodeRef, InodeRefOf};
+use crate::inode::{Inode, InodeRef, InodeRefOf, ROOT_DIR};
 
 /// A counted reference to a dentry.
 pub(crate) type DentryRef = Ref<Dentry>;
@@ -88,7 +91,8 @@ bitflags::bitflags! {
         /// Must be asked for freshness before it is believed.
         #[doc(alias = "DCACHE_OP_REVALIDATE")]
         const REVALIDATE = 32;
-        /// Off the hash table: no lookup finds it any more.
+        /// No lookup finds it by its name any more. It is off the hash table; or it is a
+        /// directory, and filed under its inode (see `dentry/splice.rs`).
         const UNHASHED = 64;
         /// The name does not fit into the words.
         const LONG = 128;
@@ -171,6 +175,7 @@ impl Dentry {
     pub(crate) fn root(sb: u32, inode: InodeRef, validity: Validity) -> DentryRef {
         let mut flags = Flags::ROOT | Flags::of_inode(Some(&inode), !validity.revalidate);
         flags.set(Flags::REVALIDATE, validity.revalidate);
+        inode.shared().set(ROOT_DIR);
         Self::without_parent(sb, flags, inode, validity.until)
     }
 
@@ -206,6 +211,19 @@ impl Dentry {
     /// True for a dentry that was made without a name, a root among them.
     pub(crate) fn has_no_parent(&self) -> bool {
         self.parent(&rcuwalk_sync::rcu::read_lock()).is_none()
+    }
+
+    /// A name that stands for `inode` and is never hashed: for a caller that has made or found
+    /// something that cannot be cached under its name.
+    pub(crate) fn uncached(parent: DentryRef, name: &NameHash<'_>, inode: InodeRef) -> DentryRef {
+        let never = Validity {
+            revalidate: false,
+            until: 0,
+        };
+        let dentry = Self::new(parent.sb(), parent, name, Some(inode), never);
+        let flags = dentry.flags() | Flags::UNHASHED;
+        dentry.seq.write().set_payload(flags.bits());
+        dentry
     }
 
     /// A name in `parent`, not hashed yet.

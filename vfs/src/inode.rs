@@ -34,9 +34,9 @@ mod stats;
 mod worker;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 
-use rcuwalk_sync::lock::{Rank, RwLock};
+use rcuwalk_sync::lock::{Rank, Ranked, RwLock};
 use rcuwalk_sync::{Flag, RcuPtr, Ref};
 
 pub use attr::AttrCell;
@@ -108,12 +108,18 @@ pub struct VfsInode {
     /// Shared while names in this directory are looked up or listed, exclusive
     /// while they change.
     pub(crate) rwsem: RwLock<Listed>,
+    /// A directory's: see [`Inode::alias_hash`].
+    alias: AtomicU32,
 }
 
 /// How many names of a directory may be read in unasked, because it has been listed; see
 /// `walk/around.rs`. A hint, in the padding of the lock.
 #[derive(Default)]
 pub(crate) struct Listed(AtomicU16);
+
+impl Ranked for Listed {
+    const RANK: Rank = Rank::DirRwsem;
+}
 
 impl Listed {
     /// Names per unit: so that directories of four million names count exactly enough.
@@ -284,7 +290,8 @@ impl From<InodeFill> for VfsInode {
             attr,
             private: fill.private,
             body: RcuPtr::new(body.map(Ref::new)),
-            rwsem: RwLock::new(Rank::DirRwsem, Listed::default()),
+            rwsem: RwLock::new(Listed::default()),
+            alias: AtomicU32::new(0),
         }
     }
 }
@@ -305,7 +312,26 @@ pub(crate) const DEAD_DIR: Flag = Flag::new(1);
 #[doc(alias = "I_LINKABLE")]
 pub(crate) const LINKABLE: Flag = Flag::new(4);
 
+/// Set on a directory once it has had a dentry: before, nobody has to look for one.
+pub(crate) const HAD_DENTRY: Flag = Flag::new(5);
+
+/// Set on the root directory of a file system: it has no name.
+pub(crate) const ROOT_DIR: Flag = Flag::new(6);
+
 impl Inode {
+    /// The lower half of the hash that the directory's dentry is filed under, or was last; see
+    /// `dentry/splice.rs`.
+    pub(crate) fn alias_hash(&self) -> u64 {
+        // Relaxed: it is a hint. What it leads to is checked.
+        self.alias.load(Relaxed).into()
+    }
+
+    /// The caller holds the inode's lock, or has the dentry's and a write section of
+    /// `rename_lock`.
+    pub(crate) fn set_alias_hash(&self, hash: u64) {
+        self.alias.store(hash as u32, Relaxed);
+    }
+
     /// What identifies it within its super block.
     pub fn inode_key(&self) -> InodeKey {
         self.key().key

@@ -16,26 +16,25 @@ use rcuwalk_memfs::{MemFs, directory, file};
 
 const CAPABILITY: &[u8] = b"security.capability";
 
-type Once = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+/// Says whether a name that is being asked about is still valid.
+type Once = Arc<Mutex<Option<Box<dyn FnOnce() -> bool + Send>>>>;
 
 /// A name that stays valid, whatever happens while the back end is asked about it.
 const STAYS: &[u8] = b"stays";
 
-/// A memfs that does something once: after it has been asked for a capability, or before
-/// it says that a name is outdated, or that [`STAYS`] is valid.
+/// A memfs that does something once: after it has been asked for a capability, before it says
+/// whether a name is valid, or while it renames.
 struct Meddled {
     fs: MemFs,
     freshness: Freshness,
     now: Once,
+    in_rename: Once,
 }
 
-impl Meddled {
-    /// By another thread: this one is in a call (CALL-1).
-    fn meddle(&self) -> bool {
-        let next = self.now.lock().unwrap().take();
-        next.map(|next| thread::spawn(next).join().unwrap())
-            .is_some()
-    }
+/// By another thread: this one is in a call (CALL-1).
+fn meddle(once: &Once) -> bool {
+    let next = once.lock().unwrap().take();
+    next.is_none_or(|next| thread::spawn(next).join().unwrap())
 }
 
 impl FileSystem for Meddled {
@@ -58,7 +57,7 @@ impl FileSystem for Meddled {
         name: Name<'_>,
         _: Option<&Inode>,
     ) -> Result<bool> {
-        Ok(!self.meddle() || name.as_bytes() == STAYS)
+        Ok(meddle(&self.now) || name.as_bytes() == STAYS)
     }
     fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
         self.fs.read_link(sb, inode)
@@ -69,6 +68,11 @@ impl FileSystem for Meddled {
     fn open(&self, by: &Caller<'_>, at: &At<'_>, how: OpenFlags) -> Result<Box<dyn FileHandle>> {
         self.fs.open(by, at, how)
     }
+    fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
+        self.fs.rename(by, how)?;
+        meddle(&self.in_rename);
+        Ok(())
+    }
     fn create(
         &self,
         by: &Caller<'_>,
@@ -78,16 +82,13 @@ impl FileSystem for Meddled {
     ) -> Result<InodeRef> {
         self.fs.create(by, dir, name, new)
     }
-    fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
-        self.fs.rename(by, how)
-    }
     fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
         self.fs.setattr(by, at, change)
     }
     fn get_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
         let value = self.fs.get_xattr(by, at, name);
         if name == CAPABILITY {
-            self.meddle();
+            meddle(&self.now);
         }
         value
     }
@@ -108,18 +109,25 @@ impl FileSystem for Meddled {
 
 /// A file and a directory, and what to do when.
 fn meddled(freshness: Freshness) -> (Arc<Vfs>, Context, Once) {
+    let (vfs, ctx, now, _) = meddled_in_renames(freshness);
+    (vfs, ctx, now)
+}
+
+/// The same, and what to do during a rename.
+fn meddled_in_renames(freshness: Freshness) -> (Arc<Vfs>, Context, Once, Once) {
     let fs = MemFs::new();
     fs.add(fs.root(), b"file", file(0o666)).unwrap();
     fs.add(fs.root(), b"dir", directory(0o755)).unwrap();
-    let now = Once::default();
+    let (now, in_rename) = (Once::default(), Once::default());
     let meddled = Meddled {
         fs,
         freshness,
         now: now.clone(),
+        in_rename: in_rename.clone(),
     };
     let vfs = Arc::new(Vfs::new(meddled).unwrap());
     let ctx = vfs.context(Credentials::root());
-    (vfs, ctx, now)
+    (vfs, ctx, now, in_rename)
 }
 
 /// A truncation that is told that a file has no capability, just before it gets one, does
@@ -141,6 +149,7 @@ fn a_capability_that_comes_late_is_lost_by_the_next_write() {
         // It gets through now, or when the truncation is done.
         thread::sleep(Duration::from_millis(50));
         drop(setter);
+        true
     }));
     vfs.truncate(&ctx, "file", 0).unwrap();
     is_done.recv().unwrap().unwrap();
@@ -163,6 +172,7 @@ fn a_walk_of_an_old_name_does_not_drop_the_new_one() {
         *now.lock().unwrap() = Some(Box::new(move || {
             let vfs = renamer.upgrade().unwrap();
             vfs.rename(&renamer_ctx, old, new).unwrap();
+            false
         }));
         let seen = vfs.stat(&ctx, old, FOLLOW);
         assert!(matches!(seen, Err(Error::NotFound)), "{old}: {seen:?}");
@@ -200,6 +210,7 @@ fn a_sticky_directory_protects_as_the_walk_found_it() {
         *now.lock().unwrap() = Some(Box::new(move || {
             let vfs = changer.upgrade().unwrap();
             vfs.chmod(&changer_ctx, "/", 0o777).unwrap();
+            true
         }));
         let opened = open();
         assert!(now.lock().unwrap().is_none(), "the back end was asked");
@@ -207,6 +218,81 @@ fn a_sticky_directory_protects_as_the_walk_found_it() {
         assert!(refused, "EDGE-1: {kind:?}: {opened:?}");
         open().unwrap();
     }
+}
+
+/// FRESH-2: another thread finds that the old name is gone, in the middle of its rename. The
+/// dentry has the new name afterwards.
+#[test]
+fn a_dentry_dropped_in_the_middle_of_its_rename_has_the_new_name() {
+    let (vfs, ctx, now, in_rename) = meddled_in_renames(Freshness::EachUse);
+    for (old, new) in [("/file", "/new file"), ("/dir", "/new dir")] {
+        let held = vfs.lookup(&ctx, old, FOLLOW).unwrap();
+        let (asker, asker_ctx): (Weak<Vfs>, _) = (Arc::downgrade(&vfs), ctx.clone());
+        let (done, is_done) = mpsc::channel();
+        let now = now.clone();
+        *in_rename.lock().unwrap() = Some(Box::new(move || {
+            let (asked, is_asked) = mpsc::channel();
+            *now.lock().unwrap() = Some(Box::new(move || {
+                asked.send(()).unwrap();
+                false
+            }));
+            thread::spawn(move || {
+                let vfs = asker.upgrade().unwrap();
+                done.send(vfs.stat(&asker_ctx, old, FOLLOW)).unwrap();
+            });
+            // With that answer it waits for the rename.
+            is_asked.recv_timeout(Duration::from_secs(60)).is_ok()
+        }));
+        vfs.rename(&ctx, old, new).unwrap();
+        let seen = is_done.recv().unwrap();
+        assert!(matches!(seen, Err(Error::NotFound)), "{old}: {seen:?}");
+        assert_eq!(&*vfs.path_of(&ctx, &held).unwrap(), new.as_bytes());
+        let found = vfs.lookup(&ctx, new, FOLLOW).unwrap();
+        assert!(found.is_same_place(&held), "FRESH-2: a second dentry");
+    }
+}
+
+/// FRESH-2: a missing name is given a file while the back end is asked about it. The walk finds
+/// the file, and the dentry stays.
+#[test]
+fn a_walk_finds_the_names_new_inode() {
+    let (vfs, ctx, now) = meddled(Freshness::EachUse);
+    let missing = vfs.stat(&ctx, "/made", FOLLOW);
+    assert!(matches!(missing, Err(Error::NotFound)), "{missing:?}");
+    let (maker, maker_ctx): (Weak<Vfs>, _) = (Arc::downgrade(&vfs), ctx.clone());
+    let (made, is_made) = mpsc::channel();
+    *now.lock().unwrap() = Some(Box::new(move || {
+        let vfs = maker.upgrade().unwrap();
+        vfs.mkdir(&maker_ctx, "/made", 0o755).unwrap();
+        made.send(vfs.lookup(&maker_ctx, "/made", FOLLOW).unwrap())
+            .unwrap();
+        false
+    }));
+    let found = vfs.lookup(&ctx, "/made", FOLLOW).unwrap();
+    let made = is_made.recv().unwrap();
+    assert!(found.is_same_place(&made), "FRESH-2: a second dentry");
+    assert!(made.is_named(), "FRESH-2: dropped");
+}
+
+/// FRESH-2: a name is invalidated while the back end is asked about it. The answer may be older
+/// than what the caller has heard: the next walk asks again.
+#[test]
+fn an_older_answer_does_not_undo_an_invalidation() {
+    let (vfs, ctx, now) = meddled(Freshness::EachUse);
+    vfs.stat(&ctx, "/file", FOLLOW).unwrap();
+    let (doubter, doubter_ctx): (Weak<Vfs>, _) = (Arc::downgrade(&vfs), ctx.clone());
+    *now.lock().unwrap() = Some(Box::new(move || {
+        let vfs = doubter.upgrade().unwrap();
+        vfs.invalidate(&doubter_ctx, "/file").unwrap();
+        true
+    }));
+    let looked_up = || vfs.statistics().slow_lookups;
+    vfs.stat(&ctx, "/file", FOLLOW).unwrap();
+    let before = looked_up();
+    vfs.stat(&ctx, "/file", FOLLOW).unwrap();
+    assert_eq!(looked_up(), before + 1, "FRESH-2: it is not asked for");
+    vfs.stat(&ctx, "/file", FOLLOW).unwrap();
+    assert_eq!(looked_up(), before + 1, "FRESH-2: it is valid now");
 }
 
 /// EDGE-1: what is mounted on a name while the back end says that the name is outdated can
@@ -221,6 +307,7 @@ fn a_name_that_is_mounted_on_while_it_is_asked_for_stays() {
         inner.add(inner.root(), b"inner", file(0o644)).unwrap();
         let vfs = mounter.upgrade().unwrap();
         vfs.mount(&mounter_ctx, "/dir", inner).unwrap();
+        false
     }));
     vfs.stat(&ctx, "/dir", FOLLOW).unwrap();
     vfs.stat(&ctx, "/dir/inner", FOLLOW).unwrap();
@@ -276,14 +363,20 @@ impl FileSystem for Loops {
     }
 }
 
-/// LOCK-1: nobody waits for himself where a directory is said to be in itself.
+/// LOCK-1, DENTRY-5: a directory that is said to be in itself is neither found there nor changed.
 #[test]
 fn a_directory_in_itself_is_not_changed() {
     let vfs = Vfs::new(Loops).unwrap();
     let ctx = vfs.context(Credentials::root());
     for cached in [false, true] {
         if cached {
-            vfs.stat(&ctx, "/self/a/self/b/self", FOLLOW).unwrap();
+            for path in ["/self", "/a/self", "/a/self/b"] {
+                let found = vfs.stat(&ctx, path, FOLLOW);
+                assert!(
+                    matches!(found, Err(Error::TooManySymlinks)),
+                    "DENTRY-5: {found:?}"
+                );
+            }
         }
         for changed in [
             vfs.rmdir(&ctx, "/self"),

@@ -1,4 +1,5 @@
-//! Doubts under the shuttle model checker: FRESH-1.
+//! Names that others change, under the shuttle model checker: doubts (FRESH-1), and
+//! directories that are found by other names (DENTRY-5).
 //!
 //! Each line was broken once, and this is what failed:
 //!
@@ -11,11 +12,17 @@
 //! | `confirm` believes a name that has been moved       | `a_name_moved_meanwhile_is_doubted`|
 //! | `confirm` believes a name that has been given away  | `a_name_made_meanwhile_is_doubted` |
 //! | `d_move` keeps the stamp of the old directory       | `a_name_moved_meanwhile_is_doubted`|
+//! | `alias_of` without the inode's lock                 | `a_directory_has_one_dentry`       |
+//! | `alias_of` does not ask again after a move          | `a_directory_has_one_dentry`       |
+//! | a splice without the rename mutex                   | `a_splice_and_a_rename_make_no_loop` |
+//! | a splice does not look for itself on its way up     | `a_splice_and_a_rename_make_no_loop` |
+//! | a directory with an outdated name is not filed under its inode | `an_outdated_directory_has_one_dentry` |
 #![cfg(shuttle)]
 
 mod shuttle_support;
 mod watched_support;
 
+use rcuwalk::{Error, LookupFlags, VfsPath};
 use shuttle_support::{outcomes_are, spawn};
 use watched_support::{CREATED, NONE, ROOT, Tree, dir, file};
 
@@ -124,4 +131,112 @@ fn a_name_moved_meanwhile_is_doubted() {
         changer.join().unwrap();
         (meanwhile, tree.ino("/d/b"))
     });
+}
+
+/// The place that a path leads to.
+fn hold(tree: &Tree, path: &str) -> Option<VfsPath> {
+    match tree.vfs.lookup(&tree.ctx, path, LookupFlags::FOLLOW) {
+        Ok(place) => Some(place),
+        Err(Error::NotFound) => None,
+        Err(err) => panic!("{path}: {err}"),
+    }
+}
+
+/// Its path, if it has one.
+fn path_of(tree: &Tree, place: &VfsPath) -> String {
+    let path = tree.vfs.path_of(&tree.ctx, place);
+    path.map_or(String::new(), |path| {
+        String::from_utf8(path.into()).unwrap()
+    })
+}
+
+/// DENTRY-5: several threads find a directory by several names, beside the shrinker. They hold
+/// one dentry, which has the name that was found last.
+#[test]
+fn a_directory_has_one_dentry() {
+    for is_cached in [false, true] {
+        outcomes_are("DENTRY-5", ["/a", "/b"].map(String::from), move || {
+            let names = ["a", "b"].map(|name| (ROOT, name, dir(2)));
+            let tree = Tree::new(&names);
+            if is_cached {
+                assert_eq!(tree.ino("/a"), 2);
+            }
+            let shrinker = spawn({
+                let tree = tree.clone();
+                move || tree.vfs.drop_caches()
+            });
+            let other = spawn({
+                let tree = tree.clone();
+                move || hold(&tree, "/b").unwrap()
+            });
+            let one = hold(&tree, "/a").unwrap();
+            let other = other.join().unwrap();
+            shrinker.join().unwrap();
+            assert!(one.is_same_place(&other), "DENTRY-5: two dentries");
+            path_of(&tree, &one)
+        });
+    }
+}
+
+/// DENTRY-5: a directory is found by its new name while another walk finds that the old name is
+/// gone. Whoever comes first, its dentry has the new name in the end.
+#[test]
+fn an_outdated_directory_has_one_dentry() {
+    outcomes_are("DENTRY-5", [(2, true)], || {
+        let tree = Tree::new(&[(ROOT, "a", dir(2)), (ROOT, "d", dir(3))]);
+        let held = hold(&tree, "/a").unwrap();
+        assert_eq!(tree.ino("/d"), 3);
+        tree.host.set(ROOT, "a", None);
+        tree.host.set(3, "b", Some(dir(2)));
+        let finder = spawn({
+            let tree = tree.clone();
+            move || hold(&tree, "/d/b").unwrap()
+        });
+        let asker = spawn({
+            let tree = tree.clone();
+            move || {
+                tree.host.doubt(ROOT);
+                tree.ino("/a")
+            }
+        });
+        let found = finder.join().unwrap();
+        let outdated = asker.join().unwrap();
+        assert_eq!(outdated, NONE, "FRESH-1: the doubt came first");
+        assert!(found.is_same_place(&held), "DENTRY-5: two dentries");
+        assert_eq!(path_of(&tree, &held), "/d/b", "DENTRY-5");
+        (tree.ino("/d/b"), held.is_named())
+    });
+}
+
+/// DENTRY-5: a directory is found in one that is being moved into it. Either the rename is
+/// refused, or the name is a loop; the cache never has one.
+#[test]
+fn a_splice_and_a_rename_make_no_loop() {
+    const IS_LOOP: u64 = 100;
+    outcomes_are(
+        "DENTRY-5",
+        [(4, false), (IS_LOOP, true), (NONE, true)],
+        || {
+            let tree = Tree::new(&[(ROOT, "p", dir(2)), (ROOT, "q", dir(3)), (2, "d", dir(4))]);
+            let (d, q) = (hold(&tree, "/p/d").unwrap(), hold(&tree, "/q").unwrap());
+            tree.host.set(2, "d", None);
+            tree.host.set(3, "e", Some(dir(4)));
+            let renamer = spawn({
+                let tree = tree.clone();
+                move || tree.vfs.rename(&tree.ctx, "/q", "/p/d/q").is_ok()
+            });
+            let found = match tree.vfs.stat(&tree.ctx, "/q/e", LookupFlags::FOLLOW) {
+                Ok(attr) => attr.ino,
+                Err(Error::NotFound) => NONE,
+                Err(Error::TooManySymlinks) => IS_LOOP,
+                Err(err) => panic!("{err}"),
+            };
+            let renamed = renamer.join().unwrap();
+            // Both lead up to the root, and not round and round.
+            let (d, q) = (path_of(&tree, &d), path_of(&tree, &q));
+            let allowed = [("/q/e", "/q"), ("/p/d", "/p/d/q"), ("", "/p/d/q")];
+            assert!(allowed.contains(&(&d, &q)), "DENTRY-5: {d}, {q}");
+            (found, renamed)
+        },
+    );
 }

@@ -4,15 +4,16 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use common::{AN_HOUR, Scratch};
-use rcuwalk::{Freshness, LookupFlags};
+use rcuwalk::{Error, Freshness, LookupFlags};
 
-/// LOCK-1: a directory that the host has moved has two dentries for a while, and they
-/// disagree about what is above what; changes of both still end.
+/// LOCK-1: the dentry of a directory that the host has moved moves as well (DENTRY-5), and with
+/// it what is above what; changes by the old name and by the new one still end.
 #[test]
 fn a_directory_moved_on_the_host_does_not_deadlock() {
     let tree = Scratch::new(AN_HOUR, |root| {
@@ -47,6 +48,46 @@ fn a_directory_moved_on_the_host_does_not_deadlock() {
     for _ in 0..4 {
         let ended = told.recv_timeout(Duration::from_secs(60));
         assert!(ended.is_ok(), "LOCK-1: two threads wait for each other");
+    }
+}
+
+/// DENTRY-5: another process moves a directory. Whoever holds it has its new path as soon as it
+/// is found there, and what is cached below it stays.
+#[test]
+fn a_directory_moved_on_the_host_keeps_its_dentry() {
+    for freshness in [AN_HOUR, Freshness::EachUse] {
+        for asks_old_name in [false, true] {
+            let tree = Scratch::new(freshness, |root| {
+                fs::create_dir_all(root.join("a/sub")).unwrap();
+                fs::create_dir(root.join("b")).unwrap();
+                fs::write(root.join("a/sub/file"), b"contents").unwrap();
+            });
+            let hold = |path: &str| {
+                let found = tree.vfs.lookup(&tree.ctx, path, LookupFlags::FOLLOW);
+                found.unwrap()
+            };
+            let (moved, below) = (hold("/a"), hold("/a/sub"));
+            tree.stat("/a/sub/file").unwrap();
+            let mv = Command::new("mv")
+                .args([tree.host("a"), tree.host("b/x")])
+                .status();
+            assert!(mv.unwrap().success());
+            if asks_old_name {
+                let flags = LookupFlags::FOLLOW | LookupFlags::REVAL;
+                let gone = tree.vfs.stat(&tree.ctx, "/a", flags);
+                assert!(matches!(gone, Err(Error::NotFound)), "{gone:?}");
+            }
+            assert!(hold("/b/x").is_same_place(&moved), "DENTRY-5");
+            let looked_up = tree.vfs.statistics().slow_lookups;
+            tree.stat("/b/x/sub/file").unwrap();
+            assert_eq!(tree.vfs.statistics().slow_lookups, looked_up, "DENTRY-5");
+            let path = tree.vfs.path_of(&tree.ctx, &below).unwrap();
+            assert_eq!(&*path, b"/b/x/sub", "DENTRY-5");
+            let ctx = tree.ctx.clone().with_cwd(below);
+            tree.vfs.create(&ctx, "new", 0o644).unwrap();
+            tree.vfs.rename(&ctx, "new", "../newer").unwrap();
+            assert!(tree.host("b/x/newer").exists(), "DENTRY-5");
+        }
     }
 }
 

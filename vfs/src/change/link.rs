@@ -60,7 +60,7 @@ impl Vfs {
         let name = parent.name(Error::Exists)?;
         let writing = Writing::new(&**parent.dir.mnt());
         let dir = Locked::new(self, ctx, &parent.dir)?;
-        let last = dir.find(name)?;
+        let last = dir.find(name, flags)?;
         if last.inode.is_some() {
             return Err(Error::Exists);
         }

@@ -5,7 +5,10 @@ use rcuwalk_sync::lock::WriteGuard;
 use crate::attr::{FileType, InodeFlags};
 use crate::call::Called;
 use crate::context::{Context, VfsPath};
-use crate::dentry::{Ask, CachedName, Checked, Dcache, DentryRef, Flags, NameHash, Validity};
+use crate::dentry::{
+    Ask, CachedName, Checked, Dcache, Dentry, DentryRef, Flags, FoundIn, NameHash, Unspliced,
+    Validity,
+};
 use crate::error::{Error, Result};
 use crate::filesystem::{Caller, FileSystem, Freshness};
 use crate::inode::{DEAD_DIR, Inode, InodeRef, Listed};
@@ -22,6 +25,10 @@ pub(crate) struct Locked<'a> {
     pub(super) ctx: &'a Context,
     pub(super) path: &'a VfsPath,
     pub(crate) inode: &'a InodeRef,
+    /// The other directory, which is locked as well.
+    beside: Option<&'a InodeRef>,
+    /// The caller holds the rename mutex.
+    alone: bool,
     _exclusive: WriteGuard<'a, Listed>,
 }
 
@@ -44,6 +51,16 @@ impl Drop for Last<'_> {
     }
 }
 
+impl Unspliced {
+    /// For a change, which can only begin again; `reval`, if it has.
+    fn error(self, reval: bool) -> Error {
+        match self {
+            Unspliced::Loop if reval => Error::TooManySymlinks,
+            Unspliced::Loop | Unspliced::Busy(_) => Error::Stale,
+        }
+    }
+}
+
 impl<'a> Locked<'a> {
     /// # Errors
     /// [`Error::NotFound`] if it has been removed.
@@ -51,20 +68,30 @@ impl<'a> Locked<'a> {
         Self::lock(vfs, ctx, path, false)
     }
 
+    /// The same for a caller that holds the rename mutex.
+    pub(super) fn alone(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Result<Locked<'a>> {
+        let alone = true;
+        Ok(Locked {
+            alone,
+            ..Self::lock(vfs, ctx, path, false)?
+        })
+    }
+
     /// Both directories of a rename; one if they are the same. The caller has the rename
-    /// mutex if they are not.
+    /// mutex if they are not, and says whether it has.
     #[doc(alias = "lock_rename")]
     pub(super) fn pair(
         vfs: &'a Vfs,
         ctx: &'a Context,
-        a: &'a VfsPath,
-        b: &'a VfsPath,
+        (a, b): (&'a VfsPath, &'a VfsPath),
+        alone: bool,
     ) -> Result<(Locked<'a>, Option<Locked<'a>>)> {
         // By inode: two names of a directory, of which one was dropped from the cache,
         // have the same lock.
         let (a_inode, b_inode) = (a.inode_held(), b.inode_held());
         if InodeRef::ptr_eq(a_inode, b_inode) {
-            return Ok((Self::lock(vfs, ctx, a, false)?, None));
+            let only = Self::lock(vfs, ctx, a, false)?;
+            return Ok((Locked { alone, ..only }, None));
         }
         let dcache = &vfs.ns().caches.dcache;
         let a_first = if dcache.is_subdir(b.dentry(), a_inode) {
@@ -74,13 +101,16 @@ impl<'a> Locked<'a> {
         } else {
             a_inode.shared().address() < b_inode.shared().address()
         };
-        if a_first {
+        let (mut a, mut b) = if a_first {
             let a = Self::lock(vfs, ctx, a, false)?;
-            Ok((a, Some(Self::lock(vfs, ctx, b, true)?)))
+            (a, Self::lock(vfs, ctx, b, true)?)
         } else {
             let b = Self::lock(vfs, ctx, b, false)?;
-            Ok((Self::lock(vfs, ctx, a, true)?, Some(b)))
-        }
+            (Self::lock(vfs, ctx, a, true)?, b)
+        };
+        (a.alone, b.alone) = (alone, alone);
+        (a.beside, b.beside) = (Some(b_inode), Some(a_inode));
+        Ok((a, Some(b)))
     }
 
     fn lock(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath, nested: bool) -> Result<Locked<'a>> {
@@ -95,6 +125,8 @@ impl<'a> Locked<'a> {
             ctx,
             path,
             inode,
+            beside: None,
+            alone: false,
             _exclusive: guard,
         })
     }
@@ -117,15 +149,26 @@ impl<'a> Locked<'a> {
         Target::new(self.path, self.ctx.credentials())
     }
 
+    /// What a splice may rely on.
+    fn found_in(&self) -> FoundIn<'a> {
+        FoundIn {
+            sb: self.sb(),
+            dir: self.path.dentry(),
+            dir_inode: self.inode,
+            beside: self.beside,
+            alone: self.alone,
+        }
+    }
+
     /// A name in it, and what it stands for. With the directory locked there is no lookup
     /// of it under way, and it stays what it is. That the name is missing is not cached:
     /// it will not be for long, as a rule. A directory that has been removed has none.
     #[doc(alias = "lookup_one_qstr_excl")]
-    pub(crate) fn find<'n>(&self, name: &'n [u8]) -> Result<Last<'n>>
+    pub(crate) fn find<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
     where
         'a: 'n,
     {
-        self.find_if(name, false)
+        self.find_if(name, flags, false)
     }
 
     /// The same for a name that is to go: of that the back end makes sure itself when it
@@ -135,10 +178,10 @@ impl<'a> Locked<'a> {
     where
         'a: 'n,
     {
-        self.find_if(name, !flags.contains(LookupFlags::REVAL))
+        self.find_if(name, flags, !flags.contains(LookupFlags::REVAL))
     }
 
-    fn find_if<'n>(&self, name: &'n [u8], believes: bool) -> Result<Last<'n>>
+    fn find_if<'n>(&self, name: &'n [u8], flags: LookupFlags, believes: bool) -> Result<Last<'n>>
     where
         'a: 'n,
     {
@@ -159,19 +202,21 @@ impl<'a> Locked<'a> {
                 dcache,
             };
             if self.is_valid(&last, believes)? {
-                self.is_not_itself(last.inode.as_ref())?;
                 return Ok(last);
             }
         }
         let inode = self.fs().lookup(self.sb(), self.inode, name)?;
-        self.is_not_itself(inode.as_ref())?;
-        let add = |inode: &InodeRef| {
-            let inode = Some(inode.clone());
-            dcache.d_add(self.path.dentry(), &hash, inode, validity)
+        let dentry = match &inode {
+            Some(found) => {
+                let added = dcache.d_splice(&self.found_in(), &hash, Some(found.clone()), validity);
+                let reval = flags.contains(LookupFlags::REVAL);
+                Some(added.map_err(|unspliced| unspliced.error(reval))?)
+            }
+            None => None,
         };
         Ok(Last {
             name: hash,
-            dentry: inode.as_ref().map(add),
+            dentry,
             inode,
             validity,
             dcache,
@@ -205,16 +250,6 @@ impl<'a> Locked<'a> {
         Ok(is_open_question.then_some(last))
     }
 
-    /// A directory in itself, as a broken back end may have it, is not changed: whoever
-    /// removes or moves it would wait for his own lock.
-    #[doc(alias = "d_splice_alias")]
-    fn is_not_itself(&self, inode: Option<&InodeRef>) -> Result<()> {
-        match inode {
-            Some(inode) if InodeRef::ptr_eq(inode, self.inode) => Err(Error::TooManySymlinks),
-            _ => Ok(()),
-        }
-    }
-
     /// A change relies on what the back end says now, not on what it said a while ago;
     /// unless it `believes` as much as a walk does of what is there.
     fn is_valid(&self, last: &Last<'_>, believes: bool) -> Result<bool> {
@@ -237,11 +272,11 @@ impl<'a> Locked<'a> {
     }
 
     /// The same, with a negative dentry for a name that is missing.
-    pub(super) fn find_or_add<'n>(&self, name: &'n [u8]) -> Result<Last<'n>>
+    pub(super) fn find_or_add<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
     where
         'a: 'n,
     {
-        let mut last = self.find(name)?;
+        let mut last = self.find(name, flags)?;
         if last.dentry.is_none() {
             let (dcache, dir) = (&self.vfs.ns().caches.dcache, self.path.dentry());
             last.dentry = Some(dcache.d_add(dir, &last.name, None, last.validity));
@@ -261,20 +296,22 @@ impl<'a> Locked<'a> {
     /// The name, which stood for nothing, stands for `inode` now.
     pub(crate) fn instantiate(&self, last: &Last<'_>, inode: InodeRef) -> DentryRef {
         let caches = &self.vfs.ns().caches;
+        let (dcache, at) = (&caches.dcache, self.found_in());
+        let is_dir = inode.kind() == FileType::Directory;
         let dentry = match &last.dentry {
+            Some(dentry) if is_dir => {
+                dcache.instantiate_dir(&at, (dentry, &last.name), &inode, last.validity)
+            }
             Some(dentry) => {
-                caches.dcache.d_instantiate(dentry, inode, last.validity);
-                dentry.clone()
+                dcache.d_instantiate(dentry, inode.clone(), last.validity);
+                Ok(dentry.clone())
             }
-            None => {
-                let dir = self.path.dentry();
-                caches
-                    .dcache
-                    .d_add(dir, &last.name, Some(inode), last.validity)
-            }
+            None => dcache.d_splice(&at, &last.name, Some(inode.clone()), last.validity),
         };
         caches.make_room(1);
-        dentry
+        // A new directory that others have moved and found already stays where it was found,
+        // if it cannot move here at once: the next lookup asks where it is.
+        dentry.unwrap_or_else(|_| Dentry::uncached(at.dir.clone(), &last.name, inode))
     }
 
     /// Who makes a name in a directory must be allowed to write it.

@@ -52,7 +52,7 @@ impl Vfs {
             // What else is wrong is reported rather than that nothing can be changed.
             let writing = Writing::new(&**parent.dir.mnt());
             let dir = Locked::new(self, ctx, &parent.dir)?;
-            let last = dir.find(name)?;
+            let last = dir.find(name, reval)?;
             if last.inode.is_some() {
                 return Err(Error::Exists);
             }

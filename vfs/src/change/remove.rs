@@ -47,10 +47,10 @@ impl Vfs {
             _ => Error::Invalid,
         })?;
         let _writing = Writing::new(&**parent.dir.mnt())?;
-        // Where others move directories, one may have two dentries for a while, which
-        // disagree about what is above what: whoever locks two is alone (LOCK-1).
+        // Where others move directories, a splice moves their dentries (DENTRY-5), and with them
+        // what is above what: whoever locks two is alone (LOCK-1).
         let _one_at_a_time = parent.dir.mnt().sb.rename_mutex.lock();
-        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let dir = Locked::alone(self, ctx, &parent.dir)?;
         let last = dir.find_victim(name, flags)?;
         let (dentry, inode) = last.found()?;
         let may = dir.may_delete(inode, true);

@@ -15,7 +15,7 @@ use crate::mount::Writing;
 use crate::permission::Access;
 use crate::target::Target;
 use crate::vfs::Vfs;
-use crate::walk::Parent;
+use crate::walk::{LookupFlags, Parent};
 
 impl Vfs {
     #[doc(alias = "do_renameat2")]
@@ -35,7 +35,7 @@ impl Vfs {
         self.retry_estale(|reval| {
             let from = self.parent_of(ctx, old, reval)?;
             let to = self.parent_of(ctx, new, reval)?;
-            self.rename_in(ctx, &from, &to, flags)
+            self.rename_in(ctx, &from, &to, (flags, reval))
         })
     }
 
@@ -44,7 +44,7 @@ impl Vfs {
         ctx: &Context,
         from: &Parent<'_>,
         to: &Parent<'_>,
-        flags: RenameFlags,
+        (flags, reval): (RenameFlags, LookupFlags),
     ) -> Result<()> {
         let mnt = from.dir.mnt();
         if !mnt.is(to.dir.mnt()) {
@@ -61,11 +61,12 @@ impl Vfs {
         let mut alone = across;
         loop {
             let _one_at_a_time = alone.then(|| mnt.sb.rename_mutex.lock());
-            let (from_dir, to_dir) = Locked::pair(self, ctx, &from.dir, &to.dir)?;
+            let (from_dir, to_dir) = Locked::pair(self, ctx, (&from.dir, &to.dir), alone)?;
             let renaming = Renaming {
                 to_dir: to_dir.as_ref().unwrap_or(&from_dir),
                 from_dir: &from_dir,
                 flags,
+                reval,
                 across,
                 alone,
             };
@@ -82,6 +83,8 @@ struct Renaming<'r, 'a> {
     from_dir: &'r Locked<'a>,
     to_dir: &'r Locked<'a>,
     flags: RenameFlags,
+    /// `REVAL` in the second attempt.
+    reval: LookupFlags,
     /// Between two directories.
     across: bool,
     /// The super block's rename mutex is held.
@@ -106,9 +109,9 @@ struct Pair<'l> {
 impl Renaming<'_, '_> {
     /// Each name comes with whether a slash followed it.
     fn rename(&self, from: (&[u8], bool), to: (&[u8], bool)) -> Result<Outcome> {
-        let source = self.from_dir.find(from.0)?;
+        let source = self.from_dir.find(from.0, self.reval)?;
         let (from_dentry, moved) = source.found()?;
-        let target = self.to_dir.find_or_add(to.0)?;
+        let target = self.to_dir.find_or_add(to.0, self.reval)?;
         let to_dentry = target.dentry.as_ref().ok_or(Error::NotFound)?;
         let replaced = target.inode.as_ref();
         let pair = Pair {

@@ -23,6 +23,7 @@ use super::in_lookup::LookupTable;
 use super::name::HashKeys;
 use super::shrink::CACHED;
 use super::{Checked, Dentry, DentryRef, Flags, NameHash, Validity};
+use crate::attr::FileType;
 use crate::budget::Share;
 use crate::inode::{InodeRef, InodeRefOf};
 use crate::name::Name;
@@ -109,13 +110,16 @@ impl Dcache {
     fn d_lookup_locked(&self, parent: &DentryRef, name: &NameHash<'_>) -> Option<DentryRef> {
         let bucket = self.table.lock(name.in_dir(parent.address()));
         let guard = rcu::read_lock();
-        let found = bucket
-            .find(|dentry| !dentry.is_dead() && dentry.is_named(parent.address(), name, &guard))?;
+        let found = bucket.find(|dentry| {
+            // A directory without a name may be on any chain.
+            let is_found = !dentry.is_dead() && !dentry.flags().contains(Flags::UNHASHED);
+            is_found && dentry.is_named(parent.address(), name, &guard)
+        })?;
         found.try_get_used()
     }
 
-    /// Adds `name` in `parent`, standing for `inode` or for nothing. The caller has
-    /// the right to: it holds the directory exclusively, or an
+    /// Adds `name` in `parent`, standing for `inode`, which is no directory, or for nothing. The
+    /// caller has the right to: it holds the directory exclusively, or an
     /// [`InLookup`](super::InLookup) for the name.
     pub(crate) fn d_add(
         &self,
@@ -126,20 +130,25 @@ impl Dcache {
     ) -> DentryRef {
         // Built before locking: nobody waits for the allocator.
         let dentry = Dentry::new(parent.sb(), parent.clone(), name, inode, validity);
-        let mut bucket = self.table.lock(name.in_dir(parent.address()));
-        {
-            // A dead one that its shrinker has not taken off yet goes now, so that
-            // there is one dentry per name on the chain.
-            let guard = rcu::read_lock();
-            let dead = bucket
-                .remove_where(|old| old.is_dead() && old.is_named(parent.address(), name, &guard));
-            drop(guard);
-            bucket.insert(dentry.clone());
-            drop(bucket);
-            drop(dead);
-        }
+        self.hash_new(&dentry, name);
         self.add_to_lru(dentry.clone());
         dentry
+    }
+
+    /// Puts a new dentry on its chain.
+    pub(super) fn hash_new(&self, dentry: &DentryRef, name: &NameHash<'_>) {
+        let mut bucket = self.table.lock(dentry.hash.load(Relaxed));
+        // A dead one that its shrinker has not taken off yet goes now, so that there is one
+        // dentry per name on the chain.
+        let guard = rcu::read_lock();
+        let dead = dentry.parent(&guard).and_then(|parent| {
+            let is = |old: &Shared<Dentry>| old.is_named(parent.address(), name, &guard);
+            bucket.remove_where(|old| old.is_dead() && is(old))
+        });
+        drop(guard);
+        bucket.insert(dentry.clone());
+        drop(bucket);
+        drop(dead);
     }
 
     /// A dentry to be [added](Self::add_unasked) soon; its bucket is being fetched.
@@ -163,13 +172,26 @@ impl Dcache {
     /// Adds a dentry that nobody has asked for, unless the name is cached. The caller
     /// holds the directory exclusively.
     pub(crate) fn add_unasked(&self, dentry: DentryRef) {
-        let mut bucket = self.table.lock(dentry.hash.load(Relaxed));
-        // A dead one that is still there is enough to let it be.
-        if bucket.find(|old| old.is_like(&dentry)).is_none() {
-            bucket.insert(dentry.clone());
-            drop(bucket);
+        let added = match dentry.inode_ref() {
+            Some(inode) if inode.kind() == FileType::Directory => {
+                self.add_unasked_dir(&dentry, &inode)
+            }
+            _ => self.hash_unasked(&dentry),
+        };
+        if added {
             self.add_to_lru(dentry);
         }
+    }
+
+    /// Puts a new dentry on its chain, unless its name is there. A dead one that is still
+    /// there is enough to let it be.
+    pub(super) fn hash_unasked(&self, dentry: &DentryRef) -> bool {
+        let mut bucket = self.table.lock(dentry.hash.load(Relaxed));
+        let is_new = bucket.find(|old| old.is_like(dentry)).is_none();
+        if is_new {
+            bucket.insert(dentry.clone());
+        }
+        is_new
     }
 
     /// Takes a name out of the cache. Holders of the dentry keep it; no lookup finds it
@@ -206,8 +228,8 @@ impl Dcache {
         Checked::Dropped
     }
 
-    /// The negative dentry of a name that has just been given to `inode`. The caller holds
-    /// the directory exclusively.
+    /// The negative dentry of a name that has just been given to `inode`, which is no directory.
+    /// The caller holds the directory of the name exclusively.
     pub(crate) fn d_instantiate(&self, dentry: &DentryRef, inode: InodeRef, validity: Validity) {
         set_inode(dentry, Some(inode), validity);
     }

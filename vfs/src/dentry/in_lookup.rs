@@ -7,7 +7,7 @@
 use rcuwalk_sync::lock::{Mutex, Rank};
 use rcuwalk_sync::{Flag, Ref};
 
-use super::{Dcache, DentryRef, NameHash, Validity};
+use super::{Dcache, DentryRef, FoundIn, NameHash, Unspliced, Validity};
 use crate::inode::InodeRef;
 
 const SHARDS: usize = 64;
@@ -114,8 +114,13 @@ impl Dcache {
 impl InLookup<'_> {
     /// Adds what the back end said to the cache and wakes the others.
     #[doc(alias("d_splice_alias", "d_lookup_done"))]
-    pub(crate) fn done(self, inode: Option<InodeRef>, validity: Validity) -> DentryRef {
-        self.dcache.d_add(self.parent, &self.name, inode, validity)
+    pub(crate) fn done(
+        self,
+        at: &FoundIn<'_>,
+        inode: Option<InodeRef>,
+        validity: Validity,
+    ) -> Result<DentryRef, Unspliced> {
+        self.dcache.d_splice(at, &self.name, inode, validity)
     }
 }
 

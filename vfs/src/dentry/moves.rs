@@ -6,10 +6,11 @@
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{Ref, Shared};
+use rcuwalk_sync::{LockedShared, Ref, Shared, rcu};
 
 use super::cache::if_unused;
 use super::{Dcache, Dentry, DentryRef, Flags, NameHash, Validity};
+use crate::attr::FileType;
 use crate::fresh::NEVER;
 use crate::inode::{InodeRef, InodeRefOf};
 
@@ -31,7 +32,8 @@ impl Dcache {
         nothing_left: Option<Validity>,
     ) {
         let same_weight = is_long(dentry) == is_long(target);
-        if let Some(validity) = nothing_left.filter(|_| same_weight) {
+        let has_name = !dentry.flags().contains(Flags::UNHASHED);
+        if let Some(validity) = nothing_left.filter(|_| same_weight && has_name) {
             let mut gone = None;
             let done = if_unused(target, || {
                 gone = self.swap_places(dentry, target, Some(validity));
@@ -81,43 +83,66 @@ impl Dcache {
     }
 
     fn move_alone(&self, dentry: &DentryRef, parent: &DentryRef, name: &NameHash<'_>) {
-        let old_parent;
-        let old_name;
-        let weighs_otherwise = is_long(dentry) != name.words.is_long();
-        let listed = weighs_otherwise.then(|| self.lru.remove(dentry)).flatten();
-        {
+        let left = {
             let _moving = self.rename_lock.write();
             let locked = dentry.lock(Rank::Dentry);
-            let mut flags = locked.flags();
-            let off = self.unhash(&locked);
-            {
-                let mut section = locked.seq.write();
-                // Stamps of two directories say nothing about each other. Before the
-                // parent: who sees that sees this.
-                locked.set_valid_until(NEVER);
-                old_parent = locked.parent.swap(Some(parent.clone()));
-                for (place, word) in locked.words.iter().zip(name.words.words()) {
-                    place.store(word, Relaxed);
-                }
-                old_name = locked.long_name.swap(name.long().map(Ref::new));
-                locked.hash.store(name.in_dir(parent.address()), Relaxed);
-                flags.set(Flags::LONG, name.words.is_long());
-                section.set_payload(flags.bits());
-            }
-            self.rehash(&locked, off);
-        }
-        drop((old_parent, old_name));
-        if let Some(dentry) = listed {
-            self.add_to_lru(dentry);
-        }
+            self.give_place(&locked, parent, name, None)
+        };
+        drop(left);
+        self.add_to_lru(dentry.clone());
     }
 
-    fn unhash(&self, dentry: &Shared<Dentry>) -> Option<DentryRef> {
+    /// Moves a locked dentry to another directory and name, in a write section of
+    /// `rename_lock`. What it leaves is for the caller to drop, without locks, and to
+    /// [list](Self::add_to_lru) the dentry afterwards.
+    ///
+    /// With `confirmed`, the back end has said that it is there.
+    pub(super) fn give_place(
+        &self,
+        locked: &LockedShared<'_, Dentry>,
+        parent: &DentryRef,
+        name: &NameHash<'_>,
+        confirmed: Option<Validity>,
+    ) -> impl Sized + use<> {
+        let mut flags = locked.flags() - Flags::UNHASHED;
+        // A name that gets longer or shorter weighs more or less than the list knows.
+        let weighs_otherwise = flags.contains(Flags::LONG) != name.words.is_long();
+        let listed = weighs_otherwise.then(|| self.lru.remove(locked)).flatten();
+        // One that was dropped from the cache has a name again. There is one reference, at
+        // least: the caller's.
+        let on_chain = self.unhash(locked).or_else(|| locked.try_get());
+        let (old_parent, old_name);
+        {
+            let mut section = locked.seq.write();
+            // Stamps of two directories say nothing about each other. Before the
+            // parent: who sees that sees this.
+            locked.set_valid_until(NEVER);
+            old_parent = locked.parent.swap(Some(parent.clone()));
+            for (place, word) in locked.words.iter().zip(name.words.words()) {
+                place.store(word, Relaxed);
+            }
+            old_name = locked.long_name.swap(name.long().map(Ref::new));
+            locked.set_hash(name.in_dir(parent.address()));
+            flags.set(Flags::LONG, name.words.is_long());
+            if confirmed.is_some() {
+                flags -= Flags::DOUBTED;
+            }
+            section.set_payload(flags.bits());
+        }
+        // After the parent: who sees that stamp finds the dentry in its new place.
+        if let Some(validity) = confirmed {
+            locked.set_valid_until(validity.until);
+        }
+        self.rehash(locked, on_chain);
+        (old_parent, old_name, listed)
+    }
+
+    pub(super) fn unhash(&self, dentry: &Shared<Dentry>) -> Option<DentryRef> {
         self.table.lock(dentry.hash.load(Relaxed)).remove(dentry)
     }
 
     /// Where its name is now, if it was on a chain before.
-    fn rehash(&self, dentry: &Shared<Dentry>, off: Option<DentryRef>) {
+    pub(super) fn rehash(&self, dentry: &Shared<Dentry>, off: Option<DentryRef>) {
         if let Some(off) = off {
             self.table.lock(dentry.hash.load(Relaxed)).insert(off);
         }
@@ -145,20 +170,36 @@ fn swap_names(
     let a_name = a.long_name.swap(b.long_name.swap(None));
     b.long_name.swap(a_name);
     let words = a.words.iter().zip(&b.words);
-    for (a, b) in words.chain([(&a.hash, &b.hash)]) {
+    for (a, b) in words {
         let word = a.load(Relaxed);
         a.store(b.load(Relaxed), Relaxed);
         b.store(word, Relaxed);
     }
+    let a_hash = a.hash.load(Relaxed);
+    a.set_hash(b.hash.load(Relaxed));
     let mut gone = None;
     if let Some(validity) = negative {
         gone = b.inode.swap(None);
         b_flags -= Flags::OF_INODE | Flags::DOUBTED;
         b.set_valid_until(validity.until);
     }
+    b.set_hash(a_hash);
     a_section.set_payload(a_flags.bits());
     b_section.set_payload(b_flags.bits());
     gone
+}
+
+impl Dentry {
+    /// Files it elsewhere, and tells its directory where (DENTRY-5). The caller has its lock
+    /// and a write section of `rename_lock`.
+    fn set_hash(&self, hash: u64) {
+        self.hash.store(hash, Relaxed);
+        let guard = rcu::read_lock();
+        let inode = self.inode.load(&guard);
+        if let Some(dir) = inode.filter(|inode| inode.kind() == FileType::Directory) {
+            dir.set_alias_hash(hash);
+        }
+    }
 }
 
 fn is_long(dentry: &Dentry) -> bool {

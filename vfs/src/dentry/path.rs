@@ -13,8 +13,8 @@ use crate::mount::MountInfo;
 
 impl Dcache {
     /// True if `above` is the directory at `below` or one of those above it in its file
-    /// system. By inode: a directory may have two dentries, of which one has been
-    /// dropped from the cache.
+    /// system. By inode: beside the dentry that is in the cache (DENTRY-5) a removed directory
+    /// may have one that is not.
     ///
     /// It stays true while the super block's rename mutex is held.
     #[doc(alias = "d_ancestor")]

@@ -17,7 +17,7 @@
 //!   the dentry that it is about to move stays hashed.
 //! - Otherwise the dentry is [gone](Checked::Gone): the caller looks the name up once more.
 //!
-//! A dentry off the hash table is never valid, whoever dropped it.
+//! A dentry that has lost its name is never valid, whoever dropped it.
 
 use rcuwalk_sync::lock::Rank;
 use rcuwalk_sync::{Seq, rcu};
@@ -116,10 +116,12 @@ impl CachedName<'_> {
         flags.contains(Flags::DOUBTED) || flags.contains(Flags::REVALIDATE) && expired()
     }
 
+    /// The dentry is fresh, in the place where it is now: a splice may have moved it to a place
+    /// that was asked for after this one.
     fn unasked(&self) -> Checked {
-        match self.dentry.flags().contains(Flags::UNHASHED) {
-            true => Checked::Gone,
-            false => Checked::Valid,
+        match self.is_here(self.dentry) {
+            true => Checked::Valid,
+            false => Checked::Gone,
         }
     }
 
@@ -176,7 +178,11 @@ impl CachedName<'_> {
     /// the directory.
     fn drop_outdated(&self, before: &Before) -> Checked {
         let dcache = &self.sb.caches.dcache;
-        dcache.d_drop_if(self.dentry, |locked| self.is_as_before(locked, before))
+        let is_it = |locked: &Dentry| self.is_as_before(locked, before);
+        match &before.inode {
+            Some(inode) => dcache.park_if(self.dentry, inode, is_it),
+            None => dcache.d_drop_if(self.dentry, is_it),
+        }
     }
 
     /// The caller holds the dentry's lock.
@@ -187,7 +193,7 @@ impl CachedName<'_> {
         is == was && self.is_here(locked)
     }
 
-    /// The caller holds the dentry's lock.
+    /// The caller holds the dentry's lock, or is told by chance where it is under way.
     fn is_here(&self, locked: &Dentry) -> bool {
         let guard = rcu::read_lock();
         !locked.flags().contains(Flags::UNHASHED)

@@ -95,14 +95,15 @@ impl Dcache {
                 return Verdict::Rotate;
             }
             if !at_once(dentry) {
-                let used = || !dentry.age() && !is_orphan(dentry);
+                let used = || !dentry.age() && !is_out_of_reach(dentry);
                 match self.share.need(dentries, extra) {
                     Need::Nothing => return otherwise,
                     Need::Room if used() => return Verdict::Rotate,
                     Need::Room | Need::RoomAtOnce => {}
                 }
             }
-            if !dentry.kill_if_count_is(CACHED) {
+            // Off the table, a reference is someone else's.
+            if !dentry.kill_hashed_if_count_is(CACHED) {
                 return Verdict::Rotate;
             }
             // The list may have grown since it was asked for its size.
@@ -162,7 +163,7 @@ impl Dcache {
             // Ours is one more. What is hashed and on the list is known by the cache's
             // two references; a root is not hashed.
             let killed = self.lru.take_if(&dentry, || {
-                self.is_over() && dentry.is_hashed() && dentry.kill_if_count_is(CACHED + 1)
+                self.is_over() && dentry.kill_hashed_if_count_is(CACHED + 1)
             });
             if killed.is_none() {
                 self.put(dentry);
@@ -193,9 +194,9 @@ impl Dcache {
     }
 }
 
-/// A name whose directory has been dropped: no walk finds it any more.
-fn is_orphan(dentry: &Shared<Dentry>) -> bool {
+/// A directory without a name, or a name in one: no walk finds it any more.
+fn is_out_of_reach(dentry: &Shared<Dentry>) -> bool {
     let guard = rcu::read_lock();
-    let parent = dentry.parent(&guard);
-    parent.is_some_and(|parent| parent.flags().contains(Flags::UNHASHED))
+    let has_no_name = |dentry: &Shared<Dentry>| dentry.flags().contains(Flags::UNHASHED);
+    has_no_name(dentry) || dentry.parent(&guard).is_some_and(has_no_name)
 }

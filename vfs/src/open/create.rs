@@ -85,6 +85,10 @@ impl Vfs {
         let request = self.request_at(ctx, ctx.cwd(), path, how.lookup - LookupFlags::DIRECTORY);
         let exclusive = how.flags.contains(OpenFlags::EXCL);
         let mut parent = path_parentat(&request)?;
+        if how.lookup.contains(LookupFlags::REVAL) {
+            // As for other changes (DENTRY-5).
+            parent.dir.mnt().sb.ask_names_above(parent.dir.dentry());
+        }
         loop {
             let name = parent.name(match exclusive {
                 true => Error::Exists,
@@ -140,7 +144,7 @@ impl Vfs {
             drop(dir);
             return Ok(Last::Created(made.open(ctx, parent, how)?));
         }
-        let last = dir.find(name.as_bytes())?;
+        let last = dir.find(name.as_bytes(), how.lookup)?;
         if let Ok((dentry, _)) = last.found() {
             return Ok(Last::Found(dentry.clone()));
         }

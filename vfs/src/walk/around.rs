@@ -15,7 +15,7 @@
 use std::ops::ControlFlow;
 
 use super::refs::RefWalk;
-use crate::dentry::{Dcache, DentryRef};
+use crate::dentry::{Dcache, DentryRef, FoundIn};
 use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, InodeRef};
 use crate::name::Name;
@@ -71,13 +71,15 @@ impl RefWalk<'_> {
         }
         // Also after an error: what came before it has come.
         exclusive.leave(unasked.left, so_many);
+        let at = FoundIn::only(sb, (parent, dir));
         let dentry = inode.map(|inode| match dcache.d_lookup(parent, &hash) {
-            Some(dentry) => dentry,
-            None => dcache.d_add(parent, &hash, inode, validity),
+            Some(dentry) => Some(dentry),
+            // A directory that cannot move here now is left to the usual way.
+            None => dcache.d_splice(&at, &hash, inode, validity).ok(),
         });
         drop(exclusive);
         caches.make_room(unasked.added + 1);
-        dentry.map(Some)
+        dentry
     }
 }
 

@@ -11,7 +11,9 @@ use super::text::{LinkStack, Saved};
 use super::{LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::attr::FileType;
 use crate::context::VfsPath;
-use crate::dentry::{Ask, CachedName, Checked, DentryRef, Flags, NameHash, ParallelLookup};
+use crate::dentry::{
+    Ask, Busy, CachedName, Checked, DentryRef, Flags, FoundIn, NameHash, ParallelLookup, Unspliced,
+};
 use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, Inode, InodeRef, LinkBody};
 use crate::mount::{MountFlags, MountRef};
@@ -245,16 +247,48 @@ impl<'a> RefWalk<'a> {
         if let Some(dentry) = self.lookup_around(&dir, name)? {
             return Ok(dentry);
         }
-        // Shared: lookups and listings go on side by side, changes wait for them.
-        let _shared = dir.rwsem.read();
+        let (mut busy, mut has_asked_above): (Option<Busy>, _) = (None, false);
+        loop {
+            let place = (self.at.dentry(), &dir);
+            let found = match &busy {
+                // A directory is to move here: with all locks that this needs.
+                Some(busy) => busy.lock_all(sb, place, |at| self.lookup_in(at, name)),
+                None => {
+                    // Shared: lookups and listings go on side by side, changes wait for them.
+                    let _shared = dir.rwsem.read();
+                    self.lookup_in(&FoundIn::only(sb, place), name)
+                }
+            };
+            match found? {
+                Ok(dentry) => {
+                    caches.make_room(1);
+                    return Ok(dentry);
+                }
+                Err(Unspliced::Busy(locks)) => busy = Some(locks),
+                Err(Unspliced::Loop) if has_asked_above => return Err(Error::TooManySymlinks),
+                Err(Unspliced::Loop) => {
+                    sb.ask_names_above(self.at.dentry());
+                    has_asked_above = true;
+                }
+            }
+        }
+    }
+
+    /// Looks a name up in a locked directory.
+    fn lookup_in(
+        &self,
+        at: &FoundIn<'_>,
+        name: Name<'_>,
+    ) -> Result<std::result::Result<DentryRef, Unspliced>> {
+        let (caches, dir, sb) = (&self.request.ns.caches, at.dir_inode, at.sb);
         loop {
             let hash = caches.dcache.name(name);
-            match caches.dcache.d_alloc_parallel(self.at.dentry(), hash) {
+            match caches.dcache.d_alloc_parallel(at.dir, hash) {
                 ParallelLookup::Cached(dentry) => {
                     self.record.how(How::Cached);
-                    let checked = self.cached(&dir, &dentry, hash).check_locked(self.ask());
+                    let checked = self.cached(dir, &dentry, hash).check_locked(self.ask());
                     if let Some(dentry) = self.valid(dentry, checked)? {
-                        return Ok(dentry);
+                        return Ok(Ok(dentry));
                     }
                 }
                 ParallelLookup::Mine(in_lookup) => {
@@ -264,11 +298,9 @@ impl<'a> RefWalk<'a> {
                     caches.counters.get().slow_lookup();
                     self.record.how(How::LookedUp);
                     // Taken before asking: the answer may be older than its arrival.
-                    let validity = sb.validity(Some(&dir));
-                    let inode = sb.fs().lookup(sb, &dir, name)?;
-                    let dentry = in_lookup.done(inode, validity);
-                    caches.make_room(1);
-                    return Ok(dentry);
+                    let validity = sb.validity(Some(dir));
+                    let inode = sb.fs().lookup(sb, dir, name)?;
+                    return Ok(in_lookup.done(at, inode, validity));
                 }
             }
         }

@@ -1,6 +1,10 @@
 //! Names that change all the time behind the cache: how old an answer may be.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod spliced;
+#[path = "../watched_support/mod.rs"]
+mod watched_support;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, RwLock};

@@ -1,0 +1,188 @@
+//! Directories that move behind the cache's back, and are found by their new names.
+
+use rcuwalk::{Context, Error, LookupFlags, RenameFlags, VfsPath};
+
+use super::common::FOLLOW;
+use super::watched_support::{NONE, ROOT, Tree, dir, file};
+
+const A: u64 = 2;
+const B: u64 = 3;
+const SUB: u64 = 4;
+const FILE: u64 = 5;
+
+/// `/a/sub/file`, and `/b`; all of it cached.
+fn tree() -> Tree {
+    let tree = Tree::new(&[
+        (ROOT, "a", dir(A)),
+        (ROOT, "b", dir(B)),
+        (A, "sub", dir(SUB)),
+        (SUB, "file", file(FILE)),
+    ]);
+    assert_eq!((tree.ino("/a/sub/file"), tree.ino("/b")), (FILE, B));
+    tree
+}
+
+fn hold(tree: &Tree, path: &str) -> VfsPath {
+    tree.vfs.lookup(&tree.ctx, path, FOLLOW).unwrap()
+}
+
+fn path_of(tree: &Tree, place: &VfsPath) -> String {
+    match tree.vfs.path_of(&tree.ctx, place) {
+        Ok(path) => String::from_utf8(path.into()).unwrap(),
+        Err(err) => format!("{err:?}"),
+    }
+}
+
+fn names(tree: &Tree) -> usize {
+    tree.vfs.statistics().dentries.0
+}
+
+/// DENTRY-5: the dentry moves, with its children, and who holds it has the new path; whether
+/// the old name was asked about before or not.
+#[test]
+fn a_directory_found_by_another_name_is_spliced() {
+    let long = "a name that is longer than three words of a dentry";
+    for (new_dir, new_name) in [(B, "x"), (B, long), (ROOT, "x"), (ROOT, long)] {
+        for asks_old_name in [false, true] {
+            let tree = tree();
+            let (moved, below) = (hold(&tree, "/a"), hold(&tree, "/a/sub"));
+            let before = names(&tree);
+            tree.host.set(ROOT, "a", None);
+            tree.host.set(new_dir, new_name, Some(dir(A)));
+            let new = match new_dir {
+                ROOT => format!("/{new_name}"),
+                _ => format!("/b/{new_name}"),
+            };
+            if asks_old_name {
+                tree.host.doubt(ROOT);
+                assert_eq!(tree.ino("/a"), NONE, "DENTRY-5");
+                assert!(!moved.is_named(), "DENTRY-5: the old name is gone");
+                assert_eq!(tree.ino("/b"), B);
+            }
+            let asked = tree.asked(|| assert_eq!(tree.ino(&format!("{new}/sub/file")), FILE));
+            assert_eq!(asked, 1, "DENTRY-5: {new}: what is below is cached");
+            assert!(hold(&tree, &new).is_same_place(&moved), "DENTRY-5: {new}");
+            assert_eq!(path_of(&tree, &moved), new, "DENTRY-5");
+            assert_eq!(path_of(&tree, &below), format!("{new}/sub"), "DENTRY-5");
+            assert!(moved.is_named() && below.is_named(), "DENTRY-5");
+            // Without a second one of it; the missing old name has one of its own.
+            assert_eq!(names(&tree), before + usize::from(asks_old_name));
+            let within = tree.ctx.clone().with_cwd(below);
+            let up = tree.vfs.stat(&within, "..", FOLLOW).unwrap();
+            assert_eq!(up.ino, A, "DENTRY-5");
+            assert_eq!(tree.ino("/a/sub"), NONE, "DENTRY-5: {new}");
+            // And all of it is given back.
+            drop((moved, within));
+            tree.vfs.drop_caches();
+            assert_eq!(names(&tree), 0, "DENTRY-5: {new}");
+            assert_eq!(tree.ino(&format!("{new}/sub/file")), FILE);
+        }
+    }
+}
+
+/// DENTRY-5: changes find it as well, in either of the directories that they lock.
+#[test]
+fn a_change_splices_what_it_finds() {
+    let rename = |tree: &Tree, old: &str, new: &str| {
+        let old = (tree.ctx.cwd(), old);
+        let flags = RenameFlags::empty();
+        tree.vfs
+            .renameat2(&tree.ctx, old, (tree.ctx.cwd(), new), flags)
+    };
+    // From its new directory back to the old one, and within the new one.
+    for (to, above) in [("/a2", ROOT), ("/b/y", B)] {
+        let tree = tree();
+        let moved = hold(&tree, "/a");
+        tree.host.set(ROOT, "a", None);
+        tree.host.set(B, "x", Some(dir(A)));
+        rename(&tree, "/b/x", to).unwrap();
+        assert_eq!(path_of(&tree, &moved), to, "DENTRY-5");
+        let (_, name) = to.rsplit_once('/').unwrap();
+        assert!(tree.host.has(above, name), "DENTRY-5");
+        assert!(hold(&tree, to).is_same_place(&moved), "DENTRY-5");
+        assert_eq!(tree.ino(&format!("{to}/sub/file")), FILE, "DENTRY-5");
+    }
+    let tree = tree();
+    let moved = hold(&tree, "/a");
+    tree.host.set(ROOT, "a", None);
+    tree.host.set(B, "x", Some(dir(A)));
+    let exists = tree.vfs.mkdir(&tree.ctx, "/b/x", 0o755);
+    assert!(matches!(exists, Err(Error::Exists)), "{exists:?}");
+    assert_eq!(path_of(&tree, &moved), "/b/x", "DENTRY-5");
+}
+
+/// DENTRY-5: a back end that shows a directory below itself is not followed there.
+#[test]
+fn a_directory_below_itself_is_a_loop() {
+    let is_loop = |found: rcuwalk::Result<()>, what: &str| {
+        let refused = matches!(found, Err(Error::TooManySymlinks));
+        assert!(refused, "DENTRY-5: {what}: {found:?}");
+    };
+    let tree = tree();
+    tree.host.set(SUB, "above", Some(dir(A)));
+    tree.host.set(SUB, "itself", Some(dir(SUB)));
+    tree.host.set(SUB, "root", Some(dir(ROOT)));
+    for name in ["above", "itself", "root"] {
+        let path = format!("/a/sub/{name}");
+        for flags in [FOLLOW, FOLLOW | LookupFlags::REF_WALK] {
+            let found = tree.vfs.stat(&tree.ctx, &path, flags);
+            is_loop(found.map(drop), &path);
+            let found = tree.vfs.stat(&tree.ctx, format!("{path}/sub"), flags);
+            is_loop(found.map(drop), &path);
+        }
+        is_loop(tree.vfs.mkdir(&tree.ctx, &path, 0o755), &path);
+        is_loop(tree.vfs.rmdir(&tree.ctx, &path), &path);
+        is_loop(tree.vfs.rename(&tree.ctx, &path, "/b/x"), &path);
+    }
+    let sub = hold(&tree, "/a/sub");
+    assert_eq!(path_of(&tree, &sub), "/a/sub", "DENTRY-5");
+    assert_eq!(tree.ino("/a/sub/file"), FILE, "DENTRY-5");
+}
+
+/// `/a/b/c` becomes `/b/a`, with `c` in `b` as before. Returns who stands in `b`.
+fn change_places() -> (Tree, Context) {
+    let tree = Tree::new(&[
+        (ROOT, "a", dir(A)),
+        (A, "b", dir(B)),
+        (B, "c", dir(SUB)),
+        (SUB, "file", file(FILE)),
+    ]);
+    assert_eq!(tree.ino("/a/b/c/file"), FILE);
+    let within = tree.ctx.clone().with_cwd(hold(&tree, "/a/b"));
+    tree.host.set(ROOT, "a", None);
+    tree.host.set(A, "b", None);
+    tree.host.set(ROOT, "b", Some(dir(B)));
+    tree.host.set(B, "a", Some(dir(A)));
+    (tree, within)
+}
+
+/// DENTRY-5: it is the cache that is outdated, and not the back end that is broken, where a
+/// directory and one above it have changed places.
+#[test]
+fn directories_that_change_places_are_no_loop() {
+    // From the top: each is found in its new place.
+    let (tree, _within) = change_places();
+    let a = hold(&tree, "/a");
+    assert_eq!(tree.ino("/b/a"), A, "DENTRY-5");
+    assert_eq!(path_of(&tree, &a), "/b/a", "DENTRY-5");
+    assert_eq!(tree.ino("/b/c/file"), FILE, "DENTRY-5");
+    assert_eq!(tree.ino("/a"), NONE, "DENTRY-5");
+
+    // From below, where the names above are believed still.
+    let (tree, within) = change_places();
+    let a = hold(&tree, "/a");
+    assert_eq!(tree.vfs.stat(&within, "a", FOLLOW).unwrap().ino, A);
+    assert_eq!(tree.vfs.stat(&within, "c/file", FOLLOW).unwrap().ino, FILE);
+    // Nobody knows where that is.
+    let up = tree.vfs.stat(&within, "..", FOLLOW);
+    assert!(matches!(up, Err(Error::Stale)), "DENTRY-5: {up:?}");
+    assert_eq!(tree.ino("/b/a"), A, "DENTRY-5");
+    assert_eq!(path_of(&tree, &a), "/b/a", "DENTRY-5");
+    assert_eq!(path_of(&tree, within.cwd()), "/b", "DENTRY-5");
+    assert_eq!(tree.vfs.stat(&within, "..", FOLLOW).unwrap().ino, ROOT);
+
+    // By a change.
+    let (tree, within) = change_places();
+    tree.vfs.rename(&within, "a", "z").unwrap();
+    assert_eq!(tree.ino("/b/z"), A, "DENTRY-5");
+}
