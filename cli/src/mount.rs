@@ -44,6 +44,7 @@ use rcuwalk::{Budget, Credentials, Freshness, MountFlags, Vfs};
 use rcuwalk_ext4::Ext4;
 use rcuwalk_fuse::{Mounted, Options};
 use rcuwalk_hostfs::{Actor, DEFAULT_FRESHNESS, HostFs};
+use rcuwalk_memfs::MemFs;
 use rustix::fs::StatVfsMountFlags;
 
 use crate::failure::{Failure, Words};
@@ -165,7 +166,7 @@ pub(crate) fn run(args: &Args, argv: &[OsString]) -> Result<(), Failure> {
     }
     confine::keep_no_descriptors();
     if settings.remount {
-        return remount::remount(&args.mountpoint, &args.options);
+        return remount::remount(&args.mountpoint, &args.options, settings.tree);
     }
     if settings.daemon && !args.inner.daemonized {
         return daemon::start(argv);
@@ -230,7 +231,7 @@ fn mount(
     mountpoint: &Path,
     options: &Options,
     settings: &Settings,
-) -> Result<Mounted, Failure> {
+) -> Result<(Mounted, Option<MemFs>), Failure> {
     let at = place::mount_point(mountpoint, settings.nonempty)?;
     place::refuse_inside(source, &at)?;
     if source.as_os_str() != "memfs" && !settings.tree.is_none() {
@@ -250,7 +251,7 @@ fn mount(
         max_nodes,
         ..options.clone()
     };
-    let vfs = tree(source, budget, options, settings)?;
+    let (vfs, in_memory) = tree(source, budget, options, settings)?;
     if options.read_only {
         let root = vfs.context(Credentials::root());
         let done = vfs.remount(&root, "/", MountFlags::READ_ONLY);
@@ -258,7 +259,8 @@ fn mount(
     }
     if !settings.sandbox {
         let confine = || confine::confine(None);
-        return rcuwalk_fuse::mount_confined(vfs, &at, options, confine).map_err(Failure::error);
+        let mounted = rcuwalk_fuse::mount_confined(vfs, &at, options, confine);
+        return Ok((mounted.map_err(Failure::error)?, in_memory));
     }
     let keeper = Keeper::start(source, &at)?;
     let reach = reach(source, settings);
@@ -278,7 +280,7 @@ fn mount(
         Some(id) => keeper.unmount(id, detach),
         None => Err(std::io::ErrorKind::NotFound.into()),
     });
-    Ok(mounted)
+    Ok((mounted, in_memory))
 }
 
 /// Where a sandboxed process may go. An image is open by then.
@@ -300,13 +302,13 @@ fn source_name(source: &Path) -> String {
     path.display().to_string()
 }
 
-/// The tree to be shown.
+/// The tree to be shown; once more, if it is in memory.
 fn tree(
     source: &Path,
     budget: Budget,
     options: &Options,
     settings: &Settings,
-) -> Result<Vfs, Failure> {
+) -> Result<(Vfs, Option<MemFs>), Failure> {
     let is_in_memory = source.as_os_str() == "memfs";
     if settings.actor == Actor::Caller && (is_in_memory || !source.is_dir()) {
         return Err(Failure::error(format_args!(
@@ -315,7 +317,8 @@ fn tree(
         )));
     }
     if is_in_memory {
-        return settings.tree.tree(budget).map_err(Failure::error);
+        let (vfs, fs) = settings.tree.tree(budget).map_err(Failure::error)?;
+        return Ok((vfs, Some(fs)));
     }
     let cannot = |err: &dyn std::fmt::Display| {
         Failure::error(format_args!("cannot mount {}: {err}", source.display()))
@@ -345,7 +348,7 @@ fn tree(
             &"neither a directory, nor an image, nor a block device",
         ));
     };
-    vfs.map_err(|err| cannot(&err))
+    Ok((vfs.map_err(|err| cannot(&err))?, None))
 }
 
 /// The back end believes the host no longer than the kernel believes us.

@@ -180,10 +180,28 @@ pub(crate) fn ask(mount: &MountInfo) -> (State, Option<u32>, Option<serde_json::
     }
 }
 
-fn status(mut stream: UnixStream) -> io::Result<serde_json::Value> {
+/// What the process of `mount` has to say at `target`.
+///
+/// # Errors
+/// It does not answer, or not in JSON.
+pub(crate) fn get(mount: &MountInfo, target: &str) -> io::Result<serde_json::Value> {
+    let (of, is_own) = (mount.clone(), is_own(mount));
+    let connected = patiently(is_own, move || connect_to(&of));
+    get_from(
+        connected.unwrap_or(Err(ErrorKind::TimedOut.into()))?,
+        target,
+    )
+}
+
+fn status(stream: UnixStream) -> io::Result<serde_json::Value> {
+    get_from(stream, "/status")
+}
+
+fn get_from(mut stream: UnixStream, target: &str) -> io::Result<serde_json::Value> {
     let deadline = Instant::now() + PATIENCE;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(b"GET /status HTTP/1.1\r\nHost: rcuwalk\r\n\r\n")?;
+    let request = format!("GET {target} HTTP/1.1\r\nHost: rcuwalk\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     let mut part = [0; 4 << 10];
     loop {

@@ -107,6 +107,23 @@ fn a_tree_in_memory_is_as_large_as_it_is_said_to_be() {
     comes_to("all is free again", || {
         (statfs().f_bfree, statfs().f_ffree) == (256, 19)
     });
+    // Limited anew, as it is.
+    let remount = |options: &str| run(rcuwalk(["mount", options, "memfs"]).arg(at));
+    let done = remount("-oremount,size=2m,nr_inodes=30");
+    assert_eq!((done.code, &*done.err), (Some(0), ""));
+    assert_eq!((statfs().f_blocks, statfs().f_files), (512, 30));
+    fs::write(at.join("large"), vec![1; 2 << 20]).unwrap();
+    let refused = remount("-oremount,size=1m,nr_inodes=20,noexec");
+    let why = "more is in use than these limits allow";
+    assert!(refused.err.contains(why), "{}", refused.err);
+    assert_eq!((statfs().f_blocks, statfs().f_files), (512, 30));
+    let noexec = rustix::fs::StatVfsMountFlags::NOEXEC;
+    assert!(!statfs().f_flag.contains(noexec), "nothing is changed");
+    fs::remove_file(at.join("large")).unwrap();
+    comes_to("the file is gone", || statfs().f_bfree == 512);
+    let done = remount("-oremount,size=1m,nr_inodes=20");
+    assert_eq!((done.code, &*done.err), (Some(0), ""));
+    assert_eq!((statfs().f_blocks, statfs().f_files), (256, 20));
     // Neither by names alone, nor by what else an inode has.
     for n in 0..19 {
         fs::create_dir(at.join(n.to_string())).unwrap();

@@ -159,6 +159,15 @@ impl MemFs {
         Self::builder().bytes(bytes).inodes(inodes).build()
     }
 
+    /// Sets new limits, both or neither; `None` leaves one as it is. As a remount of tmpfs.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if more is in use than the new limits allow; [`Error::Invalid`] for a
+    /// limit where there was none so far.
+    pub fn set_limits(&self, bytes: Option<u64>, inodes: Option<u64>) -> Result<()> {
+        self.tree.space.set_limits(bytes, inodes)
+    }
+
     /// The root directory.
     pub fn root(&self) -> NodeId {
         NodeId(ROOT)

@@ -30,7 +30,7 @@ pub(crate) struct Space {
 /// One budget. A plain count, not one per thread: it is exact at its end.
 struct Account {
     /// 0: no limit.
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
 }
 
@@ -38,10 +38,31 @@ impl Space {
     /// 0 for either: no limit.
     pub(crate) fn new(bytes: u64, inodes: u64) -> Space {
         Space {
-            pages: Account::new(bytes.div_ceil(PAGE as u64)),
-            inodes: Account::new(inodes.saturating_mul(INODE)),
+            pages: Account::new(page_limit(bytes)),
+            inodes: Account::new(inode_limit(inodes)),
             slabs: Slabs::default(),
         }
+    }
+
+    /// Sets new limits, both or neither; `None` leaves one as it is. Another thread that takes
+    /// some at the same time may do so by the old limit.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if more than that is used, [`Error::Invalid`] if there was no limit.
+    #[doc(alias = "shmem_reconfigure")]
+    pub(crate) fn set_limits(&self, bytes: Option<u64>, inodes: Option<u64>) -> Result<()> {
+        let limits = [
+            (&self.pages, bytes.map(page_limit)),
+            (&self.inodes, inodes.map(inode_limit)),
+        ];
+        let limits = limits.map(|(account, limit)| (account, limit.unwrap_or(account.limit())));
+        for (account, limit) in limits {
+            account.may_be(limit)?;
+        }
+        for (account, limit) in limits {
+            account.limit.store(limit, Relaxed);
+        }
+        Ok(())
     }
 
     pub(crate) fn take_pages(&self, pages: u64) -> Result<()> {
@@ -63,30 +84,54 @@ impl Space {
 
     /// Pages in all, and those in use; 0 in all where there is no limit.
     pub(crate) fn pages(&self) -> (u64, u64) {
-        (self.pages.limit, self.pages.used.load(Relaxed))
+        (self.pages.limit(), self.pages.used.load(Relaxed))
     }
 
     /// As above for inodes, in bytes.
     pub(crate) fn inode_bytes(&self) -> (u64, u64) {
-        (self.inodes.limit, self.inodes.used.load(Relaxed))
+        (self.inodes.limit(), self.inodes.used.load(Relaxed))
     }
+}
+
+fn page_limit(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE as u64)
+}
+
+fn inode_limit(inodes: u64) -> u64 {
+    inodes.saturating_mul(INODE)
 }
 
 impl Account {
     fn new(limit: u64) -> Account {
         Account {
-            limit,
+            limit: AtomicU64::new(limit),
             used: AtomicU64::new(0),
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    fn may_be(&self, limit: u64) -> Result<()> {
+        if limit == 0 {
+            return Ok(());
+        }
+        match self.limit() {
+            0 => Err(Error::Invalid),
+            _ if self.used.load(Relaxed) > limit => Err(Error::NoSpace),
+            _ => Ok(()),
         }
     }
 
     // Relaxed, all of it: a number that nothing else is read on the strength of.
     fn take(&self, amount: u64) -> Result<()> {
-        if self.limit == 0 {
+        let limit = self.limit();
+        if limit == 0 {
             self.used.fetch_add(amount, Relaxed);
             return Ok(());
         }
-        let more = |used: u64| used.checked_add(amount).filter(|all| *all <= self.limit);
+        let more = |used: u64| used.checked_add(amount).filter(|all| *all <= limit);
         match self.used.try_update(Relaxed, Relaxed, more) {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::NoSpace),

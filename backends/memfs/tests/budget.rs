@@ -181,3 +181,31 @@ fn a_small_cache_does_not_keep_a_tree_full() {
         assert_eq!((fs.bytes(), fs.inodes()), (0, 51), "round {round}");
     }
 }
+
+#[test]
+fn limits_change_as_those_of_tmpfs() {
+    let fs = MemFs::with_limits(10 * 4096, 10);
+    let big = fs.add(fs.root(), b"big", file(0o600)).unwrap();
+    fs.write(big, &[1; 5 * 4096]).unwrap();
+    let set = |pages: Option<u64>, inodes| {
+        let set = fs.set_limits(pages.map(|pages| pages * 4096), inodes);
+        set.map_err(|err| err.errno())
+    };
+    let in_use = Err(Error::NoSpace.errno());
+    assert_eq!(set(Some(4), Some(5)), in_use);
+    assert_eq!(set(Some(20), Some(1)), in_use, "both or neither");
+    assert!(fs.write(big, &[1; 11 * 4096]).is_err(), "the old limit");
+    fs.write(big, &[1; 5 * 4096]).unwrap();
+    assert_eq!(set(Some(5), Some(2)), Ok(()), "what is in use fits");
+    assert!(fs.write(big, &[1; 6 * 4096]).is_err());
+    assert!(fs.add(fs.root(), b"more", file(0o600)).is_err());
+    assert_eq!(set(None, Some(3)), Ok(()));
+    fs.add(fs.root(), b"more", file(0o600)).unwrap();
+    assert_eq!(set(Some(0), None), Ok(()), "no limit");
+    fs.write(big, &[1; 30 * 4096]).unwrap();
+    assert_eq!(
+        set(Some(99), Some(9)),
+        Err(Error::Invalid.errno()),
+        "too late"
+    );
+}

@@ -92,8 +92,8 @@ impl Listener {
     }
 }
 
-/// What is there to be read: a type and a text for a path, or nothing.
-pub(super) type Pages = dyn Fn(&str) -> Option<(&'static str, String)> + Send + Sync;
+/// What is there to be read: a type and a text for a path and a query, or nothing.
+pub(super) type Pages = dyn Fn(&str, &str) -> Option<(&'static str, String)> + Send + Sync;
 
 /// Answers from now on, until the process ends.
 pub(super) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
@@ -239,8 +239,8 @@ fn reply(head: &[u8], pages: &Pages) -> Reply {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["GET", target, version] if version.starts_with("HTTP/1.") => {
-            let path = target.split('?').next().unwrap_or_default();
-            match pages(path) {
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            match pages(path, query) {
                 Some((kind, body)) => Reply {
                     status: "200 OK",
                     kind,
@@ -333,7 +333,8 @@ mod tests {
     use super::*;
 
     fn said(head: &str) -> String {
-        let pages = |path: &str| (path == "/metrics").then(|| ("text/plain", "1\n".to_owned()));
+        let pages =
+            |path: &str, _: &str| (path == "/metrics").then(|| ("text/plain", "1\n".to_owned()));
         let reply = reply(head.as_bytes(), &pages);
         format!("{} {}", reply.status, reply.body.trim_end())
     }

@@ -3,7 +3,7 @@
 //! Its limits and their defaults are those of tmpfs, so a user who may write to it fills neither
 //! the memory with contents nor with names.
 
-use rcuwalk::{Budget, Credentials, LookupFlags, Vfs};
+use rcuwalk::{Budget, Credentials, Error, LookupFlags, Vfs};
 use rcuwalk_memfs::{MemFs, limits};
 use rustix::process::{getegid, geteuid};
 
@@ -50,7 +50,7 @@ impl TreeLimits {
 
     /// Makes an empty tree that belongs to the user who mounts it: nobody else could make
     /// anything in it.
-    pub(super) fn tree(self, budget: Budget) -> rcuwalk::Result<Vfs> {
+    pub(super) fn tree(self, budget: Budget) -> rcuwalk::Result<(Vfs, MemFs)> {
         let mut builder = MemFs::builder().as_tmpfs(memory() as u64);
         if let Some(size) = self.size {
             builder = builder.bytes(size);
@@ -58,10 +58,58 @@ impl TreeLimits {
         if let Some(inodes) = self.inodes {
             builder = builder.inodes(inodes);
         }
-        let vfs = Vfs::with_budget(builder.build(), budget)?;
+        let fs = builder.build();
+        let vfs = Vfs::with_budget(fs.clone(), budget)?;
         let root = vfs.context(Credentials::root());
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
         vfs.chown(&root, "/", Some(user), Some(group), LookupFlags::empty())?;
-        Ok(vfs)
+        Ok((vfs, fs))
+    }
+
+    /// Limits a tree anew.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub(super) fn change(self, fs: &MemFs) -> Result<(), String> {
+        let changed = fs.set_limits(self.size, self.inodes);
+        changed.map_err(|err| match err {
+            Error::NoSpace => "more is in use than these limits allow".to_owned(),
+            Error::Invalid => "it was mounted without this limit".to_owned(),
+            err => err.to_string(),
+        })
+    }
+
+    /// As the options that were given, for the process that serves the tree. The memory of the
+    /// machine has been looked up by then.
+    pub(super) fn query(self) -> String {
+        let size = self.size.map(|size| format!("size={size}"));
+        let inodes = self.inodes.map(|inodes| format!("nr_inodes={inodes}"));
+        let both: Vec<String> = size.into_iter().chain(inodes).collect();
+        both.join("&")
+    }
+
+    /// What [`query`](Self::query) says. `None` for anything else.
+    pub(super) fn of_query(query: &str) -> Option<TreeLimits> {
+        let mut options = query.split('&');
+        options.try_fold(TreeLimits::default(), |limits, option| {
+            let (name, value) = option.split_once('=')?;
+            Some(TreeLimits::option(name, value)?.ok()?.or(limits))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_arrive_as_they_were_given() {
+        for (size, inodes) in [(Some(1 << 20), None), (None, Some(0)), (Some(7), Some(9))] {
+            let limits = TreeLimits { size, inodes };
+            assert_eq!(TreeLimits::of_query(&limits.query()), Some(limits));
+        }
+        for other in ["", "size", "size=x", "size=1&colour=2", "size=1&"] {
+            assert_eq!(TreeLimits::of_query(other), None, "{other}");
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! `mount -o remount,…`: the flags that the kernel keeps of a mount, changed in place.
 //!
 //! mount(8) leaves it to its helper, with the options that the mount has and after them those
-//! that were asked for. The process that serves the mount is not told: what it was started
-//! with stays, so a tree that was mounted read-only takes no changes after `remount,rw`
-//! either.
+//! that were asked for. The process that serves the mount is told only how large a tree in memory
+//! may grow. What it was started with stays otherwise, so a tree that was mounted read-only takes
+//! no changes after `remount,rw` either.
 
 use std::path::Path;
 
@@ -11,14 +11,24 @@ use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
+use super::in_memory::TreeLimits;
 use super::options::MountOptions;
-use crate::failure::{Failure, errno_text};
-use crate::mountinfo;
+use crate::failure::{Failure, Words, errno_text};
+use crate::mountinfo::{self, MountInfo};
+use crate::runtime;
 
-pub(super) fn remount(mountpoint: &Path, options: &[MountOptions]) -> Result<(), Failure> {
+pub(super) fn remount(
+    mountpoint: &Path,
+    options: &[MountOptions],
+    limits: TreeLimits,
+) -> Result<(), Failure> {
     let given = mountpoint.display();
     let cannot = |why: &str| Failure::error(format_args!("cannot remount {given}: {why}"));
     let (place, mount) = mountinfo::ours(mountpoint).map_err(|why| cannot(&why))?;
+    // First, as they may be refused, and flags should not be changed then.
+    if !limits.is_none() {
+        limit(&mount, limits).map_err(|why| cannot(&why))?;
+    }
     let failed = |errno: Errno| cannot(&errno_text(errno.raw_os_error()));
     let changed = place.remount(Some(mount.id), |now| {
         let mut flags = flags_of(now.f_flag);
@@ -28,6 +38,17 @@ pub(super) fn remount(mountpoint: &Path, options: &[MountOptions]) -> Result<(),
         flags
     });
     changed.map_err(failed)
+}
+
+/// Has the process of the mount limit its tree anew.
+fn limit(mount: &MountInfo, limits: TreeLimits) -> Result<(), String> {
+    let said = runtime::get(mount, &format!("/limits?{}", limits.query()));
+    let said = said.map_err(|err| format!("its process does not answer: {}", Words(&err)))?;
+    match said.get("refused") {
+        Some(serde_json::Value::Null) => Ok(()),
+        Some(serde_json::Value::String(why)) => Err(why.clone()),
+        _ => Err("its process is of another version".to_owned()),
+    }
 }
 
 /// The mount's flags today; options change only the flags they name. `helper.rs` restores

@@ -8,10 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rcuwalk_fuse::{Mounted, Observer};
+use rcuwalk_memfs::MemFs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
 use super::http::{self, Listener};
+use super::in_memory::TreeLimits;
 use super::log::Log;
 use super::options::Settings;
 use super::{metrics, stats};
@@ -57,14 +59,22 @@ pub(super) struct Server {
     since: Instant,
     /// The mount is over: its number may be another one's by now.
     is_over: Arc<AtomicBool>,
+    /// The tree, if it is in memory.
+    in_memory: Option<MemFs>,
     /// Names of sockets that go with us.
     _bound: Vec<Bound>,
 }
 
 impl Server {
-    pub(super) fn new(mounted: Mounted, signals: Signals, log: Log, settings: &Settings) -> Server {
+    pub(super) fn new(
+        (mounted, in_memory): (Mounted, Option<MemFs>),
+        signals: Signals,
+        log: Log,
+        settings: &Settings,
+    ) -> Server {
         Server {
             mounted,
+            in_memory,
             signals,
             log,
             stats_at_end: settings.stats,
@@ -89,7 +99,7 @@ impl Server {
         match self.register() {
             Ok((listener, bound)) => {
                 self._bound.push(bound);
-                self.answer(listener, &pages);
+                self.answer(listener, &with_limits(&pages, self.in_memory.clone()));
             }
             Err(err) => tracing::debug!("`rcuwalk mounts` will not know this mount: {err}"),
         }
@@ -178,7 +188,7 @@ fn pages(
     metrics: Option<String>,
     is_over: Arc<AtomicBool>,
 ) -> Arc<http::Pages> {
-    Arc::new(move |path| match path {
+    Arc::new(move |path, _| match path {
         "/metrics" => Some((metrics::KIND, metrics::text(&observer.statistics()?))),
         "/status" if is_over.load(Relaxed) => None,
         "/status" => {
@@ -196,5 +206,26 @@ fn pages(
             Some(("application/json", status.to_string()))
         }
         _ => None,
+    })
+}
+
+/// These pages, and for the user's own socket one that limits a tree in memory anew
+/// (`mount -o remount,size=…`).
+fn with_limits(pages: &Arc<http::Pages>, fs: Option<MemFs>) -> Arc<http::Pages> {
+    let pages = pages.clone();
+    Arc::new(move |path, query| {
+        if path != "/limits" {
+            return pages(path, query);
+        }
+        let limits = TreeLimits::of_query(query)?;
+        let changed = match &fs {
+            Some(fs) => limits.change(fs),
+            None => Err("it is no tree in memory".to_owned()),
+        };
+        if changed.is_ok() {
+            tracing::info!("limited anew: {}", limits.query());
+        }
+        let answer = serde_json::json!({ "refused": changed.err() });
+        Some(("application/json", answer.to_string()))
     })
 }
