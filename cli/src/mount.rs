@@ -4,6 +4,7 @@
 //! |----------------------|---------------------------------------------------|
 //! | this file            | `mount`: what is mounted, and how                 |
 //! | `mount/options.rs`   | `-o`                                              |
+//! | `mount/hints.rs`     | options of others, and what there is instead      |
 //! | `mount/helper.rs`    | how mount(8) calls us                             |
 //! | `mount/daemon.rs`    | going into the background                         |
 //! | `mount/confine.rs`   | what the process gives up once it is mounted      |
@@ -23,6 +24,7 @@ mod budget;
 mod confine;
 mod daemon;
 pub(crate) mod helper;
+mod hints;
 mod http;
 mod in_memory;
 mod keeper;
@@ -82,8 +84,7 @@ OPTIONS OF -o:
   idmap                     allow mount -o X-mount.idmap (Linux 6.12); then the kernel alone checks
                             permissions
   noio_uring                read requests from /dev/fuse even where the kernel offers io_uring
-  threads=N                 how many threads answer (as many as processors, 2 to 8; by io_uring
-                            two for each processor); more while requests are stuck in SOURCE
+  threads=N                 as --threads
   max_inodes=N, max_memory=SIZE, max_fds=N
                             as the long options of these names
   size=SIZE                 SOURCE memfs: most that its files may hold, in bytes, with k, m, g or
@@ -97,6 +98,21 @@ OPTIONS OF -o:
   remount                   give the flags to what is mounted there already
   daemon, sandbox, stats, metrics=ADDR, log_file=FILE, log_level=LEVEL
                             as the long options of these names; without commas
+
+WHOSE FILES, AND WHO WRITES THEM:
+  A new file belongs to the user who makes it, if this process is root's; else to the user whose
+  process this is. What is read and written on the host is read and written by this process: quotas
+  of other users do not stop them, and root's process uses the space that is kept for root, unless
+  -o acting_as=caller is given. Permissions are those of the caller. Without --allow-other the user
+  who mounts is the only one.
+
+SUBMOUNTS:
+  What is mounted below SOURCE is shown, too, and each file has an inode number of its own; all have
+  the device number of the mount. A mount point inside of SOURCE is refused.
+
+THREADS:
+  A request waits for a thread, and a thread for the host. While requests are stuck there (a dead
+  server below SOURCE), more threads answer the others; `rcuwalk mounts` says how many are stuck.
 
 ENVIRONMENT:
   RCUWALK_LOG               the log's level, where no option gives one
@@ -122,6 +138,9 @@ pub(crate) struct Args {
     /// Return when the tree is mounted, and serve it in the background
     #[arg(short, long)]
     daemon: bool,
+    /// How many threads answer, 1 to 64 [default: as many as processors, 2 to 8; by io_uring two for each]
+    #[arg(long, value_name = "N", value_parser = options::threads)]
+    threads: Option<usize>,
     /// Let the process reach no file but those of SOURCE, and start no program
     ///
     /// By Landlock, which the kernel must have. Beside SOURCE it reads /proc and the list of
@@ -205,6 +224,7 @@ impl Args {
         }
         options.read_only |= self.read_only;
         options.allow_other |= self.allow_other;
+        options.threads = self.threads.unwrap_or(options.threads);
         settings.limits = self.limits.or(settings.limits);
         settings.daemon |= self.daemon || self.inner.daemonized;
         settings.sandbox |= self.sandbox;

@@ -210,6 +210,76 @@ fn what_is_wrong_is_said_in_one_line() {
 }
 
 #[test]
+fn wrong_words_are_answered_with_the_right_ones() {
+    for (args, said) in [
+        (
+            &["-o", "uid=1000"][..],
+            "there is no option uid=: files keep their owners",
+        ),
+        (
+            &["-o", "allow_root"],
+            "there is no option allow_root: allow_other lets all users in",
+        ),
+        (&["--metrics", "localhost:9100"], "say 127.0.0.1:9100"),
+        (&["-o", "metrics=localhost:9100"], "say 127.0.0.1:9100"),
+        (&["--threads", "0"], "threads cannot be \"0\": say 1 to 64"),
+        (
+            &["-o", "threads=many"],
+            "threads cannot be \"many\": say 1 to 64",
+        ),
+    ] {
+        let ended = run(rcuwalk(["mount", "memfs", "/none"]).args(args));
+        assert_eq!(ended.code, Some(2), "{args:?}");
+        // Behind it clap names --help.
+        let line = ended.err.lines().next().unwrap();
+        assert!(line.contains(said), "{args:?}: {line}");
+    }
+}
+
+#[test]
+fn the_help_says_what_an_admin_must_know() {
+    let help = run(&mut rcuwalk(["mount", "--help"]));
+    assert_eq!(help.code, Some(0));
+    let words = help.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "A new file belongs to the user who makes it",
+        "quotas of other users do not stop them",
+        "uses the space that is kept for root",
+        "What is mounted below SOURCE is shown, too",
+        "A mount point inside of SOURCE is refused",
+        "--threads <N>",
+        "While requests are stuck there",
+        "--sandbox",
+    ] {
+        assert!(words.contains(said), "{said}");
+    }
+}
+
+/// `--threads` counts as `-o threads=` does: the daemon has as many that answer.
+#[test]
+fn as_many_threads_answer_as_were_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    for (options, threads) in [
+        (&["--threads", "3"][..], 3),
+        (&["-o", "threads=5"], 5),
+        (&["-o", "threads=5", "--threads", "2"], 2),
+    ] {
+        let options = [options, &["-o", "noio_uring"]].concat();
+        let mount = Mount::new(Path::new("memfs"), &options);
+        let tasks = fs::read_dir(format!("/proc/{}/task", mount.command.id())).unwrap();
+        let names =
+            tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+        // A name has 15 letters at most: those that answer are `rcuwalk-fuse-N`.
+        let answering = names
+            .filter(|name| name.starts_with("rcuwalk-fuse-"))
+            .count();
+        assert_eq!(answering, threads, "{options:?}");
+    }
+}
+
+#[test]
 fn without_privilege_it_says_so() {
     if !can_mount() {
         return;

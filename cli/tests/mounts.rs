@@ -95,7 +95,8 @@ fn each_thing_in_the_way_of_a_mount_is_one_clear_line() {
                 "{user} mount -t tmpfs none /dev; mknod -m 600 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3"
             ),
             "$user mount memfs mnt",
-            "cannot use /dev/fuse: Permission denied",
+            "cannot use /dev/fuse: Permission denied: let this user open it (chmod 666 /dev/fuse), or \
+             run as root",
         ),
         (
             // No fusermount3, in none of the places where it could be.

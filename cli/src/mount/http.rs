@@ -39,7 +39,25 @@ impl FromStr for Address {
             return Ok(Address::Unix(path));
         }
         let address = text.parse().map(Address::Tcp);
-        address.map_err(|_| format!("{text:?} is neither IP:PORT nor unix:PATH"))
+        address.map_err(|_| match instead(text) {
+            Some(instead) => format!("{text:?} is neither IP:PORT nor unix:PATH: say {instead}"),
+            None => format!("{text:?} is neither IP:PORT nor unix:PATH"),
+        })
+    }
+}
+
+/// What is meant by an address without a number for the host. Names are not looked up.
+fn instead(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
+    let port: u16 = port.parse().ok()?;
+    match host {
+        "localhost" => Some(format!("127.0.0.1:{port}")),
+        "" | "*" => Some(format!(
+            "0.0.0.0:{port} or [::]:{port} for all networks, 127.0.0.1:{port} for this host"
+        )),
+        // IPv6 without its brackets.
+        _ if host.parse::<std::net::Ipv6Addr>().is_ok() => Some(format!("[{host}]:{port}")),
+        _ => Some("the host's number: names are not looked up".to_owned()),
     }
 }
 
@@ -361,8 +379,21 @@ mod tests {
         assert!("[::1]:9100".parse::<Address>().is_ok());
         let unix = "unix:/run/x.sock".parse();
         assert_eq!(unix, Ok(Address::Unix("/run/x.sock".into())));
-        for wrong in ["", "unix:", "9100", "localhost:http"] {
-            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        for (wrong, said) in [
+            ("", "\"\" is neither IP:PORT nor unix:PATH"),
+            ("unix:", "neither IP:PORT nor unix:PATH"),
+            ("localhost:http", "neither IP:PORT nor unix:PATH"),
+            ("localhost:9100", "unix:PATH: say 127.0.0.1:9100"),
+            ("9100", "unix:PATH: say 127.0.0.1:9100"),
+            (":9100", "say 0.0.0.0:9100 or [::]:9100 for all networks"),
+            ("::1:9100", "say [::1]:9100"),
+            (
+                "example.org:9100",
+                "say the host's number: names are not looked up",
+            ),
+        ] {
+            let err = wrong.parse::<Address>().unwrap_err();
+            assert!(err.contains(said), "{wrong}: {err}");
         }
     }
 }

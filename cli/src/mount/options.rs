@@ -8,6 +8,7 @@ use rcuwalk_hostfs::Actor;
 use rustix::mount::MountFlags;
 
 use super::budget::Limits;
+use super::hints::hint;
 use super::in_memory::TreeLimits;
 use super::{http, log};
 
@@ -105,6 +106,15 @@ pub(super) fn only_known(text: &str) -> String {
 
 const NO_SUCH: &str = "there is no option ";
 
+/// Names what there is instead, if somebody is likely to look for it. It begins with [`NO_SUCH`]: mount's
+/// `-s` goes by that.
+fn no_such(name: &str, shown: &str) -> String {
+    match hint(name) {
+        Some(hint) => format!("{NO_SUCH}{shown}: {hint}"),
+        None => format!("{NO_SUCH}{shown}"),
+    }
+}
+
 fn one(option: &str) -> Result<MountOption, String> {
     let flag = |flag, on| Ok(MountOption::Flag(flag, on));
     let set = |setting| Ok(MountOption::Setting(setting));
@@ -135,7 +145,7 @@ fn one(option: &str) -> Result<MountOption, String> {
         _ => {}
     }
     let Some((name, value)) = option.split_once('=') else {
-        return Err(format!("{NO_SUCH}{option}"));
+        return Err(no_such(option, option));
     };
     let timeout = |which| {
         let seconds: f64 = value.parse().ok().filter(|s| (0.0..=LONGEST).contains(s))?;
@@ -149,10 +159,7 @@ fn one(option: &str) -> Result<MountOption, String> {
         "entry_timeout" => timeout(Timeout::Entry),
         "attr_timeout" => timeout(Timeout::Attr),
         "negative_timeout" => timeout(Timeout::Negative),
-        "threads" => {
-            let threads = value.parse().ok().filter(|n| (1..=64).contains(n));
-            threads.map(MountOption::Threads)
-        }
+        "threads" => return threads(value).map(MountOption::Threads),
         "log_file" if !value.is_empty() => return set(Setting::LogFile(value.into())),
         "log_file" => None,
         "log_level" => return set(Setting::LogLevel(log::level(value)?)),
@@ -167,11 +174,17 @@ fn one(option: &str) -> Result<MountOption, String> {
             let tree = || TreeLimits::option(name, value).map(|limits| limits.map(Setting::Tree));
             match limits.or_else(tree) {
                 Some(limits) => limits.ok().map(MountOption::Setting),
-                None => return Err(format!("{NO_SUCH}{name}=")),
+                None => return Err(no_such(name, &format!("{name}="))),
             }
         }
     };
     parsed.ok_or_else(|| format!("{name} cannot be {value:?}"))
+}
+
+/// How many threads answer.
+pub(super) fn threads(text: &str) -> Result<usize, String> {
+    let threads = text.parse().ok().filter(|n| (1..=64).contains(n));
+    threads.ok_or_else(|| format!("threads cannot be {text:?}: say 1 to 64"))
 }
 
 /// What mount(8), systemd or another reader of fstab goes by, or what is so in any case.
@@ -312,12 +325,51 @@ mod tests {
     }
 
     #[test]
+    fn an_option_of_another_file_system_is_answered_with_what_there_is_instead() {
+        for (given, hint) in [
+            ("uid=1000", "option uid=: files keep their owners"),
+            (
+                "force-user=me",
+                "option force-user=: files keep their owners",
+            ),
+            (
+                "allow_root",
+                "option allow_root: allow_other lets all users in",
+            ),
+            (
+                "auto_unmount",
+                "option auto_unmount: `rcuwalk umount` takes away",
+            ),
+            (
+                "kernel_cache",
+                "option kernel_cache: the kernel's caches go by entry_timeout=",
+            ),
+            (
+                "cache=always",
+                "option cache=: the kernel's caches go by entry_timeout=",
+            ),
+            (
+                "thread-pool-size=4",
+                "option thread-pool-size=: say threads=N",
+            ),
+            ("umask=022", "option umask=: files keep their modes"),
+            ("debug", "option debug: say --log-level debug"),
+        ] {
+            let said = parse(given).unwrap_err();
+            assert!(said.contains(hint), "{said}");
+            assert_eq!(said.lines().count(), 1);
+            // mount's -s drops it, as any that there is not.
+            assert_eq!(only_known(&format!("ro,{given}")), "ro", "{said}");
+        }
+    }
+
+    #[test]
     fn what_is_none_is_named() {
         for (given, said) in [
-            ("ro,sync", "there is no option sync"),
+            ("ro,colour", "there is no option colour"),
             ("colour=blue", "there is no option colour="),
             ("max_memory=some", "max_memory cannot be \"some\""),
-            ("threads=0", "threads cannot be \"0\""),
+            ("threads=0", "threads cannot be \"0\": say 1 to 64"),
             ("acting_as=me", "acting_as cannot be \"me\""),
             ("attr_timeout=-1", "attr_timeout cannot be \"-1\""),
             ("entry_timeout=NaN", "entry_timeout cannot be \"NaN\""),

@@ -221,7 +221,15 @@ impl fmt::Display for MountError {
                 "there is no /dev/fuse: load the kernel's module (modprobe fuse), or give the \
                  container the device",
             ),
-            MountError::Device(err) => write!(f, "cannot use /dev/fuse: {}", Words(err)),
+            MountError::Device(err) => {
+                let way_out = match err.raw_os_error().map(Errno::from_raw_os_error) {
+                    Some(Errno::ACCESS) => ": let this user open it (chmod 666 /dev/fuse), or run as root",
+                    Some(Errno::PERM) => ": give the container the device (--device /dev/fuse)",
+                    Some(Errno::NODEV | Errno::NXIO) => ": load the kernel's module (modprobe fuse)",
+                    _ => "",
+                };
+                write!(f, "cannot use /dev/fuse: {}{way_out}", Words(err))
+            }
             MountError::Refused(err) if err.kind() == io::ErrorKind::NotFound => f.write_str(
                 "only root may mount by itself: install fusermount3 (package fuse3), or run as root",
             ),
