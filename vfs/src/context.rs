@@ -135,9 +135,10 @@ pub struct Context {
     umask: u16,
     /// There is something above the root that a walk must not reach (WALK-3).
     contained: bool,
-    /// Where its root and current directory belong ([`VfsPath::home`]), or 0 if that is not one
-    /// `Vfs`. With the context, so that a walk compares one word.
-    home: usize,
+    /// The [home](VfsPath::home) of its root and current directory; 0 if they have two, or if
+    /// walks are contained. So a walk compares one word to know that it has nothing of this to
+    /// check.
+    plain_home: usize,
 }
 
 impl Context {
@@ -148,11 +149,12 @@ impl Context {
         Context {
             cwd: None,
             contained: root.has_something_above(),
-            home: root.home(),
+            plain_home: 0,
             root,
             credentials,
             umask: 0,
         }
+        .at_home()
     }
 
     /// The same, with another root: absolute paths and links start there, and `..`
@@ -179,8 +181,9 @@ impl Context {
 
     fn at_home(self) -> Context {
         let home = self.root.home();
-        let home = if self.cwd().home() == home { home } else { 0 };
-        Context { home, ..self }
+        let is_plain = !self.contained && self.is_of(home);
+        let plain_home = if is_plain { home } else { 0 };
+        Context { plain_home, ..self }
     }
 
     /// The same place for somebody else.
@@ -207,15 +210,20 @@ impl Context {
     }
 
     /// True if a walk has to stay below the root, because there is more above it.
-    #[inline]
     pub(crate) fn is_contained(&self) -> bool {
         self.contained
     }
 
-    /// Where it belongs: [`VfsPath::home`] of its places.
+    /// True if its walks are walks of the `Vfs` with this [home](VfsPath::home), and are not
+    /// contained.
     #[inline]
-    pub(crate) fn home(&self) -> usize {
-        self.home
+    pub(crate) fn is_plain_in(&self, home: usize) -> bool {
+        self.plain_home == home
+    }
+
+    /// True if its places are those of the `Vfs` with this [home](VfsPath::home).
+    pub(crate) fn is_of(&self, home: usize) -> bool {
+        self.root.home() == home && self.cwd().home() == home
     }
 
     /// Where absolute paths start.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::inode::InodeKey;
 use crate::stats::Why;
 use crate::vfs::Vfs;
-use crate::walk::{LookupFlags, Reach, Record, Recorder, RefWalk, check_path, reach};
+use crate::walk::{Contained, LookupFlags, Reach, Record, Recorder, RefWalk, check_path, reach};
 
 /// How a path was resolved.
 #[derive(Debug)]
@@ -92,10 +92,11 @@ impl Vfs {
             result: Err(err),
             stopped,
         };
-        if let Err(err) = check_path(&request) {
-            return failed(err, None);
-        }
-        let reach = reach(&request);
+        let contained = match check_path(&request).and_then(|()| Contained::of(&request)) {
+            Ok(contained) => contained,
+            Err(err) => return failed(err, None),
+        };
+        let reach = reach(&request, contained);
         let stopped = match &reach {
             Reach::Until(_, why) => Some(*why),
             Reach::All | Reach::NotTried => None,

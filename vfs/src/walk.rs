@@ -47,7 +47,7 @@ pub(crate) use record::{Reach, Record, Recorder, reach};
 pub(crate) use refs::RefWalk;
 
 use crate::context::{Context, VfsPath};
-use crate::dentry::Dentry;
+use crate::dentry::{Dcache, Dentry};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Protection};
 use crate::mount::Mount;
@@ -144,6 +144,8 @@ fn resolve<R>(
     under_rcu: impl FnOnce(&RcuFound<'_, '_, '_>) -> Option<R>,
     by_reference: impl Fn(VfsPath, u32) -> Result<R>,
 ) -> Result<R> {
+    // Before anything else is read: WALK-3 needs that nothing moved since.
+    let contained = Contained::of(request)?;
     let skip_rcu = LookupFlags::REF_WALK.union(LookupFlags::REVAL);
     if request.flags.intersects(skip_rcu) {
         return lookup_slow_path(request, Unfinished::Restart, &by_reference);
@@ -151,7 +153,7 @@ fn resolve<R>(
     let unfinished = {
         let guard = sync_rcu::read_lock();
         let counters = request.ns.caches.counters.get_with(&guard);
-        let mut walk = RcuWalk::start(request, &guard);
+        let mut walk = RcuWalk::start(request, &guard, contained);
         let why = match walk.run() {
             Ok(End::Found) => match under_rcu(&RcuFound(&walk)) {
                 Some(answer) => {
@@ -251,9 +253,43 @@ pub(crate) fn check_path(request: &Request<'_>) -> Result<()> {
         PATH_MAX.. => Err(Error::NameTooLong),
         // A C caller's path would end there; here it is a mistake or an attack.
         _ if has_zero(request.path) => Err(Error::Invalid),
-        // A place of another `Vfs`: its dentries are in other caches.
-        _ if request.ctx.home() != request.ns.home() => Err(Error::Invalid),
         _ => Ok(()),
+    }
+}
+
+/// What an RCU-walk checks that may not leave its root (WALK-3).
+#[derive(Clone, Copy)]
+pub(crate) struct Contained {
+    /// The count of renames when the walk started; `None` if one was under way.
+    renames: Option<Seq>,
+}
+
+impl Contained {
+    /// `None` for a walk with nothing above its root.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a context of another `Vfs`: its dentries are in other caches.
+    #[inline(always)]
+    pub(crate) fn of(request: &Request<'_>) -> Result<Option<Contained>> {
+        match request.ctx.is_plain_in(request.ns.home()) {
+            true => Ok(None),
+            false => Self::of_slow(request).map(Some),
+        }
+    }
+
+    #[cold]
+    fn of_slow(request: &Request<'_>) -> Result<Contained> {
+        match request.ctx.is_of(request.ns.home()) {
+            true => Ok(Contained {
+                renames: request.ns.caches.dcache.renames(),
+            }),
+            false => Err(Error::Invalid),
+        }
+    }
+
+    /// True if something was renamed since the walk started, or was being renamed then.
+    fn has_renamed(&self, dcache: &Dcache) -> bool {
+        self.renames.is_none_or(|begin| dcache.has_renamed(begin))
     }
 }
 

@@ -13,6 +13,9 @@
 //! | `lookup_around` does not hold it                | both models of what comes unasked        |
 //! | `put` asks whether it is hashed, and then drops | `the_last_to_let_go_of_it_is_its_end`    |
 //! | `d_lookup_rcu` does not recheck (60,000 schedules) | `half_a_rename_is_not_found_by_reference` |
+//! | `follow_dotdot` of either walker does not check that it is below the root | `a_rename_does_not_lead_out_and_back` |
+//! | the RCU-walk takes `..` of a contained walk for a simple step | `a_rename_does_not_lead_out_and_back` |
+//! | `may_create_in_sticky` asks the file for its directory | `a_file_that_leaves_a_sticky_directory_is_refused` |
 //!
 //! Three survive. That `try_to_unlazy` rechecks: what it would get to otherwise, a REF-walk
 //! gets to that stands still in the same place. That `d_drop` marks what it unhashed: a
@@ -253,7 +256,19 @@ impl Tree {
         }
     }
 
-    /// The same, if the RCU-walk can tell.
+    /// As [`ino`](Self::ino), for a caller whose root is `/jail`.
+    fn ino_in_jail(&self, path: String, walk: LookupFlags) -> u64 {
+        let jail = self.vfs.lookup(&self.ctx, "/jail", LookupFlags::empty());
+        let ctx = Context::within(jail.unwrap(), Credentials::root());
+        match self.vfs.stat(&ctx, &path, walk) {
+            Ok(attr) => attr.ino,
+            // Moved out of the root each time: seldom, so no outcome of its own.
+            Err(Error::NotFound | Error::CrossDevice) => NONE,
+            Err(err) => panic!("{path}: {err}"),
+        }
+    }
+
+    /// As [`ino`](Self::ino), if the RCU-walk can tell.
     fn cached(&self, path: &str) -> Option<u64> {
         match self.vfs.stat(&self.ctx, path, LookupFlags::CACHED) {
             Ok(attr) => Some(attr.ino),
@@ -534,6 +549,46 @@ fn a_file_that_leaves_a_sticky_directory_is_refused() {
         );
         (opened, after.ino("/tmp/file"))
     });
+}
+
+/// A path that leads to `/b` by `..` several times. Below `/b`, a walk does not see that `/b` is
+/// moved: each time is one more at which that may happen.
+const IN_AND_OUT: &str = "/b/c/../c/../c/../c/../c/../c/../";
+
+/// WALK-3: `..` in a contained root does not lead out of it while a directory above the walk is
+/// moved out: the walk sees the file inside, or finds that the directory is gone.
+#[test]
+fn a_rename_does_not_lead_out_of_a_root() {
+    const INSIDE: u64 = 5;
+    for walk in [LookupFlags::empty(), LookupFlags::REF_WALK] {
+        outcomes_are("WALK-3", [INSIDE, NONE], move || {
+            let tree = Tree::new("/jail/ /jail/b/ /jail/b/c/ /jail/secret /out/ /out/secret");
+            tree.beside(
+                |tree| tree.rename("/jail/b", "/out/b"),
+                |tree| tree.ino_in_jail(IN_AND_OUT.to_string() + "../secret", walk),
+            )
+        });
+    }
+}
+
+/// WALK-3: nor does a walk pass through what is outside to end inside: from the moved
+/// directory, this path would lead to the top and back into the root, where it has no meaning.
+#[test]
+fn a_rename_does_not_lead_out_and_back() {
+    for walk in [LookupFlags::empty(), LookupFlags::REF_WALK] {
+        outcomes_are("WALK-3", [NONE], move || {
+            let tree = Tree::new("/jail/ /jail/b/ /jail/b/c/ /jail/secret /out/");
+            tree.beside(
+                |tree| {
+                    for _ in 0..2 {
+                        tree.rename("/jail/b", "/out/b");
+                        tree.rename("/out/b", "/jail/b");
+                    }
+                },
+                |tree| tree.ino_in_jail(IN_AND_OUT.to_string() + "../../jail/secret", walk),
+            )
+        });
+    }
 }
 
 /// SEQ-1: the path of a place is one that it had.

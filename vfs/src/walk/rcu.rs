@@ -15,7 +15,7 @@ use rcuwalk_sync::{RcuGuard, Seq, Shared, View};
 
 use super::component::{long_component, short_component};
 use super::text::{LinkStack, Saved};
-use super::{Here, LookupFlags, MAX_LINKS, Request, may_follow_link};
+use super::{Contained, Here, LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::context::VfsPath;
 use crate::dentry::path::leads_up_to;
 use crate::dentry::{Dentry, Flags, NameHash, NameWords, in_dir};
@@ -56,9 +56,8 @@ pub(super) struct RcuWalk<'a, 'g> {
     pub(super) links: u32,
     /// The text ended in a slash, and no component has come since.
     ends_in_slash: bool,
-    /// The count of renames when a contained walk started; `None` otherwise, and while a
-    /// rename was under way.
-    renames: Option<Seq>,
+    /// What to check if the walk may not leave its root.
+    contained: Option<Contained>,
 }
 
 /// Where a walk ended: at its `at`.
@@ -77,22 +76,21 @@ enum Step {
 
 impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     #[inline(always)]
-    pub(super) fn start(request: &'g Request<'a>, guard: &'g RcuGuard) -> RcuWalk<'a, 'g> {
+    pub(super) fn start(
+        request: &'g Request<'a>,
+        guard: &'g RcuGuard,
+        contained: Option<Contained>,
+    ) -> RcuWalk<'a, 'g> {
         let absolute = request.path.first() == Some(&b'/');
         let start = if absolute {
             request.ctx.root()
         } else {
             request.start
         };
-        // Before anything else is read: WALK-3 needs that nothing moved since.
-        let renames = match request.ctx.is_contained() {
-            true => request.ns.caches.dcache.renames(),
-            false => None,
-        };
         RcuWalk {
             request,
             guard,
-            renames,
+            contained,
             mounts: request.ns.mounts(guard),
             table: request.ns.caches.dcache.table().view(guard),
             at: Here::at(start),
@@ -138,7 +136,9 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
                     continue 'components;
                 }
                 if name.starts_with_dot() && (name.is_dot() || name.is_dot_dot()) {
+                    // A contained walk has more to check (WALK-3).
                     if name.is_dot_dot()
+                        && self.contained.is_none()
                         && !std::ptr::eq(at.dentry, root)
                         && !Flags::of(at.seq).contains(Flags::ROOT)
                         && let Some(parent) = at.dentry.parent(self.guard)
@@ -425,12 +425,6 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         Ok(Step::On)
     }
 
-    /// True if something was renamed since a contained walk started, or was being renamed then.
-    fn has_renamed(&self) -> bool {
-        let dcache = &self.request.ns.caches.dcache;
-        self.renames.is_none_or(|begin| dcache.has_renamed(begin))
-    }
-
     #[cold]
     #[doc(alias("follow_dotdot_rcu", "choose_mountpoint_rcu"))]
     fn follow_dotdot(&self) -> Result<Here<'g>, Why> {
@@ -478,7 +472,8 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         }
         // WALK-3: the directory that the walk came from may have been moved out of the root.
         // The count is read after the parent: a rename that this `..` has seen is counted.
-        let may_be_outside = self.request.ctx.is_contained() && self.has_renamed();
+        let dcache = &self.request.ns.caches.dcache;
+        let may_be_outside = self.contained.is_some_and(|walk| walk.has_renamed(dcache));
         if !at.seq.is_even() || may_be_outside {
             return Err(Why::Moved);
         }
@@ -533,13 +528,14 @@ impl<'g> RcuFound<'_, '_, 'g> {
             at,
             request,
             mounts,
+            contained,
             ..
         } = self.0;
         // A count that was odd when it was sampled is not one moment.
         let still = at.seq.is_even()
             && !at.has_changed()
             && request.ns.mounts_are(mounts)
-            && (!request.ctx.is_contained() || self.is_contained());
+            && contained.as_ref().is_none_or(|walk| self.is_inside(walk));
         if still {
             at.dentry.mark_used();
         }
@@ -550,25 +546,27 @@ impl<'g> RcuFound<'_, '_, 'g> {
     /// stood anywhere else, because `..` stops at the root. Or it started at the root, met no
     /// `..` after a rename, and has ended below the root. A caller that asks about the start
     /// itself does not walk.
-    fn is_contained(&self) -> bool {
+    #[cold]
+    fn is_inside(&self, walk: &Contained) -> bool {
         let RcuWalk {
             request, guard, at, ..
         } = self.0;
         if request.path.is_empty() {
             return true;
         }
+        let dcache = &request.ns.caches.dcache;
         let root = request.ctx.root();
         let from_root = request.path[0] == b'/' || request.start.is_same_place(root);
         if !from_root {
             let start = request.start;
-            return leads_up_to(root, start.mnt(), start.dentry(), guard) && !self.0.has_renamed();
+            return leads_up_to(root, start.mnt(), start.dentry(), guard)
+                && !walk.has_renamed(dcache);
         }
-        let dcache = &request.ns.caches.dcache;
         let is_below = || {
             let now = dcache.renames()?;
             (leads_up_to(root, at.mnt, at.dentry, guard) && !dcache.has_renamed(now)).then_some(())
         };
-        !self.0.has_renamed() || is_below().is_some()
+        !walk.has_renamed(dcache) || is_below().is_some()
     }
 
     /// Why an answer was not to be had: what changed, or else that the place is on its

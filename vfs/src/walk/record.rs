@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use rcuwalk_sync::rcu as sync_rcu;
 
 use super::rcu::{End, RcuWalk};
-use super::{LookupFlags, RcuFound, RefWalk, Request};
+use super::{Contained, LookupFlags, RcuFound, RefWalk, Request};
 use crate::inode::Inode;
 use crate::mount::MountRef;
 use crate::stats::Why;
@@ -49,7 +49,7 @@ pub(crate) enum Reach {
 pub(crate) struct Until(Position);
 
 /// Tries the RCU-walk. Asks no back end and leaves no trace but in the statistics.
-pub(crate) fn reach(request: &Request<'_>) -> Reach {
+pub(crate) fn reach(request: &Request<'_>, contained: Option<Contained>) -> Reach {
     if request
         .flags
         .intersects(LookupFlags::REF_WALK | LookupFlags::REVAL)
@@ -58,7 +58,7 @@ pub(crate) fn reach(request: &Request<'_>) -> Reach {
     }
     let guard = sync_rcu::read_lock();
     let counters = request.ns.caches.counters.get_with(&guard);
-    let mut walk = RcuWalk::start(request, &guard);
+    let mut walk = RcuWalk::start(request, &guard, contained);
     let why = match walk.run() {
         Ok(end) if RcuFound(&walk).is_still_true() => {
             match end {
