@@ -18,12 +18,14 @@
 //! use: something is wrong with the image, and a backup without the file would be as
 //! well.
 
+mod handle;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rcuwalk::{
-    Acl, At, Caller, Emit, FileHandle, FileSystem, FileType, Freshness, Iget, Inode, InodeFill,
-    InodeKey, InodeRef, Name, OpenFlags, RawEntry, StatFs, SuperBlock as Sb,
+    Acl, At, ByNumber, Caller, Emit, FileHandle, FileSystem, FileType, Freshness, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, Name, OpenFlags, RawEntry, StatFs, SuperBlock as Sb,
 };
 
 use crate::dir::Directory;
@@ -149,6 +151,10 @@ impl FileSystem for Ext4 {
 
     fn generation(&self, _: &Caller<'_>, at: &At<'_>) -> rcuwalk::Result<Option<u32>> {
         Ok(Some(self.read_again(at.inode)?.generation))
+    }
+
+    fn by_number(&self, sb: &Sb, number: u64) -> rcuwalk::Result<ByNumber> {
+        self.find_number(sb, number)
     }
 
     fn lookup(&self, sb: &Sb, dir: &Inode, name: Name<'_>) -> rcuwalk::Result<Option<InodeRef>> {

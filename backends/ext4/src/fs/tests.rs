@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use rcuwalk::{Credentials, FileType, LookupFlags, OpenFlags, Vfs};
+use rcuwalk::{Context, Credentials, FileType, LookupFlags, OpenFlags, OpenHow, Vfs};
 
 use crate::ext4::Ext4;
 use crate::testing::Image;
@@ -86,6 +86,40 @@ fn a_name_that_leads_nowhere_is_no_missing_name() {
         assert_eq!(err.errno(), libc::EUCLEAN, "{name}: {err}");
     }
     assert_eq!(vfs.read_dir(&me, "/dir").unwrap().count(), 5);
+}
+
+/// HANDLE-1: a number leads to the file of the image that has it, with its generation; what is no
+/// file's number leads nowhere.
+#[test]
+fn files_are_found_by_number() {
+    let Some(image) = image() else { return };
+    image.debugfs(&["sif /dir/file generation 77"]);
+    let vfs = Vfs::new(Ext4::open(image.path()).unwrap()).unwrap();
+    let me = vfs.context(Credentials::root());
+    for path in ["/dir/file", "/dir", "/dir/below", "/dir/below/77", "/short"] {
+        let ino = u64::from(image.ino(path));
+        let found = vfs.by_number(ino).unwrap();
+        assert_eq!(found.attr().ino, ino, "HANDLE-1: {path}");
+        let named = vfs.lookup(&me, path, LookupFlags::default()).unwrap();
+        let generations = [found.generation(), named.generation()].map(Result::unwrap);
+        assert_eq!(generations[0], generations[1], "HANDLE-1: {path}");
+        assert_eq!(found.inode().key(), named.inode().key(), "HANDLE-1: {path}");
+        if found.attr().kind == FileType::Directory {
+            assert_eq!(&*vfs.path_of(&me, &found).unwrap(), path.as_bytes());
+        }
+    }
+    let file = vfs.by_number(image.ino("/dir/file").into()).unwrap();
+    assert_eq!(file.generation().unwrap(), Some(77), "HANDLE-1");
+    let how = OpenHow::from(OpenFlags::READ);
+    let within = Context::within(file, Credentials::root());
+    let open = vfs.open(&within, "", how.resolve(LookupFlags::EMPTY_PATH));
+    let mut buf = [0; 8];
+    assert_eq!(open.unwrap().read_at(&mut buf, 9).unwrap(), 8);
+    assert_eq!(&buf, b"contents", "HANDLE-1");
+    for nobodys in [0, 1, 7, 8, 4000, 1 << 31, 1 << 32, u64::MAX] {
+        let err = vfs.by_number(nobodys).unwrap_err();
+        assert_eq!(err.errno(), libc::ESTALE, "HANDLE-1: {nobodys}");
+    }
 }
 
 /// EDGE-1: an ACL in the image counts, and is shown.

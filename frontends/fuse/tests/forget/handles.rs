@@ -224,6 +224,34 @@ fn handles_open_forgotten_files() {
     });
 }
 
+/// HANDLE-1: a file that has lost the name by which its handle was taken is opened as long as it has
+/// another name that the kernel has asked for.
+#[test]
+fn handles_open_files_by_their_other_names() {
+    on_each(|mount| {
+        let mut program = Program::start();
+        for forgets in [false, true] {
+            let [old, new] = ["old", "new"].map(|name| mount.path().join(name));
+            fs::write(&old, "contents").unwrap();
+            let handle = program.take("0", std::slice::from_ref(&old));
+            fs::hard_link(&old, &new).unwrap();
+            if forgets {
+                forget_all(mount);
+            }
+            fs::remove_file(&old).unwrap();
+            forget_all(mount);
+            let line = program.open(mount, &handle).remove(0);
+            assert!(
+                line.ends_with("contents"),
+                "HANDLE-1: {} {line}",
+                mount.kind
+            );
+            fs::remove_file(&new).unwrap();
+            assert!(comes_true(|| program.open(mount, &handle) == [STALE]));
+        }
+    });
+}
+
 /// HANDLE-1: a file that has been removed is opened by its handle as long as it is open, and its
 /// handle opens no later file that has got its number.
 #[test]
