@@ -268,13 +268,23 @@ fn as_many_threads_answer_as_were_asked_for() {
     ] {
         let options = [options, &["-o", "noio_uring"]].concat();
         let mount = Mount::new(Path::new("memfs"), &options);
-        let tasks = fs::read_dir(format!("/proc/{}/task", mount.command.id())).unwrap();
-        let names =
-            tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
         // A name has 15 letters at most: those that answer are `rcuwalk-fuse-N`.
-        let answering = names
-            .filter(|name| name.starts_with("rcuwalk-fuse-"))
-            .count();
+        let answering = || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", mount.command.id())).unwrap();
+            let names = tasks
+                .flatten()
+                .map(|task| fs::read_to_string(task.path().join("comm")));
+            let ours = names
+                .flatten()
+                .filter(|name| name.starts_with("rcuwalk-fuse-"));
+            ours.count()
+        };
+        // A thread gives itself its name, once it runs.
+        let end = Instant::now() + Duration::from_secs(60);
+        while answering() < threads && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let answering = answering();
         assert_eq!(answering, threads, "{options:?}");
     }
 }
