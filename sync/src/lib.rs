@@ -13,6 +13,7 @@
 //! | [`model`]        | replacements for loom and shuttle                       |
 //! | [`probe`]        | probes for tracers                                      |
 //! | [`memory`]       | how much memory objects and tables take                 |
+//! | [`fork`]         | what the child finds after fork(2)                      |
 //! | [`handle`]       | file handles, as the one system call without a safe crate |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
@@ -23,6 +24,14 @@
 pub mod atomic;
 pub mod bytes;
 pub mod clock;
+#[cfg(all(unix, not(any(miri, loom, shuttle))))]
+pub mod fork;
+/// Models do not fork.
+#[cfg(not(all(unix, not(any(miri, loom, shuttle)))))]
+pub mod fork {
+    /// Does nothing.
+    pub fn also(_: fn() -> Box<dyn std::any::Any>) {}
+}
 pub mod handle;
 mod hash;
 mod hint;

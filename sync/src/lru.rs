@@ -109,6 +109,12 @@ struct Numbers {
 /// The next number never drawn, and the ranges given back.
 static NUMBERS: std::sync::Mutex<(u32, Vec<Numbers>)> = std::sync::Mutex::new((0, Vec::new()));
 
+/// For [`fork`](crate::fork).
+#[cfg(all(unix, not(any(miri, loom, shuttle))))]
+pub(crate) fn before_fork() -> Box<dyn std::any::Any> {
+    Box::new(NUMBERS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 impl Numbers {
     fn draw(count: usize) -> Numbers {
         let count = u16::try_from(count).expect("at most 65536 lists at a time");

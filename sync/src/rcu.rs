@@ -7,6 +7,7 @@
 //! |---------------------|--------------------------------------------------|
 //! | this file           | the interface, over one process-wide domain      |
 //! | `rcu/domain.rs`     | why a grace period is one; who frees, and when   |
+//! | `rcu/turn.rs`       | whose turn it is to free                         |
 //! | `rcu/slot.rs`       | what a reader stores, and its own retired bag    |
 //! | `rcu/membarrier.rs` | the fence that only the writer pays for          |
 //!
@@ -15,18 +16,24 @@
 //! every running thread execute a full barrier. Where the kernel has no membarrier
 //! both sides use a full fence.
 //!
+//! After fork(2), the child has the forking thread alone, and grace periods there wait for
+//! nobody else: see [`fork`](crate::fork).
+//!
 //! RCU-2: no sleeping lock and no back-end call while a guard lives. Debug builds
 //! check it at every lock of [`lock`](crate::lock).
 
 mod domain;
 mod membarrier;
 mod slot;
+mod turn;
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 pub use domain::Domain;
 use domain::domain;
+#[cfg(all(unix, not(any(miri, loom, shuttle))))]
+pub(crate) use domain::fork::{OverFork, before_fork};
 pub use slot::Reader;
 
 /// An open read section of this thread. What was loaded under it stays allocated

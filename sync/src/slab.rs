@@ -56,6 +56,16 @@ fn lines(layout: Layout) -> Layout {
 #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
 pub(crate) use pages::pages_and_objects;
 
+/// For [`fork`](crate::fork): there is nothing to hold.
+#[cfg(all(unix, rcuwalk_system_alloc, not(any(miri, loom, shuttle))))]
+pub(crate) fn before_fork() -> impl Iterator<Item = Box<dyn std::any::Any>> {
+    std::iter::empty()
+}
+
+#[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
+#[cfg(unix)]
+pub(crate) use pages::before_fork;
+
 #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
 mod pages {
     use std::cell::RefCell;
@@ -148,6 +158,14 @@ mod pages {
             depot: VecDeque::new(),
         })
     }; CLASSES];
+
+    /// All classes, of which nobody else holds two, and the pages below them: for
+    /// [`fork`](crate::fork).
+    #[cfg(unix)]
+    pub(crate) fn before_fork() -> impl Iterator<Item = Box<dyn std::any::Any>> {
+        let classes = (0..CLASSES).map(|class| -> Box<dyn std::any::Any> { Box::new(lock(class)) });
+        classes.chain(std::iter::once_with(pages::before_fork))
+    }
 
     #[derive(Default)]
     struct Magazines([Vec<NonNull<u8>>; CLASSES]);

@@ -39,6 +39,13 @@ fn queue_of(address: usize) -> &'static Queue {
     &TABLE[(address >> 6) % TABLE.len()]
 }
 
+/// Takes all queues, for [`fork`](crate::fork). Nobody holds two of them else.
+#[cfg(all(unix, not(any(miri, loom, shuttle))))]
+pub(crate) fn before_fork() -> impl Iterator<Item = Box<dyn std::any::Any>> {
+    let queues = TABLE.iter();
+    queues.map(|queue| -> Box<dyn std::any::Any> { Box::new(lock(queue)) })
+}
+
 fn lock(queue: &Queue) -> MutexGuard<'_, ()> {
     // Nothing panics under this lock, and it guards no data.
     queue.lock.lock().unwrap_or_else(PoisonError::into_inner)

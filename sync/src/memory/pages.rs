@@ -77,6 +77,12 @@ pub(super) fn not_resident() -> usize {
     (pool.chunks.len() * ALL.count_ones() as usize - pool.used - pool.idle) * PAGE
 }
 
+/// For [`fork`](crate::fork).
+#[cfg(all(unix, not(any(miri, loom, shuttle))))]
+pub(crate) fn before_fork() -> Box<dyn std::any::Any> {
+    Box::new(lock())
+}
+
 fn lock() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,11 +22,11 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::TryLockError;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::slot::{Bag, QUIESCENT, Reader, Retired, Slot};
+use super::turn::{MyTurn, Turn};
 use super::{Stall, Statistics, membarrier};
 use crate::atomic::*;
 use crate::model::{self, MODEL, Mutex, MutexGuard, atomic::AtomicU64 as PlainU64};
@@ -43,7 +43,7 @@ pub struct Domain {
     sealed: Mutex<VecDeque<(u64, Bag)>>,
     /// Held by the one thread that frees. A waiter for it may hold `slots` or
     /// `sealed` never, and takes them only after it.
-    freeing: Mutex<()>,
+    freeing: Turn,
     retired: PlainU64,
     freed: PlainU64,
     pending_bytes: PlainU64,
@@ -99,7 +99,7 @@ impl Domain {
                 }),
                 threads: PlainU64::new(0),
                 sealed: Mutex::new(VecDeque::new()),
-                freeing: Mutex::new(()),
+                freeing: Turn::new(),
                 retired: PlainU64::new(0),
                 freed: PlainU64::new(0),
                 pending_bytes: PlainU64::new(0),
@@ -187,17 +187,14 @@ impl Domain {
         let freed = self.freed.load(Relaxed);
         let objects = self.retired.load(Relaxed).saturating_sub(freed);
         if self.pending_bytes.load(Relaxed) > Self::CAP_BYTES || objects > Self::CAP_OBJECTS {
-            let freeing = lock(&self.freeing);
+            let freeing = self.freeing.take();
             self.free_all_sealed(&freeing);
             return;
         }
-        let freeing = match self.freeing.try_lock() {
-            Ok(freeing) => freeing,
-            Err(TryLockError::Poisoned(panicked)) => panicked.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+        let Some(freeing) = self.freeing.try_take() else {
+            return;
         };
-        let bags = std::mem::take(&mut *lock(&self.sealed));
-        self.free_before(bags, &freeing);
+        self.free_ripe(&freeing);
     }
 
     /// Waits until every read section open now has ended.
@@ -226,7 +223,7 @@ impl Domain {
             return;
         }
         // First of all: whoever is freeing now retires in turn before we collect.
-        let freeing = lock(&self.freeing);
+        let freeing = self.freeing.take();
         self.seal_all(|_| true);
         // Only what is there now, and what that retires: others who keep retiring
         // would keep us here for ever.
@@ -258,33 +255,25 @@ impl Domain {
     }
 
     /// Waits for a grace period and frees all that was sealed before.
-    fn free_all_sealed(&self, freeing: &MutexGuard<'_, ()>) {
-        let bags = std::mem::take(&mut *lock(&self.sealed));
-        if !bags.is_empty() {
+    fn free_all_sealed(&self, freeing: &MyTurn<'_>) {
+        if !lock(&self.sealed).is_empty() {
             self.synchronize();
-            self.free_before(bags, freeing);
+            self.free_ripe(freeing);
         }
     }
 
-    /// Frees the bags whose grace period is over; the others go back.
-    fn free_before(&self, mut bags: VecDeque<(u64, Bag)>, _freeing: &MutexGuard<'_, ()>) {
-        // The bags were taken before the fence: one sealed after it has objects
-        // that were unpublished after it, and proves nothing (module doc).
+    /// Frees the bags whose grace period is over.
+    fn free_ripe(&self, _freeing: &MyTurn<'_>) {
+        // Looked at before the fence: a bag sealed after it has objects that were unpublished
+        // after it, and the scan proves nothing about them (module doc).
+        let Some(newest) = lock(&self.sealed).back().map(|(period, _)| *period) else {
+            return;
+        };
         membarrier::heavy();
-        let oldest = self.oldest_reader();
-        let unripe = bags
-            .iter()
-            .position(|(period, _)| *period > oldest)
-            .unwrap_or(bags.len());
-        let mut kept = bags.split_off(unripe);
-        if !kept.is_empty() {
-            let mut sealed = lock(&self.sealed);
-            kept.append(&mut sealed);
-            *sealed = kept;
-        }
         let mut ripe = Ripe {
             domain: self,
-            bags,
+            until: newest.min(self.oldest_reader()),
+            bag: None,
             count: 0,
             bytes: 0,
         };
@@ -370,11 +359,13 @@ impl Default for Domain {
     }
 }
 
-/// Bags whose grace period is over, being freed. If `Drop` code panics, what is left
-/// goes back to the queue.
+/// Bags whose grace period is over, being freed one by one: the others stay in the queue, where
+/// the child of a fork finds them. If `Drop` code panics, what is left of the bag goes back.
 struct Ripe<'a> {
     domain: &'a Domain,
-    bags: VecDeque<(u64, Bag)>,
+    /// The last period whose bags may be freed. Nobody else takes bags out of the queue.
+    until: u64,
+    bag: Option<(u64, Bag)>,
     /// Freed, and not yet told the domain.
     count: u64,
     bytes: u64,
@@ -383,7 +374,11 @@ struct Ripe<'a> {
 impl Ripe<'_> {
     fn next(&mut self) -> Option<Retired> {
         loop {
-            let (_, bag) = self.bags.front_mut()?;
+            if self.bag.is_none() {
+                let mut sealed = lock(&self.domain.sealed);
+                self.bag = sealed.pop_front_if(|(period, _)| *period <= self.until);
+            }
+            let (_, bag) = self.bag.as_mut()?;
             if let Some(retired) = bag.objects.pop() {
                 let state = if bag.owed {
                     Freeing::Owed
@@ -396,7 +391,7 @@ impl Ripe<'_> {
                 self.bytes += retired.bytes as u64;
                 return Some(retired);
             }
-            self.bags.pop_front();
+            self.bag = None;
             self.tell();
         }
     }
@@ -414,11 +409,9 @@ impl Ripe<'_> {
 impl Drop for Ripe<'_> {
     fn drop(&mut self) {
         FREEING.with(|freeing| freeing.set(Freeing::No));
-        if !self.bags.is_empty() {
+        if let Some(bag) = self.bag.take() {
             self.tell();
-            let mut sealed = lock(&self.domain.sealed);
-            self.bags.append(&mut sealed);
-            *sealed = std::mem::take(&mut self.bags);
+            lock(&self.domain.sealed).push_front(bag);
         }
     }
 }
@@ -496,5 +489,7 @@ impl Backoff {
     }
 }
 
+#[cfg(all(unix, not(any(miri, loom, shuttle))))]
+pub(super) mod fork;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

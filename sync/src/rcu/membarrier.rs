@@ -13,7 +13,8 @@ const UNKNOWN: u8 = 0;
 const MEMBARRIER: u8 = 1;
 const FENCE: u8 = 2;
 
-/// Decided once, before the first reader registers, and never changed.
+/// Decided once, before the first reader registers, and never changed but in the child of a
+/// fork.
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Chooses between membarrier and full fences. Every reader calls it before its
@@ -65,6 +66,18 @@ fn heavy_by(mode: &AtomicU8, register: impl FnOnce() -> bool, expedited: impl Fn
     fence(SeqCst);
     if decided(mode, register) == MEMBARRIER {
         expedited();
+    }
+}
+
+/// In the child of a fork, which has one thread. The kernel hands the registration down, as far
+/// as known; nothing says that it must, so it is asked again. Should a sandbox refuse that, the
+/// child goes on with full fences: what its one thread has announced so far, all threads that it
+/// starts will see.
+#[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
+pub(super) fn after_fork() {
+    let registers = || membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+    if MODE.load(Relaxed) == MEMBARRIER && !registers() {
+        MODE.store(FENCE, Relaxed);
     }
 }
 

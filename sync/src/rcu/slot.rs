@@ -118,7 +118,7 @@ impl Reader {
             // may see this stamp in place of the QUIESCENT before it; what an earlier
             // section read happened before what is freed because that one has ended.
             self.0.epoch.store(period, Release);
-            // Pairs with `heavy` in `Domain::free_before`: either that one's scan
+            // Pairs with `heavy` in `Domain::free_ripe`: either that one's scan
             // sees our epoch, or our reads come after what was unpublished before.
             membarrier::light();
         }
@@ -140,6 +140,13 @@ impl Reader {
     #[inline]
     pub(super) fn index(self) -> usize {
         self.0.index
+    }
+
+    /// In the child of a fork, for the slot of a thread that is not there.
+    #[cfg(all(unix, not(any(miri, loom, shuttle))))]
+    pub(super) fn vanish(self) {
+        self.0.nesting.store(0, Relaxed);
+        self.0.epoch.store(QUIESCENT, Relaxed);
     }
 
     pub(super) fn is_inside(self) -> bool {
@@ -164,8 +171,16 @@ pub(super) fn this_thread() -> Reader {
     }
 }
 
+/// The same, if it has one already.
+#[cfg(all(unix, not(any(miri, loom, shuttle))))]
+pub(super) fn known_this_thread() -> Option<Reader> {
+    READER.with(Cell::get)
+}
+
 #[cold]
 fn register_this_thread() -> Reader {
+    #[cfg(all(unix, not(any(miri, loom, shuttle))))]
+    crate::fork::init();
     let reader = domain().register();
     READER.with(|slot| slot.set(Some(reader)));
     // Arms the destructor that gives the slot back. A thread that is past it (it

@@ -70,6 +70,14 @@ const SHARDS: usize = 64;
 #[repr(align(128))]
 struct Writers(Mutex<()>);
 
+/// Nobody writes while this is kept. Writers have one of them at a time, and nothing else below.
+pub(super) fn hold_all() -> Vec<MutexGuard<'static, ()>> {
+    let lock = |writers: &'static Writers| writers.0.lock();
+    let all = WRITERS.iter().map(lock);
+    all.map(|locked| locked.unwrap_or_else(std::sync::PoisonError::into_inner))
+        .collect()
+}
+
 impl AttrCell {
     /// Holds `attr`, less `ino` and `dev`.
     pub fn new(attr: &Attr) -> AttrCell {

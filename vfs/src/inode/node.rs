@@ -97,7 +97,7 @@ pub(super) fn spread(hash: u64) -> u64 {
 /// Another number in each process: a client that chooses inode numbers cannot choose chains.
 #[cfg(not(shuttle))]
 #[inline]
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     use std::hash::BuildHasher;
     static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
     *SEED
@@ -105,7 +105,7 @@ fn seed() -> u64 {
 
 /// A schedule is to go the same way again.
 #[cfg(shuttle)]
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     0x9E37_79B9_7F4A_7C15
 }
 

@@ -8,6 +8,8 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
+use rcuwalk_sync::fork;
+
 type AnyCache = Weak<dyn Any + Send + Sync>;
 
 static CACHES: RwLock<Caches> = RwLock::new(Caches {
@@ -20,6 +22,15 @@ struct Caches {
     last: u32,
 }
 
+/// All locks of this crate that are static, so that the child of a fork does not find one
+/// taken by a thread that it has not got.
+fn hold_over_fork() -> Box<dyn Any> {
+    super::node::seed();
+    let writers = super::attr::hold_all();
+    let caches = CACHES.write().unwrap_or_else(PoisonError::into_inner);
+    Box::new((writers, caches))
+}
+
 /// A cache's number. No other cache ever gets it: inodes may outlive their cache.
 pub(super) struct Number(u32);
 
@@ -28,6 +39,9 @@ impl Number {
     /// For cache number 2^32.
     pub(super) fn of<C: Any + Send + Sync>(cache: Weak<C>) -> Number {
         let mut caches = CACHES.write().unwrap_or_else(PoisonError::into_inner);
+        if caches.last == 0 {
+            fork::also(hold_over_fork);
+        }
         caches.last = caches.last.checked_add(1).expect("under 2^32 caches");
         let number = caches.last;
         caches.by_number.insert(number, cache);
