@@ -2,11 +2,15 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use common::{FOLLOW, REF, Tree, grow, stress_ops};
-use rcuwalk::{Error, LookupFlags, OpenFlags};
+use rcuwalk::{
+    At, Attr, Caller, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill,
+    InodeKey, InodeRef, LookupFlags, Name, OpenFlags, Result, SuperBlock,
+};
 
 const OUTER: &str = "mnt/ mnt/below mnt/sub/ mnt/sub/deep file link->mnt other/";
 const INNER: &str = "in/ in/file in/up->../.. top";
@@ -17,20 +21,113 @@ fn mounted() -> Tree {
     tree
 }
 
-/// A mount that fails gives back what it read: nothing evicts the root inode of a super
-/// block that no path leads to.
-#[test]
-fn a_failed_mount_leaks_nothing() {
-    let tree = Tree::new(OUTER);
-    let removed = tree.vfs.lookup(&tree.ctx, "/other", FOLLOW).unwrap();
-    tree.vfs.rmdir(&tree.ctx, "/other").unwrap();
-    let there = tree.ctx.clone().with_cwd(removed);
+/// A back end of one directory, with a part that is counted; `mounted` is what a test wants.
+struct Told<M> {
+    part: Arc<()>,
+    root: FileType,
+    mounted: M,
+}
+
+impl<M: Fn() -> Result<()> + Send + Sync + 'static> FileSystem for Told<M> {
+    fn name(&self) -> &str {
+        "told"
+    }
+    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
+        let Iget::New(new) = sb.iget(InodeKey::new(1))? else {
+            return Err(Error::Exists);
+        };
+        let fill = InodeFill::new(Attr::new(1, self.root, 0o755));
+        Ok(new.init(fill.private(self.part.clone())))
+    }
+    fn mounted(&self, _: &Arc<SuperBlock>) -> Result<()> {
+        (self.mounted)()
+    }
+    fn lookup(&self, _: &SuperBlock, _: &Inode, _: Name<'_>) -> Result<Option<InodeRef>> {
+        Ok(None)
+    }
+    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
+        Err(Error::Invalid)
+    }
+    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
+        Ok(())
+    }
+    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
+        Err(Error::Invalid)
+    }
+}
+
+/// Has `mount` fail many times: nothing evicts the root inode of a super block that no path
+/// leads to, so what is left is left for ever.
+fn leaks_nothing(tree: &Tree, expected: &Error, mount: impl Fn(Arc<()>) -> Result<()>) {
+    let part = Arc::new(());
     let before = tree.vfs.statistics().inodes.0;
-    for _ in 0..100 {
-        let mounted = tree.vfs.mount(&there, ".", grow(INNER));
-        assert!(matches!(mounted, Err(Error::NotFound)), "{mounted:?}");
+    for round in 0..100 {
+        assert_eq!(mount(part.clone()), Err(expected.clone()), "round {round}");
+        assert_eq!(Arc::strong_count(&part), 1, "the back end, and its part");
     }
     assert_eq!(tree.vfs.statistics().inodes.0, before);
+}
+
+/// MEM-1: the directory goes before the mount begins, or in the middle of it.
+#[test]
+fn a_mount_on_a_removed_directory_leaks_nothing() {
+    let tree = Tree::new(OUTER);
+    let removed = tree.hold("/other");
+    tree.vfs.rmdir(&tree.ctx, "/other").unwrap();
+    let there = tree.ctx.clone().with_cwd(removed);
+    leaks_nothing(&tree, &Error::NotFound, |part| {
+        let (root, mounted) = (FileType::Directory, || Ok(()));
+        let fs = Told {
+            part,
+            root,
+            mounted,
+        };
+        tree.vfs.mount(&there, ".", fs)
+    });
+    leaks_nothing(&tree, &Error::NotFound, |part| {
+        tree.vfs.mkdir(&tree.ctx, "/other", 0o755)?;
+        let (vfs, ctx) = (tree.vfs.clone(), tree.ctx.clone());
+        let mounted = move || {
+            // By another thread: this one is in a call (CALL-1).
+            thread::scope(|scope| {
+                let remove = scope.spawn(|| vfs.rmdir(&ctx, "/other"));
+                remove.join().unwrap()
+            })
+        };
+        let root = FileType::Directory;
+        let fs = Told {
+            part,
+            root,
+            mounted,
+        };
+        tree.vfs.mount(&tree.ctx, "/other", fs)
+    });
+}
+
+/// MEM-1: the back end fails when it hears that it is mounted, or its root is no directory.
+#[test]
+fn a_mount_whose_back_end_fails_leaks_nothing() {
+    let tree = Tree::new(OUTER);
+    assert!(tree.has("/other"), "cached");
+    leaks_nothing(&tree, &Error::NoSpace, |part| {
+        let (root, mounted) = (FileType::Directory, || Err(Error::NoSpace));
+        let fs = Told {
+            part,
+            root,
+            mounted,
+        };
+        tree.vfs.mount(&tree.ctx, "/other", fs)
+    });
+    leaks_nothing(&tree, &Error::NotADirectory, |part| {
+        let (root, mounted) = (FileType::Regular, || Ok(()));
+        let fs = Told {
+            part,
+            root,
+            mounted,
+        };
+        tree.vfs.mount(&tree.ctx, "/other", fs)
+    });
+    assert!(tree.has("/other") && tree.vfs.rmdir(&tree.ctx, "/other").is_ok());
 }
 
 /// EDGE-1: a mount hides what was there, and unmounting shows it again.
