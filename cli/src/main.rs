@@ -67,7 +67,7 @@ enum Command {
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().collect();
     let is_command = |name: &std::ffi::OsStr| Cli::command().find_subcommand(name).is_some();
-    match mount::helper::translate(&args, is_command) {
+    match mount::helper::translate(&args, is_command, mount::helper::caller) {
         Some(translated) => for_mount(translated),
         None => match run(Cli::parse_from(&args), &args) {
             Ok(()) => ExitCode::SUCCESS,

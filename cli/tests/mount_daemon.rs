@@ -293,12 +293,21 @@ fn a_remount_keeps_the_flags_that_it_does_not_name() {
         grep -o '/run/mnt fuse.rcuwalk [^ ]*' /proc/mounts
         mount -t fuse.rcuwalk -o remount,noexec memfs /run/mnt
         grep -o '/run/mnt fuse.rcuwalk [^ ]*' /proc/mounts
+        # One that is turned off by name goes, whether the line has it or not.
+        mount -T tab -o remount,exec /run/mnt
+        grep -o '/run/mnt fuse.rcuwalk [^ ]*' /proc/mounts
+        echo 'memfs /run/mnt fuse.rcuwalk noexec 0 0' > tab
+        mount -T tab -o remount,noatime /run/mnt
+        mount -T tab -o remount,exec /run/mnt
+        grep -o '/run/mnt fuse.rcuwalk [^ ]*' /proc/mounts
         umount /run/mnt; gone
         "#
     ));
     let lines: Vec<&str> = ended.out.lines().filter(|l| !l.is_empty()).collect();
     assert!(lines[0].contains(" ro,nosuid,nodev,"), "{ended:?}");
     assert!(lines[1].contains(",nosuid,nodev,noexec,"), "{ended:?}");
+    assert!(lines[2].contains(" rw,nosuid,nodev,relatime,"), "{ended:?}");
+    assert!(lines[3].contains(" rw,nosuid,nodev,noatime,"), "{ended:?}");
 }
 
 /// What the daemon has no use for, it does not have: descriptors of the process that started it,

@@ -12,27 +12,31 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use rcuwalk_fuse::procfs;
+
 use super::options::only_known;
 
-/// If mount(8) calls: what it wants, as arguments of `rcuwalk mount`.
+/// If mount(8) calls: what it wants, as arguments of `rcuwalk mount`. `caller` is what mount(8) was
+/// called with, if that can be had.
 ///
 /// # Errors
 /// What it does not understand, in one line.
 pub(crate) fn translate(
     args: &[OsString],
     is_command: impl Fn(&OsStr) -> bool,
+    caller: impl Fn() -> Vec<OsString>,
 ) -> Option<Result<Vec<OsString>, String>> {
     let (program, rest) = args.split_first()?;
     let name = Path::new(program).file_name()?;
     if name == "mount.fuse.rcuwalk" || name == "mount.rcuwalk" {
-        return Some(Call::parse(rest).map(Call::into_args));
+        return Some(Call::parse(rest).map(|call| call.into_args(caller)));
     }
     match rest {
         // Whoever means a tree that has the name of a command says where it is: `./scan`.
         [source, _, option, _]
             if option == "-o" && !source.as_bytes().starts_with(b"-") && !is_command(source) =>
         {
-            Some(Call::parse(rest).map(Call::into_args))
+            Some(Call::parse(rest).map(|call| call.into_args(caller)))
         }
         _ => None,
     }
@@ -96,10 +100,10 @@ impl Call {
         each.any(test)
     }
 
-    fn into_args(self) -> Vec<OsString> {
+    fn into_args(self, caller: impl Fn() -> Vec<OsString>) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["rcuwalk", "mount", "--daemon"].map(Into::into).into();
-        let merged = self.names(|option| option == b"remount")
-            && self.names(|option| option.starts_with(b"user_id="));
+        let is_remount = self.names(|option| option == b"remount");
+        let merged = is_remount && self.names(|option| option.starts_with(b"user_id="));
         if self.fake {
             args.push("--fake".into());
         }
@@ -111,6 +115,13 @@ impl Call {
             // dropped the flags that the caller turned off: `exec` arrives as no `noexec`.
             // Only the kernel shows `user_id=`. Without it, a missing flag means nothing.
             args.extend(["-o".into(), "suid,dev,exec,atime".into()]);
+        } else if is_remount {
+            // With a line of fstab it drops them as well, and what is left looks like the line. Its
+            // own arguments tell.
+            let named = turned_off(&caller());
+            if !named.is_empty() {
+                args.extend(["-o".into(), named.join(",").into()]);
+            }
         }
         for options in self.options {
             let options = match options.to_str() {
@@ -125,13 +136,60 @@ impl Call {
     }
 }
 
+/// The arguments of the process that has called this one, if it is mount(8).
+pub(crate) fn caller() -> Vec<OsString> {
+    let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+    let line = procfs::read(format!("{parent}/cmdline")).unwrap_or_default();
+    let args = line.split(|byte| *byte == 0);
+    let args: Vec<OsString> = args.map(|arg| OsString::from_vec(arg.to_vec())).collect();
+    let program = args
+        .first()
+        .and_then(|program| Path::new(program).file_name());
+    match program == Some(OsStr::new("mount")) {
+        true => args,
+        false => Vec::new(),
+    }
+}
+
+/// The flags that the arguments of mount(8) turn off by name. (A later `noexec` comes with the
+/// list that it hands on.)
+fn turned_off(args: &[OsString]) -> Vec<String> {
+    /// Options of mount(8) that have a value.
+    const WITH_VALUE: &[u8] = b"LNOTUopt";
+    let mut lists = Vec::new();
+    let mut args = args.iter().skip(1).map(|arg| arg.as_bytes());
+    while let Some(arg) = args.next() {
+        match arg {
+            b"--options" => lists.extend(args.next()),
+            [b'-', b'-', ..] => lists.extend(arg.strip_prefix(b"--options=")),
+            [b'-', flags @ ..] => {
+                let Some(at) = flags.iter().position(|flag| WITH_VALUE.contains(flag)) else {
+                    continue;
+                };
+                let value = match &flags[at + 1..] {
+                    [] => args.next(),
+                    value => Some(value),
+                };
+                lists.extend(value.filter(|_| flags[at] == b'o'));
+            }
+            _ => {}
+        }
+    }
+    let options = lists
+        .iter()
+        .flat_map(|list| list.split(|byte| *byte == b','));
+    let flags = options.filter_map(|option| str::from_utf8(option).ok());
+    let flags = flags.filter(|option| ["suid", "dev", "exec", "atime"].contains(option));
+    flags.map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn translated(args: &str) -> Option<Result<String, String>> {
         let args: Vec<OsString> = args.split(' ').map(Into::into).collect();
-        let done = translate(&args, |name| name == "scan")?;
+        let done = translate(&args, |name| name == "scan", Vec::new)?;
         Some(done.map(|args| args.join(OsStr::new(" ")).into_string().unwrap()))
     }
 
@@ -162,6 +220,34 @@ mod tests {
         ] {
             assert_eq!(translated(given), Some(Ok(wanted.to_owned())));
         }
+    }
+
+    #[test]
+    fn a_flag_that_was_turned_off_is_found_in_the_call_of_mount() {
+        for (call, off) in [
+            ("mount -o remount,exec /mnt", "exec"),
+            ("mount -T tab -oremount,suid,dev /mnt", "suid,dev"),
+            ("mount -vo remount,ro,atime /mnt", "atime"),
+            (
+                "mount --options remount,exec --options=suid /mnt",
+                "exec,suid",
+            ),
+            ("mount -t fuse.o -o remount,noexec exec", ""),
+            ("mount -to exec -L dev -o", ""),
+            ("mount", ""),
+        ] {
+            let args: Vec<OsString> = call.split(' ').map(Into::into).collect();
+            assert_eq!(turned_off(&args).join(","), off, "{call}");
+        }
+        let call = || ["mount", "-o", "remount,exec"].map(OsString::from).into();
+        let helper = "mount.fuse.rcuwalk memfs /mnt -o rw,remount".split(' ');
+        let helper: Vec<OsString> = helper.map(Into::into).collect();
+        let args = translate(&helper, |_| false, call).unwrap().unwrap();
+        let args = args.join(OsStr::new(" "));
+        assert_eq!(
+            args,
+            "rcuwalk mount --daemon -o exec -o rw,remount -- memfs /mnt"
+        );
     }
 
     #[test]
