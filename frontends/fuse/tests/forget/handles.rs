@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rcuwalk::{Freshness, Vfs};
@@ -250,6 +251,86 @@ fn handles_open_files_by_their_other_names() {
             assert!(comes_true(|| program.open(mount, &handle) == [STALE]));
         }
     });
+}
+
+/// HANDLE-1: while four threads make, move and remove files and the kernel forgets what it can,
+/// each handle opens the file that it was taken of, and is stale once that has been removed.
+#[test]
+fn handles_open_no_other_file_while_names_change() {
+    on_each(|mount| {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let movers: Vec<_> = (0..4)
+                .map(|n| scope.spawn(move || move_files(mount, n)))
+                .collect();
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    drop_caches();
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+            });
+            let results: Vec<_> = movers.into_iter().map(|mover| mover.join()).collect();
+            is_over.store(true, Relaxed);
+            assert!(
+                results.iter().all(Result::is_ok),
+                "HANDLE-1: {}",
+                mount.kind
+            );
+        });
+    });
+}
+
+/// Two directories, and files in them that nobody else changes.
+fn move_files(mount: &Mount, n: usize) {
+    let mut program = Program::start();
+    let dirs = ["a", "b"].map(|name| mount.path().join(format!("{n}{name}")));
+    dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    // By the name: the file that has it, and its handle.
+    let mut files: [Option<(String, Handle)>; 6] = Default::default();
+    let mut removed: Vec<Handle> = Vec::new();
+    let path = |k: usize| dirs[k % 2].join(format!("f{k}"));
+    for round in 0..200 {
+        let (from, to) = (round * 7 % 6, round * 5 % 4 + round / 3 % 3);
+        match round % 3 {
+            0 => {
+                let contents = format!("{n}-{round}");
+                let new = mount.path().join(format!("{n}new"));
+                fs::write(&new, &contents).unwrap();
+                let handle = program.take("0", std::slice::from_ref(&new)).remove(0);
+                fs::rename(&new, path(to)).unwrap();
+                let replaced = files[to].replace((contents, handle));
+                removed.extend(replaced.map(|(_, handle)| handle));
+            }
+            1 if files[from].is_some() && from != to => {
+                fs::rename(path(from), path(to)).unwrap();
+                let moved = files[from].take();
+                let replaced = std::mem::replace(&mut files[to], moved);
+                removed.extend(replaced.map(|(_, handle)| handle));
+            }
+            2 if round % 9 == 2 && files[from].is_some() => {
+                fs::remove_file(path(from)).unwrap();
+                removed.extend(files[from].take().map(|(_, handle)| handle));
+            }
+            _ => {}
+        }
+        for (contents, handle) in files.iter().flatten() {
+            let line = program.open(mount, std::slice::from_ref(handle)).remove(0);
+            assert_eq!(without_path(&line).1, *contents, "HANDLE-1: {line}");
+        }
+        removed.drain(..removed.len().saturating_sub(8));
+        for line in program.open(mount, &removed) {
+            // FORGET of the file may be on its way: then it is what it was.
+            let is_another = files
+                .iter()
+                .flatten()
+                .any(|(contents, _)| line.ends_with(contents));
+            assert!(!is_another, "HANDLE-1: {line}");
+        }
+    }
+    assert!(comes_true(|| {
+        let lines = program.open(mount, &removed);
+        lines.iter().all(|line| line == STALE)
+    }));
 }
 
 /// HANDLE-1: a file that has been removed is opened by its handle as long as it is open, and its
