@@ -13,7 +13,7 @@ use rcuwalk_sync::{LookAfter, Lru};
 /// stalled reader holds up, to the cap of the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Names, found and missing ones.
+    /// Names, found and missing ones. The missing ones take a quarter of it at most, and go sooner.
     pub dentries: usize,
     /// Inodes.
     pub inodes: usize,
@@ -81,7 +81,7 @@ impl Share {
     }
 
     /// How many objects fit, if they bring nothing beside themselves.
-    fn fits(&self) -> usize {
+    pub(crate) fn fits(&self) -> usize {
         self.objects.min(self.bytes / self.object_bytes)
     }
 
@@ -124,17 +124,22 @@ impl Share {
     }
 
     /// Reclaims in a cache that is over its budget: `prune` scans the given number of objects
-    /// at the tail of a shard, and drops unused ones. Returns false if the cache is still over
-    /// its budget.
-    pub(crate) fn make_room<T>(&self, lru: &Lru<T>, prune: impl Fn(usize, usize)) -> bool {
+    /// at the tail of a shard of one of the `lists`, the first ones first, and drops unused ones.
+    /// Returns false if the cache is still over its budget.
+    pub(crate) fn make_room<T>(
+        &self,
+        lists: &[&Lru<T>],
+        prune: impl Fn(&Lru<T>, usize, usize),
+    ) -> bool {
         // A batch for each that may have come since the last look: so all of them are
         // looked over before two percent more have come.
         let limit = BATCH * (self.look_after().objects + 1);
         let insists = self.insists.load(Relaxed);
-        let found_room = match insists {
-            false => self.prune_patiently(lru, limit, prune),
-            true => self.prune_insistently(lru, limit, prune),
-        };
+        let has_room = || self.has_room(lists);
+        let found_room = lists.iter().any(|list| match insists {
+            false => Self::prune_patiently(list, limit, &prune, has_room),
+            true => Self::prune_insistently(list, limit, &prune, has_room),
+        });
         if found_room == insists {
             self.insists.store(!found_room, Relaxed);
         }
@@ -143,26 +148,31 @@ impl Share {
 
     /// One batch from the shard that is to give, and more from the others for as long as
     /// that was not enough.
-    fn prune_patiently<T>(&self, lru: &Lru<T>, limit: usize, prune: impl Fn(usize, usize)) -> bool {
-        let (mut shard, mut looked) = (lru.victim(), 0);
-        while looked <= limit {
-            // Empty ones count for next to nothing: all may be on one shard.
+    fn prune_patiently<T>(
+        lru: &Lru<T>,
+        limit: usize,
+        prune: impl Fn(&Lru<T>, usize, usize),
+        has_room: impl Fn() -> bool,
+    ) -> bool {
+        let (mut shard, mut looked, mut round) = (lru.victim(), 0, 0);
+        // Empty ones count for next to nothing: all may be on one shard.
+        while looked <= limit && (round < lru.shards() || lru.size().0 > 0) {
             looked += lru.len_of(shard).clamp(1, BATCH);
-            prune(shard, BATCH);
-            if self.has_room(lru) {
+            prune(lru, shard, BATCH);
+            if has_room() {
                 return true;
             }
-            shard = (shard + 1) % lru.shards();
+            (shard, round) = ((shard + 1) % lru.shards(), round + 1);
         }
         false
     }
 
     /// From each shard its part.
     fn prune_insistently<T>(
-        &self,
         lru: &Lru<T>,
         limit: usize,
-        prune: impl Fn(usize, usize),
+        prune: impl Fn(&Lru<T>, usize, usize),
+        has_room: impl Fn() -> bool,
     ) -> bool {
         let first = lru.victim();
         for round in 0..lru.shards() {
@@ -171,8 +181,8 @@ impl Share {
             while left > 0 {
                 let batch = left.min(BATCH);
                 left -= batch;
-                prune(shard, batch);
-                if self.has_room(lru) {
+                prune(lru, shard, batch);
+                if has_room() {
                     return true;
                 }
             }
@@ -180,8 +190,9 @@ impl Share {
         false
     }
 
-    fn has_room<T>(&self, lru: &Lru<T>) -> bool {
-        let (objects, extra) = lru.size();
+    fn has_room<T>(&self, lists: &[&Lru<T>]) -> bool {
+        let sizes = lists.iter().map(|list| list.size());
+        let (objects, extra) = sizes.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
         !self.is_over(objects, extra)
     }
 }

@@ -10,6 +10,7 @@
 //! | `dentry/path.rs`      | from a dentry up to the root                          |
 //! | `dentry/in_lookup.rs` | one back-end lookup per missing name                  |
 //! | `dentry/revalidate.rs`| whether a cached name is still valid                  |
+//! | `dentry/age.rs`       | how long missing names stay                           |
 //! | `dentry/shrink.rs`    | the budget                                            |
 //!
 //! A dentry's sequence count covers its parent, its name, its inode and its flags
@@ -17,6 +18,7 @@
 //! afterwards. Writers hold the lock. A dentry without an inode is negative: it
 //! knows that the name stands for nothing.
 
+mod age;
 mod cache;
 mod in_lookup;
 mod moves;
@@ -66,6 +68,8 @@ pub(crate) struct Dentry {
     valid_until: AtomicU64,
     /// The super block's number.
     sb: u32,
+    /// Of a missing name: when its age began.
+    stamp: AtomicU32,
 }
 
 bitflags::bitflags! {
@@ -189,6 +193,7 @@ impl Dentry {
             long_name: RcuPtr::new(None),
             valid_until: AtomicU64::new(valid_until),
             sb,
+            stamp: AtomicU32::new(0),
         })
     }
 
@@ -247,6 +252,7 @@ impl Dentry {
             long_name: RcuPtr::new(name.long().map(Ref::new)),
             valid_until: AtomicU64::new(validity.until),
             sb,
+            stamp: AtomicU32::new(0),
         })
     }
 

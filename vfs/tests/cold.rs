@@ -372,3 +372,103 @@ fn an_unlinked_file_stays_for_its_holder() {
     assert_eq!((open.attr().nlink, new.nlink), (0, 1));
     assert_eq!(open.read_at(&mut [0; 8], 0).unwrap(), 0);
 }
+
+/// A budget of so many names; an unused missing one stays while a sixteenth of that is added.
+fn names(dentries: usize) -> Budget {
+    Budget {
+        dentries,
+        ..Budget::default()
+    }
+}
+
+fn cached(tree: &Tree) -> usize {
+    tree.vfs.statistics().dentries.0
+}
+
+/// MEM-1: missing names that nobody asks for again go, long before the budget is full; and names
+/// that are there make them go as well.
+#[test]
+fn missing_names_do_not_fill_the_cache() {
+    const FOUND: usize = 12_000;
+    let tree = Tree::with_budget("dir/", names(1 << 16));
+    let dir = tree.fs.root();
+    for n in 0..FOUND {
+        let name = format!("found {n}");
+        tree.fs
+            .add(dir, name.as_bytes(), rcuwalk_memfs::file(0o644))
+            .unwrap();
+    }
+    for n in 0..40_000 {
+        assert!(!tree.has(&format!("/dir/missing {n}")));
+    }
+    let missing = cached(&tree);
+    assert!(missing < 2 * (1 << 12), "MEM-1: {missing} missing names");
+    for n in 0..FOUND {
+        assert!(tree.has(&format!("/found {n}")));
+    }
+    let left = cached(&tree) - FOUND;
+    assert!(left < 500, "MEM-1: {left} missing names");
+}
+
+/// MEM-1: missing names that are asked for all the time take a quarter of the budget at most.
+#[test]
+fn missing_names_take_a_part_of_the_budget() {
+    let tree = Tree::with_budget("dir/", names(1 << 12));
+    for _ in 0..3 {
+        for n in 0..3000 {
+            for _ in 0..2 {
+                assert!(!tree.has(&format!("/dir/missing {n}")));
+            }
+            let missing = cached(&tree);
+            assert!(missing < (1 << 10) + 100, "MEM-1: {missing} missing names");
+        }
+    }
+}
+
+/// MEM-1: a missing name that is asked for again and again stays: the back end is asked once.
+#[test]
+fn missing_names_that_are_asked_for_stay() {
+    let tree = Tree::with_budget("dir/", names(1 << 16));
+    let ask_for_some = || {
+        for n in 0..50 {
+            assert!(!tree.has(&format!("/dir/wanted {n}")));
+        }
+    };
+    ask_for_some();
+    let before = tree.vfs.statistics().slow_lookups;
+    for n in 0..20_000 {
+        assert!(!tree.has(&format!("/dir/missing {n}")));
+        if n % 500 == 0 {
+            ask_for_some();
+        }
+    }
+    ask_for_some();
+    let asked = tree.vfs.statistics().slow_lookups - before;
+    assert_eq!(asked, 20_000, "MEM-1: asked for once more");
+}
+
+/// MEM-1: what a removal leaves is a missing name as any other, and goes as they do.
+#[test]
+fn names_left_by_unlink_are_aged() {
+    const FILES: usize = 20_000;
+    let tree = Tree::with_budget("", names(1 << 16));
+    for n in 0..FILES {
+        let path = format!("/file {n}");
+        tree.vfs.create(&tree.ctx, &path, 0o644).unwrap();
+        assert!(tree.has(&path));
+    }
+    assert!(cached(&tree) >= FILES);
+    for n in 0..FILES {
+        tree.vfs.unlink(&tree.ctx, format!("/file {n}")).unwrap();
+    }
+    let left = cached(&tree);
+    assert!(left < 2 * (1 << 12), "MEM-1: {left} missing names");
+    // One that is made again, and stays.
+    tree.vfs.create(&tree.ctx, "/file 0", 0o644).unwrap();
+    for n in 0..20_000 {
+        assert!(!tree.has(&format!("/missing {n}")));
+    }
+    let before = tree.vfs.statistics().slow_lookups;
+    assert!(tree.has("/file 0"));
+    assert_eq!(tree.vfs.statistics().slow_lookups, before, "MEM-1");
+}

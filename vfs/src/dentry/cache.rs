@@ -19,6 +19,7 @@ use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
 use rcuwalk_sync::{Lru, RcuHash, SeqLock, Shared, rcu};
 
+use super::age::Age;
 use super::in_lookup::LookupTable;
 use super::name::HashKeys;
 use super::shrink::CACHED;
@@ -32,6 +33,9 @@ use crate::name::Name;
 pub(crate) struct Dcache {
     pub(super) table: RcuHash<Dentry>,
     pub(super) lru: Lru<Dentry>,
+    /// The list of names that are missing.
+    pub(super) missing: Lru<Dentry>,
+    pub(super) age: Age,
     pub(super) share: Share,
     pub(super) in_lookup: LookupTable,
     keys: HashKeys,
@@ -43,14 +47,13 @@ pub(crate) struct Dcache {
 impl Dcache {
     pub(crate) fn new(dentries: usize, bytes: usize) -> Dcache {
         let share = Share::new(dentries, bytes, Shared::<Dentry>::BYTES);
+        let (shards, look_after) = (share.shards(), share.look_after());
+        let list = || Lru::new(Rank::Lru, shards, look_after, Dentry::extra_bytes);
         Dcache {
             table: RcuHash::new(Rank::DentryBucket),
-            lru: Lru::new(
-                Rank::Lru,
-                share.shards(),
-                share.look_after(),
-                Dentry::extra_bytes,
-            ),
+            lru: list(),
+            missing: list(),
+            age: Age::new(&share),
             share,
             in_lookup: LookupTable::new(),
             keys: HashKeys::random(),
@@ -224,7 +227,7 @@ impl Dcache {
             drop(locked);
             drop(off);
         }
-        drop(self.lru.remove(dentry));
+        drop(self.unlist(dentry));
         Checked::Dropped
     }
 
@@ -232,6 +235,7 @@ impl Dcache {
     /// The caller holds the directory of the name exclusively.
     pub(crate) fn d_instantiate(&self, dentry: &DentryRef, inode: InodeRef, validity: Validity) {
         set_inode(dentry, Some(inode), validity);
+        self.relist(dentry);
     }
 
     /// The name stands for nothing any more: the dentry becomes negative, or leaves the
@@ -239,8 +243,9 @@ impl Dcache {
     /// directory exclusively.
     pub(crate) fn d_delete(&self, dentry: &DentryRef, validity: Validity) {
         let negative = if_unused(dentry, || set_inode(dentry, None, validity));
-        if !negative {
-            self.d_drop(dentry);
+        match negative {
+            true => self.relist(dentry),
+            false => self.d_drop(dentry),
         }
     }
 
@@ -291,13 +296,13 @@ impl Dcache {
 
     /// Names cached now, and the bytes they take.
     pub(crate) fn size(&self) -> (usize, usize) {
-        let (dentries, extra) = self.lru.size();
+        let (dentries, extra) = self.listed();
         (dentries, extra + dentries * Shared::<Dentry>::BYTES)
     }
 }
 
 /// Changes what a dentry stands for.
-fn set_inode(dentry: &DentryRef, inode: Option<InodeRef>, validity: Validity) {
+pub(super) fn set_inode(dentry: &DentryRef, inode: Option<InodeRef>, validity: Validity) {
     let old;
     {
         let locked = dentry.lock(Rank::Dentry);

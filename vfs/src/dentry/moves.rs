@@ -40,6 +40,7 @@ impl Dcache {
             });
             drop(gone);
             if done {
+                self.relist(target);
                 return;
             }
         }
@@ -51,7 +52,7 @@ impl Dcache {
     pub(crate) fn d_exchange(&self, a: &DentryRef, b: &DentryRef) {
         // A name that gets longer or shorter weighs more or less than the list knows.
         let weigh_otherwise = is_long(a) != is_long(b);
-        let listed = weigh_otherwise.then(|| [a, b].map(|dentry| self.lru.remove(dentry)));
+        let listed = weigh_otherwise.then(|| [a, b].map(|dentry| self.unlist(dentry)));
         self.swap_places(a, b, None);
         let listed = listed.into_iter().flatten().flatten();
         listed.for_each(|dentry| self.add_to_lru(dentry));
@@ -107,7 +108,7 @@ impl Dcache {
         let mut flags = locked.flags() - Flags::UNHASHED;
         // A name that gets longer or shorter weighs more or less than the list knows.
         let weighs_otherwise = flags.contains(Flags::LONG) != name.words.is_long();
-        let listed = weighs_otherwise.then(|| self.lru.remove(locked)).flatten();
+        let listed = weighs_otherwise.then(|| self.unlist(locked)).flatten();
         // One that was dropped from the cache has a name again. There is one reference, at
         // least: the caller's.
         let on_chain = self.unhash(locked).or_else(|| locked.try_get());

@@ -7,7 +7,7 @@
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{Flag, HashKey, Ref, Shared, Verdict, rcu};
+use rcuwalk_sync::{Flag, HashKey, Lru, Ref, Shared, Verdict, rcu};
 
 use super::{Dcache, Dentry, DentryRef, Flags};
 use crate::budget::Need;
@@ -20,28 +20,63 @@ pub(super) const CACHED: u32 = 2;
 const UNUSED: Flag = Flag::new(1);
 
 impl Dcache {
-    /// Puts a new dentry on the list, and makes room if that was too much.
+    /// Puts a new dentry on its list, and makes room if that was too much. Missing names have
+    /// a list of their own, see `age.rs`.
     pub(super) fn add_to_lru(&self, dentry: DentryRef) {
-        let look = self.lru.insert(dentry.clone());
+        let list = match dentry.flags().is_negative() {
+            true => {
+                self.begin_age(&dentry);
+                &self.missing
+            }
+            false => &self.lru,
+        };
+        let look = list.insert(dentry.clone());
         // Dropped meanwhile? Then that came too early to take it off the list. One
         // of the two sees the other: both go through the shard's lock.
         if !dentry.is_hashed() {
-            drop(self.lru.remove(&dentry));
+            drop(self.unlist(&dentry));
         }
-        if look && self.is_over() {
-            self.make_room();
+        if look {
+            self.age_missing();
+            if self.is_over() {
+                self.make_room();
+            }
         }
     }
 
+    /// Takes a dentry off the list that it is on.
+    pub(super) fn unlist(&self, dentry: &Shared<Dentry>) -> Option<DentryRef> {
+        let listed = self.lru.remove(dentry);
+        listed.or_else(|| self.missing.remove(dentry))
+    }
+
+    /// A name has been given to something, or is missing now: it moves to the other list.
+    pub(super) fn relist(&self, dentry: &Shared<Dentry>) {
+        if let Some(listed) = self.unlist(dentry) {
+            self.add_to_lru(listed);
+        }
+    }
+
+    /// Missing names first.
+    fn lists(&self) -> [&Lru<Dentry>; 2] {
+        [&self.missing, &self.lru]
+    }
+
+    /// Dentries on the lists, and the bytes beside them.
+    pub(super) fn listed(&self) -> (usize, usize) {
+        let [missing, found] = self.lists().map(Lru::size);
+        (missing.0 + found.0, missing.1 + found.1)
+    }
+
     fn is_over(&self) -> bool {
-        let (dentries, extra) = self.lru.size();
+        let (dentries, extra) = self.listed();
         self.share.is_over(dentries, extra)
     }
 
     #[cold]
     fn make_room(&self) {
-        self.share.make_room(&self.lru, |shard, most| {
-            self.prune_shard(shard, most, Verdict::Stop, |_| false);
+        self.share.make_room(&self.lists(), |list, shard, most| {
+            self.prune_shard(list, shard, most, Verdict::Stop, |_| false);
         });
     }
 
@@ -58,21 +93,28 @@ impl Dcache {
 
     /// Drops what nobody uses of the `most` dentries that were looked over longest ago.
     pub(crate) fn prune(&self, most: usize) -> usize {
-        let shards = self.lru.shards();
-        let part = |shard| self.lru.part_of(most, shard);
-        (0..shards)
-            .map(|shard| self.prune_shard(shard, part(shard), Verdict::Rotate, |_| true))
-            .sum()
+        let part = |list: &Lru<Dentry>| {
+            let shards = 0..list.shards();
+            let part = |shard| list.part_of(most, shard);
+            shards
+                .map(|shard| self.prune_shard(list, shard, part(shard), Verdict::Rotate, |_| true))
+                .sum::<usize>()
+        };
+        self.lists().into_iter().map(part).sum()
     }
 
     fn drop_matching(&self, at_once: impl Fn(&Dentry) -> bool) -> usize {
         let mut total = 0;
         loop {
             // A round frees leaves; their parents may be leaves in the next.
-            let shards = 0..self.lru.shards();
-            let gone: usize = shards
-                .map(|shard| self.prune_shard(shard, usize::MAX, Verdict::Rotate, &at_once))
-                .sum();
+            let all_of = |list: &Lru<Dentry>| {
+                (0..list.shards())
+                    .map(|shard| {
+                        self.prune_shard(list, shard, usize::MAX, Verdict::Rotate, &at_once)
+                    })
+                    .sum::<usize>()
+            };
+            let gone: usize = self.lists().into_iter().map(all_of).sum();
             total += gone;
             if gone == 0 {
                 return total;
@@ -84,13 +126,14 @@ impl Dcache {
     /// makes room, to look on for who looks for something.
     fn prune_shard(
         &self,
+        list: &Lru<Dentry>,
         shard: usize,
         most: usize,
         otherwise: Verdict,
         at_once: impl Fn(&Dentry) -> bool,
     ) -> usize {
-        let (mut dentries, mut extra) = self.lru.size();
-        let gone = self.lru.scan(shard, most, |dentry| {
+        let (mut dentries, mut extra) = self.listed();
+        let gone = list.scan(shard, most, |dentry| {
             if dentry.count() != CACHED {
                 return Verdict::Rotate;
             }
@@ -156,7 +199,7 @@ impl Dcache {
     /// A deep tree has few leaves, so looking for them one at a time would find
     /// fewer than come.
     #[doc(alias = "shrink_kill")]
-    fn kill(&self, dentry: &Ref<Dentry>) -> usize {
+    pub(super) fn kill(&self, dentry: &Ref<Dentry>) -> usize {
         let mut above = 0;
         let mut parent = self.detach(dentry);
         while let Some(dentry) = parent {

@@ -38,6 +38,7 @@ use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
 use rcuwalk_sync::{Shared, rcu};
 
+use super::cache::set_inode;
 use super::{Ask, CachedName, Checked, Dcache, Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::attr::FileType;
 use crate::inode::{DEAD_DIR, HAD_DENTRY, InodeRef, ROOT_DIR};
@@ -240,14 +241,19 @@ impl Dcache {
         inode: &InodeRef,
         validity: Validity,
     ) -> Result<DentryRef, Unspliced> {
-        {
+        let is_first = {
             let _one_at_a_time = inode.shared().lock(Rank::Inode);
-            if self.alias_of(inode).is_none() {
+            let is_first = self.alias_of(inode).is_none();
+            if is_first {
                 inode.set_alias_hash(dentry.hash.load(Relaxed));
                 inode.shared().set(HAD_DENTRY);
-                self.d_instantiate(dentry, inode.clone(), validity);
-                return Ok(dentry.clone());
+                set_inode(dentry, Some(inode.clone()), validity);
             }
+            is_first
+        };
+        if is_first {
+            self.relist(dentry);
+            return Ok(dentry.clone());
         }
         self.d_drop(dentry);
         self.splice_dir(at, name, inode, validity)

@@ -102,7 +102,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
 
     fn prune_to_budget(&self) {
         let need = |inodes, extra| self.share.need(inodes, extra);
-        let found_room = self.share.make_room(&self.lru, |shard, most| {
+        let found_room = self.share.make_room(&[&self.lru], |_, shard, most| {
             self.prune_shard(shard, most, need, Verdict::Stop, |_| false);
         });
         if !found_room {
