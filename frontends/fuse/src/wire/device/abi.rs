@@ -108,6 +108,8 @@ pub(super) mod set {
 pub(super) const WRITE_CACHE: u32 = 1;
 /// `FUSE_WRITE_KILL_SUIDGID`: the caller has not CAP_FSETID.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `FUSE_OPEN_KILL_SUIDGID`: the same of a caller who truncates the file.
+pub(super) const OPEN_KILL_SUIDGID: u32 = 1;
 /// `FUSE_SETXATTR_ACL_KILL_SGID`: the caller is not in the file's group, and has not CAP_FSETID.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `FUSE_FSYNC_FDATASYNC`.

@@ -117,16 +117,20 @@ impl<'h> Ask<'_, 'h> {
                 }),
             ),
             Asked::Open(flags) => self.open(flags, out),
-            Asked::Create(name, NewFile { flags, mode, umask }) => {
-                self.created(Opcode::Create, out, |ops, who, dir| {
-                    ops.create(who, (dir, name), mode, umask, flags)
-                })
-            }
-            Asked::Tmpfile(NewFile { flags, mode, umask }) => {
-                self.created(Opcode::Tmpfile, out, |ops, who, dir| {
-                    ops.tmpfile(who, dir, mode, umask, flags)
-                })
-            }
+            Asked::Create(name, new) => self.created(Opcode::Create, out, |ops, who, dir| {
+                // Only where it truncates what is there does it tell.
+                let tells = new.flags & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC;
+                let who = match tells {
+                    true => self.handler.agreed.told(who, new.kills_set_ids),
+                    false => who,
+                };
+                ops.create(who, (dir, name), new.mode, new.umask, new.flags)
+            }),
+            Asked::Tmpfile(NewFile {
+                flags, mode, umask, ..
+            }) => self.created(Opcode::Tmpfile, out, |ops, who, dir| {
+                ops.tmpfile(who, dir, mode, umask, flags)
+            }),
             Asked::Read(Piece { fh, offset, size }) => {
                 nothing(self.of(Opcode::Read, |ops, who, _| {
                     out.fill(most(size), |room| ops.read_into(who, fh, offset, room))

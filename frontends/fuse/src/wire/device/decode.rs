@@ -134,6 +134,8 @@ pub(super) struct NewFile {
     pub(super) flags: i32,
     pub(super) mode: u32,
     pub(super) umask: u32,
+    /// Of a file that is there already and truncated, the caller may not keep set-id bits.
+    pub(super) kills_set_ids: bool,
 }
 
 /// A piece of something open.

@@ -410,6 +410,33 @@ fn the_first_message_is_init() {
     assert_eq!(lens, [16 + 8, 16 + 64]);
 }
 
+/// EDGE-1: a caller of user 0 who finds a set-id file where it was to make one, and truncates that,
+/// leaves its bits only with CAP_FSETID.
+#[test]
+fn a_create_that_truncates_takes_set_id_bits_as_it_tells() {
+    let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
+    handler.agreed.set(true, false, false);
+    let line = Deaf::default();
+    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
+    let mut out = Out::new();
+    let mut create = |flags: i32, kills: u32| {
+        let numbers = [flags.cast_unsigned(), 0o6777, 0, kills].map(u32::to_ne_bytes);
+        desk.message(
+            &message(op::CREATE, 1, &[&numbers.concat(), b"tool\0"]),
+            &mut out,
+        );
+        let told = line.heard.borrow_mut().pop().unwrap();
+        // The mode, behind other numbers of the attributes.
+        let at = abi::OUT_HEADER + 40 + 60;
+        u32::from_ne_bytes(*told[at..].first_chunk().unwrap()) & 0o7777
+    };
+    let truncates = libc::O_WRONLY | libc::O_TRUNC;
+    assert_eq!(create(libc::O_WRONLY | libc::O_EXCL, 0), 0o6777);
+    assert_eq!(create(truncates, 0), 0o6777, "EDGE-1: with CAP_FSETID");
+    assert_eq!(create(libc::O_WRONLY, 0), 0o6777, "EDGE-1: opened");
+    assert_eq!(create(truncates, 1), 0o777, "EDGE-1: without");
+}
+
 /// EDGE-1: to files, a signal makes nothing fail and nothing short, unless it is deadly; that
 /// `tests/interrupt.rs` shows.
 #[test]

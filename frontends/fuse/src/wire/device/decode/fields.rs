@@ -137,8 +137,9 @@ impl<'m> Fields<'m> {
             flags: self.i32()?,
             mode: self.u32()?,
             umask: self.u32()?,
+            kills_set_ids: self.u32()? & abi::OPEN_KILL_SUIDGID != 0,
         };
-        self.skip(4).map(|()| new)
+        Ok(new)
     }
 
     /// `struct fuse_read_in`.
