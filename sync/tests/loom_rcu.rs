@@ -13,7 +13,7 @@
 //! | `next_period` returns the number before     | `a_barrier_waits_for_the_reader`       |
 //! | a bag freed one period early                | `a_barrier_waits_for_the_reader`       |
 //! | `synchronize` content one period early      | `a_barrier_waits_for_the_reader`       |
-//! | bags taken after the fence, or the scan     | `whoever_frees_waits_for_the_readers`  |
+//! | the newest bag looked at after the scan     | `whoever_frees_waits_for_the_readers`  |
 //! | nesting ignored on entry, or on exit        | `a_nested_section_does_not_end_the_outer_one` |
 //! | `RcuPtr::swap` no Release, `load` Relaxed   | `a_reader_finds_old_or_new_and_keeps_it` |
 //!
