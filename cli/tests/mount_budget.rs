@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{can_mount, rcuwalk, run};
+use common::{alone_well, can_mount, rcuwalk, run};
 
 /// NODE-2: the kernel is asked for nodes back when it holds more than it may.
 #[test]
@@ -156,4 +156,103 @@ fn comes_to(what: &str, is: impl Fn() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "{what}");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// As a user, opens all that is named, as files or as directories of which one entry is read, until that is
+/// refused; says how many there are and why there are no more; and holds them until it is told to
+/// end.
+const HOLD: &str = r#"
+import errno, os, sys
+user, how, names = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+os.setgroups([])
+os.setuid(user)
+held, why = [], 'all'
+for name in names:
+    try:
+        if how == 'files':
+            held.append(os.open(name, os.O_RDONLY))
+        else:
+            held.append(os.scandir(name))
+            next(held[-1])
+    except OSError as err:
+        why = errno.errorcode[err.errno]
+        break
+print(len(held), why, flush=True)
+sys.stdin.read()
+"#;
+
+/// MEM-1: users who open all that they can get leave descriptors to root and to lookups.
+#[test]
+fn root_lists_while_users_hold_all_descriptors() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(&format!(
+        r#"
+        cat > hold.py <<'END'
+{HOLD}
+END
+        chmod 755 src mnt; mkdir src/d; for n in $(seq 200); do : > src/$n; done
+        (ulimit -n 256; "$RCUWALK" mount -d -o allow_other src mnt)
+        mkfifo end; exec 5<> end
+        for user in 1001 1002 1003; do
+            python3 hold.py $user files $(seq -f mnt/%.0f 200) < end > said-$user &
+            until [ -s said-$user ]; do sleep 0.1; done
+            cat said-$user
+        done
+        # What is open counts, not what is looked up.
+        setpriv --reuid 1003 --clear-groups stat -c %F mnt/150
+        setpriv --reuid 1003 --clear-groups ls mnt/d 2>&1 | grep -c 'Too many open files in system'
+        ls mnt | wc -l; cat mnt/150 mnt/151; ls mnt/d | wc -l
+        exec 5>&-; kill $(jobs -p); wait || true
+        until setpriv --reuid 1003 --clear-groups cat mnt/150; do sleep 0.1; done 2> /dev/null
+        umount mnt; gone
+        "#
+    ));
+    let lines = "96 ENFILE\n96 ENFILE\n0 ENFILE\nregular empty file\n1\n201\n0\n";
+    assert_eq!(ended.out, lines, "MEM-1: {}", ended.err);
+}
+
+/// MEM-1: what a daemon takes is what `--max-memory` says, and what docs/fuse.md says comes on top:
+/// a tree that is far larger is walked, and there are many open files and directories of several
+/// users, which have been listed in part.
+#[test]
+fn open_directories_take_little_memory() {
+    if !can_mount() {
+        return;
+    }
+    let ended = alone_well(&format!(
+        r#"
+        cat > hold.py <<'END'
+{HOLD}
+END
+        chmod 755 src mnt; ulimit -n 8192
+        name=$(printf 'x%.0s' $(seq 60))
+        for dir in $(seq 6); do mkdir src/$dir; (cd src/$dir; seq -f $name-%.0f 1200 | xargs touch); done
+        "$RCUWALK" mount -d -o allow_other --max-memory 4M src mnt
+        resident() {{ grep VmRSS /proc/$(daemon)/status | tr -dc 0-9; }}
+        before=$(resident)
+        find mnt -type f -size +1 | wc -l
+        mkfifo end; exec 5<> end
+        for user in 1001 1002; do
+            for how in files dirs; do
+                names=$(for dir in $(seq 6); do for n in $(seq 50); do
+                    [ $how = dirs ] && echo mnt/$dir || echo mnt/$dir/$name-$n
+                done; done)
+                python3 hold.py $user $how $names < end > said &
+                until [ -s said ]; do sleep 0.1; done
+                cat said; : > said
+            done
+        done
+        echo $(($(resident) - before))
+        exec 5>&-; kill $(jobs -p); wait || true
+        umount mnt; gone
+        "#
+    ));
+    let (said, grown) = ended.out.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(said, "0\n300 all\n300 all\n300 all\n300 all", "{ended:?}");
+    let grown: u64 = grown.parse().unwrap();
+    println!("{grown} KiB more are resident");
+    // 4 MiB of nodes; 1,200 files and directories of 2 KiB; 128 listings of 200 KiB; buffers.
+    assert!(grown < (4 + 3 + 26 + 14) << 10, "MEM-1: {grown} KiB");
 }

@@ -188,6 +188,12 @@ impl File {
         self.handle.as_deref()?.backing()
     }
 
+    /// Whether it holds a descriptor of this process ([`FileHandle::holds_descriptor`]).
+    pub fn holds_descriptor(&self) -> bool {
+        let handle = self.handle.as_deref();
+        handle.is_some_and(FileHandle::holds_descriptor)
+    }
+
     /// Changes attributes with the opener's credentials.
     ///
     /// # Errors

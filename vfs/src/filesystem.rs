@@ -439,6 +439,12 @@ pub trait FileHandle: Any + Send + Sync {
         None
     }
 
+    /// Whether it holds a descriptor of this process as long as it is open: those who serve many
+    /// users count such. By default, if it has a [`backing`](Self::backing).
+    fn holds_descriptor(&self) -> bool {
+        self.backing().is_some()
+    }
+
     /// Asks for the attributes anew, and publishes them. A back end without a
     /// [`backing`](Self::backing) has nothing to ask.
     fn refresh(&self, inode: &Inode) -> Result<()> {

@@ -296,6 +296,10 @@ impl FileHandle for HostFile {
         self.opener.is_none().then(|| self.fd.fd())
     }
 
+    fn holds_descriptor(&self) -> bool {
+        true
+    }
+
     fn refresh(&self, inode: &Inode) -> Result<()> {
         refresh_held(&Held::open(self.fd.fd()), inode, self.watched)
     }

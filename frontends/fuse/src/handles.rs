@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use rcuwalk::{Error, File, Result};
 
 use crate::listing::OpenDir;
+use crate::shares::Share;
 use crate::through::Way;
 
 /// A file that is open.
@@ -17,6 +18,8 @@ pub(crate) struct OpenFile {
     pub(crate) way: OnceLock<Arc<Way>>,
     /// The thread that has just made it, if one has.
     pub(crate) made_by: Option<u32>,
+    /// Counted for the user who has opened it, if it holds a descriptor.
+    pub(crate) _share: Option<Share>,
 }
 
 /// Something open.

@@ -22,6 +22,8 @@
 //! | `removed.rs`  | files that have lost their last name                              |
 //! | `pressure.rs` | how many nodes there are and may be, and who waits when           |
 //! | `shrink.rs`   | the worker that asks the kernel for nodes back                    |
+//! | `ahead.rs`    | how many open directories keep entries                            |
+//! | `shares.rs`   | how much each user may hold                                       |
 //! | `listing.rs`  | an open directory, and the positions in it                        |
 //! | `handles.rs`  | what is open                                                      |
 //! | `metrics.rs`  | how many requests there were, and how long they took              |
@@ -63,6 +65,7 @@
 // `wire/device/uring/ring.rs`, are the exceptions.
 #![deny(unsafe_code)]
 
+mod ahead;
 mod caller;
 mod guess;
 mod handles;
@@ -80,6 +83,7 @@ pub mod procfs;
 mod remembered;
 mod removed;
 mod serve;
+mod shares;
 mod shrink;
 mod through;
 mod watch;

@@ -5,7 +5,8 @@
 //! it, or at the start again (rewinddir(3)), or anywhere (seekdir(3)). Positions are the
 //! back end's own, which last (DIR-1); the handle keeps one listing in progress, and begins
 //! another where it does not stand at the position that is asked for. So what it holds is
-//! one batch of entries, however long the directory.
+//! one batch of entries, however long the directory, and none while many others are listed
+//! ([`Ahead`](crate::ahead::Ahead)).
 //!
 //! # What the kernel keeps
 //!
@@ -38,14 +39,16 @@
 //! | [`FAR`]      | as well: for the ones that are no position of a file, 2^63 and more  |
 
 use std::ops::ControlFlow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use rcuwalk::{Attr, DirEntry, Error, File, FileType, ReadDir, Result, Timestamp};
 
+use crate::ahead::{Keeps, Mark};
 use crate::nodes::NodeRef;
 use crate::ops::shown;
+use crate::shares::Share;
 
 /// High enough for no back end to count there, and below what hashes are made of but for
 /// one in 2^62.
@@ -60,7 +63,28 @@ pub(crate) struct OpenDir {
     node: NodeRef,
     /// The kernel may keep what it is listed, and does not do that for anybody else.
     is_kept: bool,
+    /// What is kept here goes if too many others keep some.
     listing: Mutex<Option<Listing>>,
+    ahead: Mark,
+    /// Counted for the user who has opened it.
+    _share: Share,
+}
+
+impl Keeps for OpenDir {
+    fn mark(&self) -> &Mark {
+        &self.ahead
+    }
+
+    fn give_up(&self, then: impl FnOnce()) -> bool {
+        let mut kept = match self.listing.try_lock() {
+            Ok(kept) => kept,
+            Err(TryLockError::Poisoned(kept)) => kept.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        *kept = None;
+        then();
+        true
+    }
 }
 
 /// What the kernel keeps of a directory's listing.
@@ -173,13 +197,15 @@ impl OpenDir {
     }
 
     /// A directory that has been opened, and what the kernel is told about it.
-    pub(crate) fn new(file: File, node: NodeRef) -> (OpenDir, Keeping) {
+    pub(crate) fn new(file: File, node: NodeRef, share: Share) -> (OpenDir, Keeping) {
         let keeping = node.kept.open(&file.attr(), SystemTime::now());
         let dir = OpenDir {
             file,
             node,
             is_kept: keeping.lists,
             listing: Mutex::new(None),
+            ahead: Mark::new(),
+            _share: share,
         };
         (dir, keeping)
     }

@@ -24,12 +24,15 @@ use rcuwalk::{Attr, Context, Credentials, Error, FileType, Name, Result, Vfs, Vf
 pub(crate) use attr::Change;
 pub(crate) use files::{NewOpen, Offset};
 
+use crate::ahead::Ahead;
 use crate::caller::Caller;
 use crate::guess::Guess;
 use crate::handles::Handles;
+use crate::listing::OpenDir;
 use crate::nodes::{NodeEntry, NodeRef, Nodes};
 use crate::pressure::{NodeStatistics, Pressure};
-use crate::removed::Removed;
+use crate::removed;
+use crate::shares::Shares;
 use crate::through::Offer;
 
 /// A mounted tree, as the kernel knows it.
@@ -38,7 +41,11 @@ pub(crate) struct Ops {
     handles: Handles,
     nodes: Nodes,
     /// How many files without a name are kept open.
-    removed: Arc<Removed>,
+    removed: Arc<Shares>,
+    /// How much each user has open.
+    opened: Arc<Shares>,
+    /// Directories that keep entries.
+    ahead: Ahead<OpenDir>,
     vfs: Vfs,
     /// The mount's device number, if it is known.
     shown_as: OnceLock<u64>,
@@ -91,7 +98,9 @@ impl Ops {
         Ok(Ops {
             handles: Handles::default(),
             nodes: Nodes::new(&vfs.root(), pressure)?,
-            removed: Removed::of_process(),
+            removed: removed::shares(),
+            opened: Shares::of_open(),
+            ahead: Ahead::new(),
             vfs,
             shown_as: OnceLock::new(),
             offer: Offer::default(),

@@ -24,73 +24,22 @@
 //! beyond that a file without a name is opened only while it is open otherwise.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rcuwalk::File;
-use rustix::process::{Resource, getrlimit};
 
-/// Users whose numbers agree in the last bits share what one of them may hold.
-const USERS: usize = 64;
+use crate::shares::{self, Bounds, Share, Shares};
 
-/// How many files are held, by all and by each user. The counts guard nothing: relaxed.
-pub(crate) struct Removed {
-    all: AtomicUsize,
-    users: [AtomicUsize; USERS],
-    most: usize,
+/// For an eighth of the descriptors that the process may have; a quarter of these for each user.
+pub(crate) fn shares() -> Arc<Shares> {
+    at_most(shares::descriptors() / 8)
 }
 
-impl Removed {
-    /// An eighth of the descriptors that the process may have.
-    pub(crate) fn of_process() -> Arc<Removed> {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Removed::at_most(usize::try_from(limit / 8).unwrap_or(usize::MAX))
-    }
-
-    fn at_most(most: usize) -> Arc<Removed> {
-        Arc::new(Removed {
-            all: AtomicUsize::new(0),
-            users: [const { AtomicUsize::new(0) }; USERS],
-            most,
-        })
-    }
-
-    /// The right to hold one more on behalf of `uid`, who may take a quarter of all.
-    pub(crate) fn share(self: &Arc<Self>, uid: u32) -> Option<Share> {
-        let user = uid as usize % USERS;
-        take(&self.users[user], self.most.div_ceil(4))?;
-        // Dropped, the share of the user is given back.
-        let mut share = Share {
-            of: self.clone(),
-            user,
-            is_counted: false,
-        };
-        take(&self.all, self.most)?;
-        share.is_counted = true;
-        Some(share)
-    }
-}
-
-fn take(count: &AtomicUsize, most: usize) -> Option<()> {
-    let one_more = |held| (held < most).then_some(held + 1);
-    count.fetch_update(Relaxed, Relaxed, one_more).ok()?;
-    Some(())
-}
-
-/// One file of those that may be held.
-pub(crate) struct Share {
-    of: Arc<Removed>,
-    user: usize,
-    /// Among all.
-    is_counted: bool,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.of.users[self.user].fetch_sub(1, Relaxed);
-        if self.is_counted {
-            self.of.all.fetch_sub(1, Relaxed);
-        }
-    }
+fn at_most(most: usize) -> Arc<Shares> {
+    Shares::new(Bounds {
+        all: most,
+        each: most.div_ceil(4),
+        with_privileged: most,
+    })
 }
 
 /// A file that is about to lose a name, open as a place.
@@ -106,7 +55,7 @@ mod tests {
     /// HOLD-1: a user who removes many files leaves others their share.
     #[test]
     fn a_user_who_removes_many_files_leaves_others_their_share() {
-        let removed = Removed::at_most(8);
+        let removed = at_most(8);
         let mut first: Vec<_> = (0..10).filter_map(|_| removed.share(1)).collect();
         assert_eq!(first.len(), 2, "a quarter");
         let others: Vec<_> = (2..9).filter_map(|uid| removed.share(uid)).collect();
@@ -115,7 +64,6 @@ mod tests {
         first.pop();
         assert!(removed.share(9).is_some(), "what was given back");
         drop((first, others));
-        assert_eq!(removed.all.load(Relaxed), 0);
-        assert!(removed.users.iter().all(|user| user.load(Relaxed) == 0));
+        assert_eq!(removed.held(), 0);
     }
 }

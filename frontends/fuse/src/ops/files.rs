@@ -15,6 +15,7 @@ use crate::handles::{OpenFile, Opened};
 use crate::interrupt;
 use crate::listing::{Keeping, Listed, OpenDir};
 use crate::nodes::NodeRef;
+use crate::shares::Share;
 use crate::through::{Backing, Way};
 
 /// Where LSEEK leads from.
@@ -33,6 +34,7 @@ pub(crate) struct NewOpen {
 impl Ops {
     /// OPEN.
     pub(crate) fn open_file(&self, who: Caller, id: NodeId, flags: i32) -> Result<NewOpen> {
+        let share = self.share(who)?;
         let node = self.nodes.get(id)?;
         let flags = open_flags(flags) - OpenFlags::CREATE - OpenFlags::EXCL;
         let open = |ctx: &Context| {
@@ -47,7 +49,7 @@ impl Ops {
                 false => self.ask(who, place, 0, open),
             }
         })?;
-        Ok(self.keep(file, node, None))
+        Ok(self.keep(file, node, None, share))
     }
 
     /// CREATE: makes it if it is missing, and opens it.
@@ -60,6 +62,7 @@ impl Ops {
         flags: i32,
     ) -> Result<(Found<'_>, NewOpen)> {
         self.slow_down();
+        let share = self.share(who)?;
         let (dir, of) = (self.place(parent)?, name(of)?);
         let asked = open_flags(flags);
         let mut flags = asked | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
@@ -81,7 +84,7 @@ impl Ops {
         let node = found.entry.inode().clone();
         // One that was there already is as large as it is.
         let made_by = (found.told.attr.size == 0).then_some(who.pid);
-        Ok((found, self.keep(file, node, made_by)))
+        Ok((found, self.keep(file, node, made_by, share)))
     }
 
     /// TMPFILE: makes a file without a name, and opens it. LINK may give it one.
@@ -95,6 +98,7 @@ impl Ops {
         flags: i32,
     ) -> Result<(Found<'_>, NewOpen)> {
         self.slow_down();
+        let share = self.share(who)?;
         let dir = self.place(dir)?;
         let flags = (open_flags(flags) | OpenFlags::TMPFILE) - OpenFlags::CREATE;
         let file = self.ask(who, dir, umask, |ctx| {
@@ -103,7 +107,7 @@ impl Ops {
         })?;
         let found = self.found(file.path())?;
         let node = found.entry.inode().clone();
-        Ok((found, self.keep(file, node, Some(who.pid))))
+        Ok((found, self.keep(file, node, Some(who.pid), share)))
     }
 
     /// Settles how the contents are read and written, before the kernel is told that the
@@ -281,6 +285,7 @@ impl Ops {
 
     /// OPENDIR: the handle, and what the kernel may keep.
     pub(crate) fn open_dir(&self, who: Caller, id: NodeId) -> Result<(u64, Keeping)> {
+        let share = self.share(who)?;
         let node = self.nodes.get(id)?;
         let place = node.place();
         if place.inode().kind() != FileType::Directory {
@@ -291,7 +296,7 @@ impl Ops {
             let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
             self.vfs.open(ctx, "", how)
         })?;
-        let (dir, keeping) = OpenDir::new(file, node);
+        let (dir, keeping) = OpenDir::new(file, node, share);
         Ok((self.handles.add(Opened::Dir(Arc::new(dir))), keeping))
     }
 
@@ -303,7 +308,9 @@ impl Ops {
         mut take: impl FnMut(&Listed<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let dir = self.handles.dir(handle)?;
-        dir.list(position, |listed| Ok(take(&listed)))
+        let done = dir.list(position, |listed| Ok(take(&listed)));
+        self.ahead.listed(&dir);
+        done
     }
 
     /// READDIRPLUS: each entry with the answer to its LOOKUP, which counts as sent if it is
@@ -317,7 +324,7 @@ impl Ops {
     ) -> Result<()> {
         self.slow_down();
         let dir = self.handles.dir(handle)?;
-        dir.list(position, |listed| {
+        let done = dir.list(position, |listed| {
             if listed.is_dot {
                 return Ok(take(&listed, None));
             }
@@ -331,7 +338,9 @@ impl Ops {
                 found.entry.sent();
             }
             Ok(taken)
-        })
+        });
+        self.ahead.listed(&dir);
+        done
     }
 
     /// After an answer to READDIR or READDIRPLUS.
@@ -367,10 +376,22 @@ impl Ops {
         Ok(())
     }
 
-    fn keep(&self, file: File, node: NodeRef, made_by: Option<u32>) -> NewOpen {
+    /// What the caller has open counts, before it is opened.
+    ///
+    /// # Errors
+    /// `ENFILE` if the user has too much open, or all have: the caller's own limit is another one.
+    fn share(&self, who: Caller) -> Result<Share> {
+        let share = self.opened.share(who.user());
+        share.ok_or_else(|| Error::io(io::Error::from_raw_os_error(libc::ENFILE)))
+    }
+
+    fn keep(&self, file: File, node: NodeRef, made_by: Option<u32>, share: Share) -> NewOpen {
+        // Of a back end without descriptors, any number may be open.
+        let share = file.holds_descriptor().then_some(share);
         let open = Arc::new(OpenFile {
             file,
             made_by,
+            _share: share,
             way: OnceLock::new(),
         });
         node.opened(&open);
