@@ -7,6 +7,7 @@
 //! | `ops/names.rs`   | finding, making, linking, moving and removing names  |
 //! | `ops/again.rs`   | finding forgotten nodes, for file handles            |
 //! | `ops/files.rs`   | opening, reading and writing; directories            |
+//! | `ops/room.rs`    | space that a removed file leaves a moment later      |
 //!
 //! Each turns the ids into held places, checks names, and makes one call of the [`Vfs`] on
 //! behalf of whoever asks. What comes back goes to the kernel by `wire.rs`.
@@ -15,6 +16,7 @@ mod again;
 mod attr;
 mod files;
 mod names;
+mod room;
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,6 +36,7 @@ use crate::pressure::{NodeStatistics, Pressure};
 use crate::removed;
 use crate::shares::Shares;
 use crate::through::Offer;
+use room::Room;
 
 /// A mounted tree, as the kernel knows it.
 pub(crate) struct Ops {
@@ -53,6 +56,7 @@ pub(crate) struct Ops {
     pub(crate) offer: Offer,
     /// Whether that is worth it for a new file.
     guess: Guess,
+    room: Room,
 }
 
 /// What a LOOKUP is answered with. Dropped unsent, its count is taken back.
@@ -105,6 +109,7 @@ impl Ops {
             shown_as: OnceLock::new(),
             offer: Offer::default(),
             guess: Guess::default(),
+            room: Room::default(),
         })
     }
 
@@ -193,9 +198,12 @@ impl Ops {
         let ctx = Context::within(place, who.credentials());
         // Of the umask, what a file's permission bits have.
         let ctx = ctx.with_umask((umask & 0o777) as u16);
-        match ask(&ctx) {
+        match self.room.ask(|| ask(&ctx)) {
             Err(refused @ (Error::PermissionDenied | Error::NotPermitted)) => match who.in_full() {
-                Some(full) => ask(&ctx.with_credentials(full)),
+                Some(full) => {
+                    let ctx = ctx.with_credentials(full);
+                    self.room.ask(|| ask(&ctx))
+                }
                 None => Err(refused),
             },
             done => done,

@@ -230,7 +230,8 @@ impl Ops {
     ) -> Result<T> {
         let node = self.nodes.get(id)?;
         at_place(&node, |place| {
-            ask(&Context::within(place.clone(), credentials.clone()))
+            let ctx = Context::within(place.clone(), credentials.clone());
+            self.room.ask(|| ask(&ctx))
         })
     }
 

@@ -175,12 +175,12 @@ impl Ops {
     ) -> Result<u32> {
         let open = self.handles.file(handle)?;
         if !is_cached {
-            return match self.user(who, &open.file) {
-                Some(ctx) => write_all(who, data, |at, rest| {
-                    open.file.write_at_as(&ctx, rest, offset + at)
-                }),
-                None => write_all(who, data, |at, rest| open.file.write_at(rest, offset + at)),
+            let user = self.user(who, &open.file);
+            let write = |at, rest: &[u8]| match &user {
+                Some(ctx) => open.file.write_at_as(ctx, rest, offset + at),
+                None => open.file.write_at(rest, offset + at),
             };
+            return self.room.ask(|| write_all(who, data, write));
         }
         let ctx = as_daemon(self.place(id)?);
         let anew = match open.file.flags().contains(OpenFlags::APPEND) {
@@ -264,10 +264,11 @@ impl Ops {
         let how = u32::try_from(mode).ok().and_then(Allocate::from_bits);
         let how = how.ok_or(Error::NotSupported)?;
         let open = self.handles.file(handle)?;
-        match self.user(who, &open.file) {
-            Some(ctx) => open.file.allocate_as(&ctx, how, offset, len),
+        let user = self.user(who, &open.file);
+        self.room.ask(|| match &user {
+            Some(ctx) => open.file.allocate_as(ctx, how, offset, len),
             None => open.file.allocate(how, offset, len),
-        }
+        })
     }
 
     /// LSEEK: to data or to a hole; all else the kernel knows.
@@ -366,6 +367,9 @@ impl Ops {
         let Opened::File(open) = &closed else {
             return Ok(());
         };
+        if open.file.attr().nlink == 0 {
+            self.room.will_come();
+        }
         if open.is_passing() && open.file.flags().contains(OpenFlags::WRITE) {
             // Then it is known what it has come to. Failing that, it is asked for in time.
             let _ = open.file.stat();

@@ -113,6 +113,7 @@ impl Ops {
         let (dir, of) = (self.place(parent)?, name(of)?);
         let held = self.hold(who, &dir, of);
         self.ask(who, dir, 0, |ctx| self.vfs.unlink(ctx, of))?;
+        self.room.will_come();
         self.has_lost_a_name(held);
         Ok(())
     }
@@ -120,7 +121,9 @@ impl Ops {
     /// RMDIR.
     pub(crate) fn rmdir(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<()> {
         let (dir, of) = (self.place(parent)?, name(of)?);
-        self.ask(who, dir, 0, |ctx| self.vfs.rmdir(ctx, of))
+        self.ask(who, dir, 0, |ctx| self.vfs.rmdir(ctx, of))?;
+        self.room.will_come();
+        Ok(())
     }
 
     /// RENAME and RENAME2.
@@ -142,6 +145,9 @@ impl Ops {
             let old = (ctx.cwd(), old);
             self.vfs.renameat2(&ctx, old, (&new_dir, new), flags)
         })?;
+        if replaces {
+            self.room.will_come();
+        }
         self.has_lost_a_name(held);
         Ok(())
     }
