@@ -8,6 +8,7 @@
 //! |---------------|-----------------------------------------------------------------|
 //! | `op.rs`       | an operation as plain data; `users.rs`: the users that make it  |
 //! | `generate.rs` | random sequences, about half of whose operations succeed        |
+//! | `endings.rs`  | every way to end a path, for every call that takes one          |
 //! | `answer.rs`   | the result of an operation                                      |
 //! | `side.rs`     | operations on both sides; whole trees                           |
 //! | `host.rs`     | the kernel's side, a thread that acts as many users             |
@@ -27,6 +28,7 @@ pub mod compare;
 pub mod coverage;
 pub mod crowd;
 pub mod differ;
+pub mod endings;
 pub mod generate;
 pub mod host;
 pub mod known;

@@ -4,10 +4,12 @@
 //! many differences to collect; see `rcuwalk_conformance::settings`. It takes root, and
 //! a kernel with multigrain timestamps and file_setattr(2): Linux 6.17.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rcuwalk::{LookupFlags, MountFlags};
 use rcuwalk_conformance::changes::differ::{self, Outcome, Subject};
+use rcuwalk_conformance::changes::endings;
 use rcuwalk_conformance::changes::generate::{Planner, Shape, Sticky};
 use rcuwalk_conformance::changes::host::{Clock, Host};
 use rcuwalk_conformance::changes::known;
@@ -144,6 +146,50 @@ fn a_mount_that_protects_nothing_is_found_out() {
             }
         }
         panic!("EDGE-1: no difference made by {missing:?}");
+    });
+}
+
+/// EDGE-1: every call that takes a path, with every way to end a path, comes to what it comes to
+/// on tmpfs: slashes, dots, links to all of that, long names and paths, and chains of as many
+/// links as a walk follows, and of one more.
+#[test]
+fn every_way_to_end_a_path_matches_the_kernel() {
+    let test = "every_way_to_end_a_path_matches_the_kernel";
+    in_workshop(test, |workshop| {
+        let mut host = Host::new(&workshop.path("")).expect("root's powers");
+        let mut seen = BTreeSet::new();
+        for walk in [LookupFlags::empty(), LookupFlags::REF_WALK] {
+            let memfs = OverMemFs {
+                walk,
+                flags: MountFlags::empty(),
+            };
+            for path in endings::paths() {
+                let steps = endings::steps(&path);
+                match differ::compare(&mut host, &memfs, &steps) {
+                    Outcome::Same(answers) => {
+                        seen.extend(answers.iter().map(|answer| answer.said.errno()));
+                    }
+                    Outcome::Stopped(_) => unreachable!("nothing here differs on purpose"),
+                    Outcome::Different(found) => {
+                        let step = &steps[found.index];
+                        panic!("EDGE-1: {walk:?} {path:?}: {step:?}: {found:?}");
+                    }
+                }
+            }
+        }
+        for errno in [
+            libc::EBUSY,
+            libc::EEXIST,
+            libc::EINVAL,
+            libc::EISDIR,
+            libc::ELOOP,
+            libc::ENAMETOOLONG,
+            libc::ENOENT,
+            libc::ENOTDIR,
+            libc::ENOTEMPTY,
+        ] {
+            assert!(seen.contains(&errno), "EDGE-1: never reached: {errno}");
+        }
     });
 }
 
