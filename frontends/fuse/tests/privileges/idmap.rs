@@ -11,7 +11,7 @@ use rcuwalk_fuse::Options;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, listxattr, mknodat, setxattr};
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::{User, user};
+use super::{User, user, wait_until_closed};
 use crate::common::{Mount, can_mount, skip};
 
 /// What the tree calls user 0 is this one on the idmapped mount, and so on.
@@ -132,7 +132,7 @@ fn an_idmapped_mount_shows_and_makes_files_for_its_users() {
         let (plain, mapped) = (mount.path(), mapped.path());
         users_are_mapped(plain, mapped);
         each_user_may_what_is_theirs(plain, mapped);
-        protected_things_stay_so(plain, mapped);
+        protected_things_stay_so(&mount, plain, mapped);
     }
 }
 
@@ -219,7 +219,7 @@ fn each_user_may_what_is_theirs(plain: &Path, mapped: &Path) {
     assert!(!plain.join("home/link").exists());
 }
 
-fn protected_things_stay_so(plain: &Path, mapped: &Path) {
+fn protected_things_stay_so(mount: &Mount, plain: &Path, mapped: &Path) {
     // In a sticky directory, another user's file.
     fs::create_dir(plain.join("tmp")).unwrap();
     set_mode(&plain.join("tmp"), 0o1777).unwrap();
@@ -236,6 +236,8 @@ fn protected_things_stay_so(plain: &Path, mapped: &Path) {
     let program = plain.join("home/program");
     fs::write(&program, "#!").unwrap();
     for base in [plain, mapped] {
+        // While it is open for writing, that chown(2) may be the start of a write.
+        wait_until_closed(mount);
         set_mode(&program, 0o6777).unwrap();
         let file = base.join("home/program");
         let uid = SHIFT + 7;

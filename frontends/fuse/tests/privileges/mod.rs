@@ -86,3 +86,14 @@ fn on_believed(test: impl Fn(&Mount)) {
         test(&mount);
     }
 }
+
+/// The kernel tells of a close after close(2): what is closed here is not open there at once.
+pub(crate) fn wait_until_closed(mount: &Mount) {
+    for _ in 0..60_000 {
+        if mount.mounted.open() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("{} files are open for a minute", mount.mounted.open());
+}

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::thread::CapabilitySet;
 
-use super::{User, on_believed, user};
+use super::{User, on_believed, user, wait_until_closed};
 use crate::common::Mount;
 
 /// A copy of id(1) on the mount, of user 0. It is made by another process: a file that this one
@@ -73,6 +73,7 @@ fn a_set_id_program_that_another_writes_to_runs_as_who_starts_it() {
         assert!(echo.arg(&path).status().unwrap().success());
         assert_eq!(runs_as(&path), "65533", "EDGE-1: by a file of root's");
         // A chown(2) that names no owner is not a write.
+        wait_until_closed(mount);
         set_mode(&path, 0o4755);
         let chown = || std::os::unix::fs::chown(&path, None, None);
         let _ = user(65534).does(chown);
@@ -196,15 +197,4 @@ fn set_id_bits_go_by_cap_fsetid_whatever_the_user() {
             }
         }
     });
-}
-
-/// The kernel tells of a close after close(2): what is closed here is not open there at once.
-fn wait_until_closed(mount: &Mount) {
-    for _ in 0..60_000 {
-        if mount.mounted.open() == 0 {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    panic!("{} files are open for a minute", mount.mounted.open());
 }
