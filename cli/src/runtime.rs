@@ -8,7 +8,8 @@
 //!
 //! Nobody but the user and root may connect, whatever the umask. Root connects to no socket
 //! that is not the user's own: where a user puts a link or another one's socket, the mount is
-//! `unknown`. And root does not wait long for a directory in which the user decides what a look-up does.
+//! `unknown`. And root looks into no directory where the user has
+//! mounted something: a look-up there could take for ever.
 //!
 //! The socket speaks HTTP as `--metrics` does, and serves `/status`, too. It tells the living
 //! from the dead without a look at the mount, which could take for ever: where a process
@@ -22,11 +23,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rcuwalk_fuse::procfs;
+use rcuwalk_fuse::{mount_point, procfs};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::mountinfo::MountInfo;
@@ -34,8 +33,11 @@ use crate::mountinfo::MountInfo;
 /// How long one who answers at all may take for it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long root looks for the socket of another user's mount.
-const LOOKING: Duration = Duration::from_secs(5);
+/// File systems that answer by themselves. One that asks a process or a server may never do so, and
+/// who waits for it cannot be killed.
+const LOCAL: [&str; 8] = [
+    "tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "overlay",
+];
 
 /// More than any of ours says of itself. Those of users say what they like.
 const LONGEST: usize = 64 << 10;
@@ -136,15 +138,10 @@ pub(crate) fn register(mount: &MountInfo) -> io::Result<(UnixListener, Bound, Pa
 
 /// Forgets a mount whose process is gone.
 pub(crate) fn forget(mount: &MountInfo) {
-    let mount = mount.clone();
-    let is_own = is_own(&mount);
-    patiently(is_own, move || {
-        let is_over =
-            connect_to(&mount).is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused);
-        if let Some(path) = socket(&mount).filter(|_| is_over) {
-            let _ = fs::remove_file(path);
-        }
-    });
+    let is_over = connect_to(mount).is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused);
+    if let Some(path) = socket(mount).filter(|_| is_over) {
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// How the process of `mount` is.
@@ -155,17 +152,14 @@ pub(crate) fn state(mount: &MountInfo) -> State {
 /// A handle of the process that serves `mount`, to wait for its end with; `None` if it is not there,
 /// or not to be seen from here.
 pub(crate) fn process(mount: &MountInfo) -> Option<OwnedFd> {
-    let (of, is_own) = (mount.clone(), is_own(mount));
-    let stream = patiently(is_own, move || connect_to(&of))?.ok()?;
+    let stream = connect_to(mount).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     rustix::process::pidfd_open(peer.pid, rustix::process::PidfdFlags::empty()).ok()
 }
 
 /// How the process of `mount` is, which it is, and what it says for itself.
 pub(crate) fn ask(mount: &MountInfo) -> (State, Option<u32>, Option<serde_json::Value>) {
-    let (of, is_own) = (mount.clone(), is_own(mount));
-    let connected = patiently(is_own, move || connect_to(&of));
-    let stream = match connected.unwrap_or(Err(ErrorKind::TimedOut.into())) {
+    let stream = match connect_to(mount) {
         Ok(stream) => stream,
         Err(err) if err.kind() == ErrorKind::ConnectionRefused => return (State::Dead, None, None),
         // More ask than it answers.
@@ -185,12 +179,7 @@ pub(crate) fn ask(mount: &MountInfo) -> (State, Option<u32>, Option<serde_json::
 /// # Errors
 /// It does not answer, or not in JSON.
 pub(crate) fn get(mount: &MountInfo, target: &str) -> io::Result<serde_json::Value> {
-    let (of, is_own) = (mount.clone(), is_own(mount));
-    let connected = patiently(is_own, move || connect_to(&of));
-    get_from(
-        connected.unwrap_or(Err(ErrorKind::TimedOut.into()))?,
-        target,
-    )
+    get_from(connect_to(mount)?, target)
 }
 
 fn status(stream: UnixStream) -> io::Result<serde_json::Value> {
@@ -228,23 +217,6 @@ fn is_own(mount: &MountInfo) -> bool {
     mount.owner() == Some(rustix::process::getuid().as_raw())
 }
 
-/// Does `ask`; if it is about another user's files, on a thread that is left alone after a while.
-fn patiently<T: Send + 'static>(
-    is_own: bool,
-    ask: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    if is_own {
-        return Some(ask());
-    }
-    let (answer, answered) = mpsc::channel();
-    let asking = thread::Builder::new().spawn(move || {
-        // Nobody waits any more, if this fails.
-        let _ = answer.send(ask());
-    });
-    asking.ok()?;
-    answered.recv_timeout(LOOKING).ok()
-}
-
 /// Connects to the process of `mount`. One of another user must listen at a socket of that user's,
 /// which no link leads to.
 fn connect_to(mount: &MountInfo) -> io::Result<UnixStream> {
@@ -253,9 +225,20 @@ fn connect_to(mount: &MountInfo) -> io::Result<UnixStream> {
         return connect(&path);
     }
     let owner = mount.owner().ok_or(ErrorKind::NotFound)?;
+    // `/run/user/UID`: to open it asks what it is mounted on, and not what is mounted there.
+    let top = path.ancestors().nth(2).ok_or(ErrorKind::NotFound)?;
+    let below = path.strip_prefix(top).map_err(|_| ErrorKind::NotFound)?;
+    let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let within = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let held = rustix::fs::openat2(CWD, &path, flags, Mode::empty(), within)?;
+    let top = rustix::fs::openat2(CWD, top, flags, Mode::empty(), links)?;
+    let id = mount_point::id_of(&top);
+    let mounts = crate::mountinfo::mounts()?;
+    let kind = mounts.iter().find(|mount| Some(mount.id) == id);
+    if !kind.is_some_and(|mount| LOCAL.contains(&&*mount.kind)) {
+        return Err(ErrorKind::Unsupported.into());
+    }
+    let within = links | ResolveFlags::NO_XDEV | ResolveFlags::BENEATH;
+    let held = rustix::fs::openat2(&top, below, flags, Mode::empty(), within)?;
     let there = rustix::fs::fstat(&held)?;
     let is_socket = rustix::fs::FileType::from_raw_mode(there.st_mode).is_socket();
     if !is_socket || there.st_uid != owner {

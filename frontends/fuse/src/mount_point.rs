@@ -132,8 +132,8 @@ impl MountPoint {
     }
 }
 
-/// The id of the mount that `fd` lies in.
-fn id_of(fd: &OwnedFd) -> Option<u64> {
+/// The kernel's id of the mount that `fd` lies in. `None` without procfs.
+pub fn id_of(fd: &OwnedFd) -> Option<u64> {
     use std::os::fd::AsRawFd;
     // Of the thread: its descriptors may be its own.
     let path = format!("thread-self/fdinfo/{}", fd.as_raw_fd());
