@@ -50,8 +50,8 @@ pub enum Actor {
     /// Those of this process.
     #[default]
     Daemon,
-    /// Those of whoever asks the VFS: user, group, further groups, and what they have of
-    /// this process's capabilities.
+    /// The caller's: user, group, further groups, and those of the caller's capabilities that
+    /// this process has.
     #[doc(alias("setfsuid(2)", "override_creds"))]
     Caller,
 }
@@ -312,8 +312,8 @@ mod tests {
         assert_eq!(state(), before, "EDGE-1");
     }
 
-    /// EDGE-1: a daemon that is not root, but may act as others, comes back from acting as
-    /// root, who takes the capabilities along when leaving.
+    /// EDGE-1: a daemon that is not root, but may act as other users, gets its credentials back
+    /// after acting as root. Leaving uid 0 clears the capabilities.
     #[test]
     fn a_daemon_with_capabilities_comes_back_from_root() {
         if may_switch().is_err() || !geteuid().is_root() {

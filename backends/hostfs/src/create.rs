@@ -13,24 +13,25 @@
 //!                  statx, iget; the directory's statx
 //! ```
 //!
-//! **A stranger's file is not taken for ours.** A regular file comes with its descriptor.
-//! Of the rest the host gives none, so between the making and the first look somebody on
-//! the host, with write permission on the directory, could put another file in its place,
-//! and have us give that to the caller. What is given away is therefore new: it was born
-//! less than [`NEWBORN`] before its last change, and it has no second name. A rename or a
-//! link changes a file, so an old one does not pass. A link has to have the target, too,
-//! which is cached with it.
+//! **A stranger's file is not taken for ours.** A new regular file comes with its descriptor.
+//! For other kinds the host returns none, so between the creation and the first statx(2) a
+//! process on the host, with write permission on the directory, could put another file in its
+//! place and have us chown that one to the caller. So only a new file is given away: it was
+//! born less than [`NEWBORN`] before its last change, and it has no second name. A rename or a
+//! link changes a file, so an old one does not pass. A symbolic link must also have the
+//! requested target, which is cached with it.
 //!
-//! A host file system without birth times (ext4 with small inodes) leaves a new file and an old
-//! one alike. There, a thread of its own makes the file, as its owner and with the mode that it
-//! is to have ([`as_owner`]), and nothing is changed afterwards: what has another owner is not
-//! ours, and what has the same one stays as it is.
+//! A host file system without birth times (ext4 with small inodes) does not tell a new file
+//! from an old one. There, a separate thread makes the file, as its owner and with its final
+//! mode ([`as_owner`]), and nothing is changed afterwards: a file with another owner is not
+//! ours, and one with the same owner stays as it is.
 //!
-//! **Owner and mode.** As the daemon, a file is made for its owner alone where it has to be
-//! given away, then given, then opened to others; so nobody gets at it who may not later.
-//! Set-id bits come last: never is there a set-id file of the daemon's. The umask of this
-//! process, which the host applies, is undone by the chmod. Where the host refuses to give
-//! it away, it stays the daemon's, without set-id bits, and the VFS shows it so.
+//! **Owner and mode.** As the daemon, a file that has to be given away is first made with a
+//! mode for its owner alone, then given away, and only then opened to others: so no user has
+//! access who does not have it later. Set-id bits are set last: a set-id file never belongs to
+//! the daemon. The chmod undoes the umask of this process, which the host applies. Where the
+//! host refuses to give the file away, it stays the daemon's, without set-id bits, and the VFS
+//! shows it so.
 
 use rcuwalk::{
     Caller, Error, FileHandle, FileType, Iget, Inode, InodeFill, InodeRef, Name, NewFile,
@@ -235,7 +236,7 @@ impl<'a> Making<'a> {
         Ok((settle(self.fs, at, &seen, made)?, file))
     }
 
-    /// The rest of the way, for what was made without a descriptor.
+    /// Finishes a creation that returned no descriptor.
     fn other(&self, at: &Within<'_>, seen: &Seen, owner: u32) -> Result<InodeRef> {
         let new = self.new;
         let done = seen.attr;
@@ -273,7 +274,7 @@ impl<'a> Making<'a> {
         self.inode(&seen, fill)
     }
 
-    /// The same for what is held by now, if that is what was made.
+    /// Calls `as_asked` for the held file, if it is the one that was made.
     fn held_as_asked(&self, held: &Held<'_>, made: &Seen, owner: u32) -> Result<Seen> {
         let seen = host::stat_fd(held.fd())?;
         if seen.key != made.key || !is_newborn(&seen, self.new.kind, owner) {
@@ -316,8 +317,8 @@ impl<'a> Making<'a> {
             (&b"system.posix_acl_access"[..], new.acl),
             (b"system.posix_acl_default", new.default_acl),
         ] {
-            // Where the host hands down the same it has done so, and set once more by somebody
-            // outside of the group it would take the set-gid bit along.
+            // The host may have inherited the same ACL already. Setting it again as a user
+            // outside of the group would clear the set-gid bit.
             if let Some(acl) = acl
                 && held.get_xattr(name).ok().as_deref() != Some(acl)
             {
@@ -353,7 +354,8 @@ impl<'a> Making<'a> {
                     return Ok(inode);
                 }
                 Iget::Cached(inode) if seen.attr.nlink > 0 && seen.is_still(&inode) => {
-                    // Somebody has found it by another name that it has got on the host.
+                    // Another lookup has found it by a second name that it was given on the
+                    // host.
                     let ask = || self.ask(&inode);
                     self.fs.publish_seen(&inode, *seen, self.before, ask)?;
                     if let Place::Named(at) = self.place {
@@ -389,14 +391,14 @@ impl<'a> Making<'a> {
     }
 }
 
-/// Ends a creation: the directory has changed, or what was made goes again.
+/// Ends a creation: publishes the directory's change, and removes the new file after an error.
 fn settle<T>(fs: &HostFs, at: &Within<'_>, made: &Seen, done: Result<T>) -> Result<T> {
     // Stale says that what is there is not what was made.
     if matches!(&done, Err(err) if !matches!(err, Error::Stale))
         && let Ok(Some(now)) = at.stat()
         && now.key == made.key
     {
-        // Nobody was told of it. If it cannot be removed, the next lookup finds it.
+        // No caller has seen it. If it cannot be removed, the next lookup finds it.
         let _ = names::remove(at.pin.fd(), at.name, now.attr.kind);
     }
     publish_dir(fs, at.dir, &at.pin);
@@ -447,7 +449,7 @@ mod tests {
         Seen { key, attr }
     }
 
-    /// INODE-1: what was moved or linked to the place of a new file is not taken for it.
+    /// INODE-1: a file moved or linked to a new file's name is not taken for the new file.
     #[test]
     fn an_old_file_is_not_newborn() {
         let is = |seen: &Seen| is_newborn(seen, FileType::Fifo, 0);

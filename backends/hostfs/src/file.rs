@@ -1,8 +1,8 @@
 //! Open files: contents by position, space, holes, and what makes them safe.
 //!
-//! A file is opened again by directory and name, and what was opened is compared with
-//! what had been looked up. From then on the descriptor is the file: it may lose its names,
-//! and live on.
+//! A file is opened again by directory and name, and the opened file is compared with the one
+//! that was looked up. From then on the descriptor is the file: it may lose its names, and
+//! lives on.
 //!
 //! A change of the contents is followed by a statx(2): size, blocks and times are what the
 //! host says, whoever else writes to the file. That is a few hundred nanoseconds on top of
@@ -37,9 +37,10 @@ pub(crate) struct HostFile {
     /// On whose behalf the host is asked to write, if not on ours: what a user's quota and
     /// the reserve for root are checked against.
     opener: Option<Credentials>,
-    /// A file of procfs: what it shows depends on the reader.
+    /// A file of procfs: its contents depend on the reader.
     reads_as_opener: bool,
-    /// Others' changes are reported, and what is published has to hold until then.
+    /// The host reports other processes' changes, and published attributes have to hold until
+    /// then.
     watched: bool,
     /// Changes of the contents take set-id bits away, which the host leaves to us.
     strips: bool,
@@ -67,7 +68,8 @@ impl HostFile {
     /// Changes the contents, and tells the inode.
     fn change<T>(&self, inode: &Inode, ask: impl FnMut() -> rustix::io::Result<T>) -> Result<T> {
         let ask = || retry_on_intr(ask).map_err(host::err);
-        // Who writes may be somebody else than who opened it, and keep them.
+        // The writer may be another user than the opener, and may be allowed to keep set-id
+        // bits.
         let left = inode.attr().mode;
         let done = match &self.opener {
             None => ask(),
@@ -148,9 +150,9 @@ pub(crate) fn open_regular(
     Ok(file)
 }
 
-/// Who has made a file without a name may open it for anything, whatever its mode: so this
-/// is the daemon's to do, and where the mode stops the daemon too, the descriptor that is
-/// open already does.
+/// Opens a file that has no name. Its maker may open it for any access, whatever its mode; so
+/// the daemon opens it. Where the mode stops the daemon too, the descriptor that is open
+/// already is duplicated.
 fn open_nameless(fs: &HostFs, fd: &OwnedFd, access: OFlags) -> Result<OwnedFd> {
     let dirs = &fs.dirs;
     match dirs.open(|| Held::open(as_fd(fd)).reopen(access)) {
@@ -291,7 +293,8 @@ impl FileHandle for HostFile {
         host::held::sync(self.fd.fd(), data_only)
     }
 
-    /// Not where the host is to see who writes: it would see somebody else.
+    /// None where the host has to see the opener's credentials: by this descriptor it would see
+    /// another user.
     fn backing(&self) -> Option<BorrowedFd<'_>> {
         self.opener.is_none().then(|| self.fd.fd())
     }

@@ -39,9 +39,9 @@ const ONE_NAME: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
 
-/// Opens the directory that is to be the root, and makes sure that it can be listed.
+/// Opens the directory that becomes the root, and makes sure that it can be listed.
 ///
-/// The one place where links are followed: the path comes from whoever mounts.
+/// The one place where links are followed: the path comes from the user who mounts.
 pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root =
@@ -62,8 +62,8 @@ pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<Seen
     }
 }
 
-/// What is known of `name` in `dir` without its file system asking a server, and on which device
-/// that is; `None` if there is no such name.
+/// Cached attributes of `name` in `dir` (its file system asks no server), and its device
+/// number; `None` if there is no such name.
 #[doc(alias = "AT_STATX_DONT_SYNC")]
 pub(crate) fn known_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<(u64, Result<Seen>)>> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
@@ -172,8 +172,8 @@ fn open_name(
 ) -> Result<OwnedFd, Errno> {
     let opened = retry_on_intr(|| rustix::fs::openat2(dir, name.as_bytes(), flags, mode, ONE_NAME));
     match opened {
-        // ENOSYS from an old kernel or a seccomp filter, EPERM from an older filter.
-        // A real EPERM comes back from openat just the same. EXDEV if somebody moved the file to
+        // ENOSYS from an old kernel or a seccomp filter, EPERM from an older filter. A real
+        // EPERM comes back from openat just the same. EXDEV if a process has moved the file to
         // another directory meanwhile.
         Err(Errno::NOSYS | Errno::PERM | Errno::XDEV) => open_name_slow(dir, name, flags, mode),
         opened => opened,

@@ -18,20 +18,20 @@
 //! | `lookup.rs`   | the [`FileSystem`](rcuwalk::FileSystem): names to inodes     |
 //! | `identity.rs` | inode keys, and telling apart two files of one inode number  |
 //! | `host.rs`     | the system calls, and why they cannot leave the root         |
-//! | `pin.rs`      | from what the VFS means to a descriptor of it                |
+//! | `pin.rs`      | from an inode or a path of the VFS to a descriptor of it     |
 //! | `dirs.rs`     | directories without a descriptor, and how they get one again |
 //! | `create.rs`   | making files: whose they are, and that they are ours         |
-//! | `change.rs`   | linking, removing, renaming, and what may happen in between  |
+//! | `change.rs`   | linking, removing, renaming, and the races with the host     |
 //! | `file.rs`     | open files                                                   |
 //! | `handles.rs`  | files found again by number, for file handles                |
-//! | `opened.rs`   | all of them, for when no name leads to one                   |
+//! | `opened.rs`   | the table of open files, for files that no name leads to     |
 //! | `setattr.rs`, `xattr.rs` | attributes, extended ones and ACLs                |
 //! | `actor.rs`    | whose credentials the host sees                              |
 //! | `listing.rs`  | directory listings and their positions                       |
 //! | `own.rs`      | the tree's own mount, where the tree shows it                |
 //! | `process.rs`  | the credentials of this process                              |
-//! | `sys.rs`      | the system calls that rustix has not: all unsafe code        |
-//! | `watch.rs`    | changes on the host, heard of as they happen                 |
+//! | `sys.rs`      | system calls that rustix lacks: all unsafe code              |
+//! | `watch.rs`    | changes on the host, reported as they happen                 |
 //! | `scan.rs`     | [`HostScan`]: the whole tree once, past all caches           |
 //!
 //! The rule that holds it together: **the host is only ever asked about one name in
@@ -40,55 +40,58 @@
 //!
 //! # Descriptors
 //!
-//! Directories hold `O_PATH` descriptors, counted against the VFS's budget: those that were
-//! used last, as many as the budget has room for, however many are cached or in use (MEM-1).
-//! The others are opened again when they are needed, and compared with what they were:
+//! Directories hold `O_PATH` descriptors, counted against the VFS's budget: those used last, as
+//! many as the budget allows, however many directories are cached or in use (MEM-1). The others
+//! are opened again when they are needed, and compared with what they were:
 //!
 //! | how                            | when                                             |
 //! |--------------------------------|--------------------------------------------------|
 //! | by file handle, one call       | with CAP_DAC_READ_SEARCH in the first user namespace, on a file system that has handles (not FUSE); tried once per mount of the host |
 //! | by name, from the next directory above that has a descriptor | else. Needs search permission on the directories between |
 //!
-//! Two things differ for a directory that is in use while it has no descriptor. One that
-//! others remove on the host is [`Stale`](rcuwalk::Error::Stale), where it would be empty. So
-//! is one that others move, if it has to be found by name: until it is looked up at its new
-//! place. Who opens its place (`PATH`) holds it. [`HostFs::descriptors`] counts.
+//! Two things differ for a directory that is in use while it has no descriptor. If another
+//! process removes it on the host, it is [`Stale`](rcuwalk::Error::Stale), where it would be
+//! empty. So is one that another process moves, if it has to be found by name: until it is
+//! looked up at its new path. Opening its path (`PATH`) holds it. [`HostFs::descriptors`]
+//! counts.
 //!
-//! Files, links and devices hold none. When the process or the host runs out, directories
-//! give theirs back, then the VFS what it does not use
+//! Files, links and devices hold none. When the process or the host runs out of descriptors,
+//! directories give theirs back, then the VFS closes unused ones
 //! ([`SuperBlock::shrink`](rcuwalk::SuperBlock::shrink)); only if that does not help is the
-//! error [`TooManyOpenFiles`](rcuwalk::Error::TooManyOpenFiles). Beside the budget there are
-//! the root's descriptor, and of directories those in use by a call, open as a place, or
-//! removed while somebody is in them.
+//! error [`TooManyOpenFiles`](rcuwalk::Error::TooManyOpenFiles). Not limited by the budget are
+//! the root's descriptor, and those of directories that a call uses, that are open with `PATH`,
+//! or that were removed while a process is in them.
 //!
 //! A file that was made without a name keeps one as well, counted like a directory's:
 //! nothing else leads to it. An open file has its own, which is the caller's affair; so
-//! does one of which only the place is open (`PATH`). By these a file is
-//! reached that has lost its name, by calls that have its place and nothing else.
+//! A file that was made without a name keeps a descriptor as well, counted like a directory's:
+//! nothing else leads to it. An open file has its own, which belongs to the caller; so does one
+//! that is open with `PATH`. By these, calls that have only its path reach a file that has lost
+//! its name.
 //!
 //! # Changes
 //!
-//! A file is opened again by directory and name, and what was opened is compared
-//! with what had been looked up: another file gives [`Stale`](rcuwalk::Error::Stale), which
-//! the VFS answers by looking the name up once more. Attributes are changed in the same
-//! way: the file is held by a descriptor, compared, and what is held is changed. So what
-//! others do on the host at the same time leads to `Stale` or to the errno that it leads to
-//! on the host, never to another file.
+//! A file is opened again by directory and name, and the opened file is compared with the one
+//! that was looked up: another file gives [`Stale`](rcuwalk::Error::Stale), and the VFS then
+//! looks the name up once more. Attributes are changed in the same way: a descriptor holds the
+//! file, it is compared, and the change goes to the descriptor. So concurrent changes by other
+//! processes on the host lead to `Stale` or to the errno that they lead to on the host, never
+//! to another file.
 //!
-//! **One window stays.** A name can only be removed or moved by name. Who puts another file
-//! in its place between our last look and the call has that one removed or moved, as with
-//! any program on the host; a name that the VFS has found free is not replaced even then,
+//! **One window stays.** A name can only be removed or moved by name. If a process puts another
+//! file in its place between our last statx(2) and the call, that file is removed or moved, as
+//! with any program on the host; a name that the VFS has found free is not replaced even then,
 //! where the host knows `RENAME_NOREPLACE`.
 //!
 //! What a change does to attributes (of the file, and of directories) is asked of the host
 //! afterwards, by one statx(2) each, and published.
 //!
-//! | what                    | how it goes with the host                                |
+//! | what                    | how the host handles it                                  |
 //! |-------------------------|----------------------------------------------------------|
 //! | rename flags            | renameat2(2) knows them or says `EINVAL`                 |
 //! | times                   | the host's clock; reading sets access times there, as the host's mount says |
-//! | immutable, append-only  | seen by statx(2), set by ioctl(2), of files and directories |
-//! | extended attributes, the mode of what is not open | by `/proc/thread-self/fd`: without /proc they are `EOPNOTSUPP` |
+//! | immutable, append-only  | read by statx(2), set by ioctl(2), of files and directories |
+//! | extended attributes, the mode of a file that is not open | by `/proc/thread-self/fd`: without /proc they are `EOPNOTSUPP` |
 //! | a truncation by path to the size that a file has | is not passed on     |
 //! | the host is mounted read-only | each change says `EROFS`                           |
 //!
@@ -96,23 +99,22 @@
 //!
 //! Others change the host's directory too. How soon that shows is set per mount:
 //!
-//! | [`Freshness`]       | a cached name or attribute is believed       | for                    |
+//! | [`Freshness`]       | a cached name or attribute is valid          | for                    |
 //! |---------------------|----------------------------------------------|------------------------|
 //! | `Always`            | until it leaves the cache                    | images, `/nix/store`   |
 //! | `Ttl(d)` (1 s)      | for `d` after the host last confirmed it     | most things            |
 //! | `EachUse`           | never: each use costs a statx(2)             | shared working trees   |
 //! | `Watched`           | until the host reports a change; see [below](#watching) | trees on local disks |
 //!
-//! What none of them promises: a file whose name goes on being believed may have been
-//! removed, so opening it can give `Stale`; two names of one file may be confirmed at
-//! different times; several names are never confirmed as one moment. When threads
-//! bring one inode's attributes up to date at the same time, the slower one may leave
-//! the slightly older answer, until the next use asks again. Contents are not cached
-//! here at all: reads always go to the host.
+//! None of them promises more: a file whose name is still valid may have been removed, so
+//! opening it can give `Stale`; two names of one file may be confirmed at different times;
+//! several names are never confirmed as one moment. When threads refresh one inode's attributes
+//! at the same time, the slower one may leave the slightly older answer, until the next use
+//! asks again. Contents are not cached here at all: reads always go to the host.
 //!
-//! A directory that is *moved out* of the root on the host stays reachable until its
-//! name is looked at again, and for as long as somebody is in it: its descriptor (or file
-//! handle) goes with it, as a bind mount's would. `..` does not: that is walked in the VFS.
+//! A directory that is *moved out* of the root on the host stays reachable until its name is
+//! revalidated, and for as long as a process is in it: its descriptor (or file handle) goes
+//! with it, as a bind mount's would. `..` does not: the VFS walks that.
 //!
 //! # Watching
 //!
@@ -161,14 +163,14 @@
 //! and directories listed with those of this process in either case, for the cache is
 //! everybody's: give it read and search permission on what it is to show.
 //!
-//! | changes, opens, extended attributes | [`Actor::Daemon`] (as is usual) | [`Actor::Caller`]        |
+//! | changes, opens, extended attributes | [`Actor::Daemon`] (the default) | [`Actor::Caller`]        |
 //! |--------------------------|--------------------------------------------|--------------------------|
 //! | the host sees            | this process                               | the caller's user, groups and, of this process's capabilities, those the caller has |
-//! | what the VFS allows on old information | is done                      | is refused by the host if it now says otherwise |
-//! | security modules, quotas, root's reserve | are this process's         | are the caller's; for writing, those of who opened the file |
+//! | if the VFS permits it by outdated attributes | it is done             | the host refuses it by the current ones |
+//! | security modules, quotas, root's reserve | apply to this process      | apply to the caller; for writing, to the opener of the file |
 //! | a new file               | is given to the caller, if this process may; else it stays the process's, without set-id bits, and is shown so | is the caller's |
 //! | needs                    | to be root, to serve more than one user    | CAP_SETUID and CAP_SETGID in each thread |
-//! | costs                    | two calls more for a file that is given away | some tens of microseconds for each that is made as the caller |
+//! | costs                    | two calls more for a file that is given away | some tens of microseconds for each call made as the caller |
 //!
 //! On a host file system without birth times, directories, pipes and the like are made as their
 //! owner by a thread of their own, since a new one cannot be told from an old one that is moved
@@ -177,8 +179,8 @@
 //! A daemon that is not root serves one user well: the one that it is. To others it is as
 //! if they were that user, where the VFS lets them.
 //!
-//! Set-id bits and file capabilities that a write takes away are this process's to take,
-//! whoever writes, if the host does not by itself.
+//! Where the host does not itself clear set-id bits and file capabilities at a write, this
+//! process clears them, whoever the writer is.
 //!
 //! Modes are what the VFS says: the umask of this process does not count. A file system of
 //! the host that knows no ACLs or attributes has none here either.
@@ -231,12 +233,12 @@ use opened::OpenFiles;
 use own::OwnMounts;
 use watch::Watch;
 
-/// What [`HostFs::new`] mounts with: names and attributes are believed for a second.
+/// The freshness of [`HostFs::new`]: names and attributes are valid for a second.
 pub const DEFAULT_FRESHNESS: Freshness = Freshness::Ttl(Duration::from_secs(1));
 
 /// A directory of the host, to be mounted in a [`Vfs`](rcuwalk::Vfs).
 ///
-/// See the [crate's documentation](crate) for what it promises.
+/// See the [crate's documentation](crate) for its guarantees.
 #[derive(Debug)]
 pub struct HostFs {
     root: Pin,
@@ -290,10 +292,10 @@ impl HostFs {
         })
     }
 
-    /// The same directory, believed for as long as `freshness` says.
+    /// Sets how long cached names and attributes are valid.
     ///
-    /// For [`Freshness::Watched`] use [`watched`](Self::watched); by itself it believes
-    /// nothing, as `EachUse`.
+    /// For [`Freshness::Watched`] use [`watched`](Self::watched); without it, `Watched` acts as
+    /// `EachUse`.
     ///
     /// ```
     /// use rcuwalk::Freshness;
@@ -312,9 +314,9 @@ impl HostFs {
         }
     }
 
-    /// The same directory, its changes watched: what is cached is believed until the host
-    /// reports a change, which takes a millisecond or two ([`Freshness::Watched`]). By
-    /// [`Watcher::Fanotify`] where this process may, else by [`Watcher::Inotify`].
+    /// Watches the directory for changes: cached names and attributes are valid until the host
+    /// reports a change, which takes a millisecond or two ([`Freshness::Watched`]). Uses
+    /// [`Watcher::Fanotify`] where this process may, else [`Watcher::Inotify`].
     ///
     /// See [the limits](crate#watching) of it.
     ///
@@ -341,13 +343,13 @@ impl HostFs {
         self.watched_by_first_of(&[watcher])
     }
 
-    /// Who watches, if anyone.
+    /// The watcher in use, if changes are watched.
     pub fn watcher(&self) -> Option<Watcher> {
         self.watch.as_ref().map(Watch::watcher)
     }
 
-    /// Tells, for as long as it is kept, whether the host still reports changes: if it
-    /// stops (which no known kernel does), nothing is believed any more.
+    /// Tells, for as long as it is kept, whether the host still reports changes: if it stops
+    /// (which no known kernel does), everything is revalidated at each use.
     pub fn watch_health(&self) -> Option<WatchHealth> {
         self.watch.as_ref().map(Watch::health)
     }
@@ -392,8 +394,7 @@ impl HostFs {
         Ok(HostFs { actor, ..self })
     }
 
-    /// What is done with descriptors of directories, to be read at any time later:
-    /// statistics.
+    /// Statistics of directory descriptors. They can be read at any time later.
     ///
     /// ```
     /// use rcuwalk::{Credentials, LookupFlags, Vfs};
@@ -414,7 +415,7 @@ impl HostFs {
         self.watch.is_some()
     }
 
-    /// Asks the host for something, as whoever the setting says.
+    /// Makes a request to the host, with the credentials that the setting selects.
     fn act<T>(
         &self,
         by: &Caller<'_>,
@@ -485,7 +486,7 @@ pub struct WatchError {
 }
 
 impl WatchError {
-    /// What was tried, and what came of it.
+    /// The watchers that were tried, and the error of each.
     pub fn tried(&self) -> &[(Watcher, Error)] {
         &self.tried
     }

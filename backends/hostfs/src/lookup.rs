@@ -19,8 +19,8 @@
 //!                  the same file: done          another: start again
 //! ```
 //!
-//! What is started again is a race with a change on the host; each round begins with
-//! a new statx, and after [`ATTEMPTS`] rounds the answer is [`Error::Stale`].
+//! A lookup starts again after a race with a change on the host; each round begins with a new
+//! statx, and after [`ATTEMPTS`] rounds the answer is [`Error::Stale`].
 //!
 //! INODE-1 asks for care when the host gives an inode number away again: the cached
 //! inode is only declared stale on the word of a statx that was made *after* the inode
@@ -137,7 +137,7 @@ impl FileSystem for HostFs {
     }
 
     fn refresh(&self, sb: &SuperBlock, inode: &Inode) -> Result<()> {
-        // What is no directory can only be asked for by name, by `revalidate`.
+        // Other files can only be revalidated by name, by `revalidate`.
         if let Some(dir) = known(inode) {
             let pin = dir.pin(sb)?;
             self.publish(inode, || host::stat_fd(pin.fd()).map(Some))?;
@@ -352,7 +352,7 @@ impl HostFs {
         fill_link(as_fd(&fd), &held, is_guarded).map(Some)
     }
 
-    /// Opens what is to be cached as a directory, counted.
+    /// Opens a directory about to be cached, counted.
     pub(crate) fn open_directory(&self, sb: &SuperBlock, pin: &Pin, name: Name<'_>) -> Result<Pin> {
         let counted = self.dirs.hold_descriptor(sb);
         let fd = self.dirs.open(|| host::pin_at(pin.fd(), name))?;
@@ -375,8 +375,7 @@ impl HostFs {
         Ok(new.fill(opened, held, self.freshness))
     }
 
-    /// A directory that is to be cached as `key` is watched from now on, where that is
-    /// wanted.
+    /// Watches a directory about to be cached as `key`, if changes are watched.
     pub(crate) fn register(&self, dir: BorrowedFd<'_>, key: InodeKey) -> Option<Registration> {
         self.watch.as_ref()?.register(dir, key)
     }
@@ -399,7 +398,7 @@ impl HostFs {
         Ok(seen.is_some())
     }
 
-    /// The same with an answer at hand, of a question that was asked after `before` (see
+    /// Like `publish`, with an answer at hand: to a question asked after `before` (see
     /// [`Watch::unplaced`]) and before the inode was found.
     pub(crate) fn publish_seen(
         &self,
@@ -409,7 +408,8 @@ impl HostFs {
         ask: impl Fn() -> Result<Option<Seen>>,
     ) -> Result<bool> {
         match &self.watch {
-            // What is news may be older than what is cached: only another answer tells.
+            // An answer that differs from the cached attributes may be older: only another
+            // answer tells.
             Some(watch) if seen.is_news(inode) || watch.has_heard(before) => {
                 watch::publish_latest(inode, || Ok(ask()?.filter(|now| now.is_still(inode))))
             }

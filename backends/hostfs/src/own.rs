@@ -28,7 +28,7 @@ const MOST: usize = 4;
 /// No device has this number.
 const NONE: u64 = 0;
 
-/// What is known of mounts of this tree.
+/// Device numbers of this tree's own mounts.
 #[derive(Debug)]
 pub(crate) struct OwnMounts {
     devices: [AtomicU64; MOST],
@@ -81,7 +81,7 @@ impl OwnMounts {
     }
 }
 
-/// File systems that ask nobody else: ext4, XFS, btrfs, tmpfs, F2FS.
+/// Local file systems, which ask no server: ext4, XFS, btrfs, tmpfs, F2FS.
 fn is_local(magic: u64) -> bool {
     const LOCAL: [u64; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0xF2F5_2010];
     LOCAL.contains(&(magic & 0xFFFF_FFFF))

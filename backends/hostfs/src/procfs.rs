@@ -1,11 +1,11 @@
 //! A checked descriptor of procfs, and what this back end does with files that lie on one.
 //!
 //! Some system calls have no form that takes an `O_PATH` descriptor. For those the kernel is
-//! given a magic link: `thread-self/fd/N` of procfs leads to what descriptor N holds, without
-//! looking at any name. What covers /proc could have it lead anywhere, and so could the /proc
-//! of a mount namespace that the process enters later. So [`hold`] opens /proc once, and keeps it
-//! if it is the root of procfs. What is mounted below it, in the namespace that this process
-//! started in, was mounted by its administrator.
+//! given a magic link: `thread-self/fd/N` of procfs leads to the file of descriptor N, without
+//! looking at any name. A mount that covers /proc could have it lead anywhere, and so could the
+//! /proc of a mount namespace that the process enters later. So [`hold`] opens /proc once, and
+//! keeps it if it is the root of procfs. Anything mounted below it, in the namespace that this
+//! process started in, was mounted by the administrator of that namespace.
 //!
 //! By way of the thread: its descriptors are what the number means, even in a process whose
 //! threads do not share theirs.

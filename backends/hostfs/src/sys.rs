@@ -33,7 +33,7 @@ pub(crate) fn fanotify_init() -> Result<OwnedFd, Errno> {
     // SAFETY: no pointers. The second argument is for descriptors that come with events,
     // which this group does not ask for.
     let fd = returned(unsafe { libc::syscall(libc::SYS_fanotify_init, flags, libc::O_RDONLY) })?;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened it for us, and no other owner exists.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
     telling_apart(|flags| name_to_handle_with(fd, c"", libc::AT_EMPTY_PATH | flags))
 }
 
-/// The same of `name` in `dir`: of a symbolic link itself.
+/// Like `name_to_handle`, for `name` in `dir`; does not follow a symbolic link.
 pub(crate) fn name_to_handle_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Box<[u8]>, Errno> {
     let mut path = [0; NAME_MAX + 1];
     path[..name.as_bytes().len()].copy_from_slice(name.as_bytes());
@@ -141,7 +141,7 @@ pub(crate) fn open_by_handle(in_mount: BorrowedFd<'_>, handle: &[u8]) -> Result<
             libc::O_PATH | libc::O_CLOEXEC,
         )
     })?;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened it for us, and no other owner exists.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn getxattrat(
         )
     })?;
     let len = len.unsigned_abs() as usize;
-    // SAFETY: the kernel has written so many bytes, which is no more than it was given.
+    // SAFETY: the kernel has written `len` bytes, which is no more than it was given.
     unsafe { value.set_len(len) };
     Ok(len)
 }
@@ -256,7 +256,7 @@ pub(crate) fn listxattrat(
         )
     })?;
     let len = len.unsigned_abs() as usize;
-    // SAFETY: the kernel has written so many bytes, which is no more than it was given.
+    // SAFETY: the kernel has written `len` bytes, which is no more than it was given.
     unsafe { list.set_len(len) };
     Ok(len)
 }
@@ -305,8 +305,8 @@ fn returned(value: c_long) -> Result<c_int, Errno> {
 /// Puts another open file in the place of `fd`, for a test of what breaks.
 #[cfg(test)]
 pub(crate) fn replace(fd: BorrowedFd<'_>, by: BorrowedFd<'_>) {
-    // SAFETY: no pointers. Both are open for as long as they are borrowed, and `fd` stays
-    // its owner's: what it stands for is another file, which nothing here relies on.
+    // SAFETY: no pointers. Both are open for as long as they are borrowed, and `fd` stays its
+    // owner's: it now refers to another file, but nothing here relies on which.
     let done = unsafe { libc::dup2(by.as_raw_fd(), fd.as_raw_fd()) };
     assert_eq!(done, fd.as_raw_fd());
 }

@@ -58,8 +58,8 @@ const KINDS: [(&str, FileType, u16); 5] = [
     ("fifo", FileType::Fifo, 0o622),
 ];
 
-/// EDGE-1: a new file is its maker's, with the mode that was asked for, whoever asks the
-/// host.
+/// EDGE-1: a new file belongs to its maker and has the requested mode, whichever credentials
+/// the host sees.
 #[test]
 fn a_new_file_is_the_callers() {
     if !is_root() {
@@ -133,7 +133,8 @@ fn set_id_bits_do_not_survive_a_strangers_write() {
     }
 }
 
-/// EDGE-1: who may keep set-id bits keeps them also where somebody else has opened the file.
+/// EDGE-1: a write by a user who may keep set-id bits keeps them, even if another user opened
+/// the file.
 #[test]
 fn set_id_bits_survive_a_write_by_root() {
     if !is_root() {
@@ -156,8 +157,8 @@ fn set_id_bits_survive_a_write_by_root() {
     assert_eq!(host_mode(), 0o755, "EDGE-1");
 }
 
-/// EDGE-1: who may write to a file that is not theirs takes set-id bits and capabilities off
-/// it by that; what the mode has become on the host meanwhile stays.
+/// EDGE-1: a write to another user's file clears set-id bits and capabilities; changes of the
+/// mode on the host meanwhile are kept.
 #[test]
 fn a_write_takes_privileges_off_others_files() {
     if !is_root() {
@@ -302,7 +303,7 @@ fn the_host_refuses_the_caller() {
             let errno = done.map_or_else(|err| err.errno(), |()| 0);
             assert_eq!(errno, wanted, "EDGE-1: {what} as the caller");
             assert_eq!(fs::read(t.host("secret")).unwrap(), b"secret");
-            // The same for root is done.
+            // Root's call succeeds.
             operation(t, &t.by).unwrap_or_else(|err| panic!("EDGE-1: {what}: {err}"));
         });
         in_scratch(Actor::Daemon, move |t| {
@@ -383,7 +384,7 @@ fn an_unprivileged_daemon_keeps_what_it_makes() {
     });
     let (_, path) = unprivileged.join().unwrap();
     let worker = thread::spawn(move || {
-        // As above, but the root's mode is to be changed first.
+        // As above, but the test changes the root's mode first.
         let fs = HostFs::new(&path).unwrap();
         ask(&path, fs, |t| {
             let (uid, gid) = (Uid::from_raw(1500), Gid::from_raw(1500));
@@ -434,7 +435,7 @@ fn procfs_below_the_root_is_protected_as_on_the_host() {
     if addresses(&root).is_ok_and(|line| line != *b"0000000000000000") {
         assert_eq!(&addresses(&user).unwrap(), b"0000000000000000", "EDGE-1");
     }
-    // Its mode is 0444, and the kernel asks who opens it.
+    // Its mode is 0444, and the kernel checks the credentials at open.
     let maps = format!("/proc/{it}/maps");
     assert!(vfs.open(&root, &maps, OpenFlags::READ).is_ok(), "EDGE-1");
     let refused = vfs.open(&user, &maps, OpenFlags::READ).map(drop);
@@ -454,7 +455,7 @@ fn procfs_below_the_root_is_protected_as_on_the_host() {
         );
         assert!(vfs.open(&root, &own, OpenFlags::READ).is_ok(), "EDGE-1");
     }
-    // What is asked when it is read: the start of the stack, the 28th field.
+    // Checked at the read: the start of the stack, the 28th field.
     let stack = |ctx: &Context| {
         let file = vfs.open(ctx, format!("/proc/{it}/stat"), OpenFlags::READ);
         let mut text = vec![0; 4096];

@@ -85,8 +85,8 @@ fn a_new_target_is_read() {
     }
 }
 
-/// INODE-1: an inode number that the host gives away again is a new inode here, and
-/// who still holds the old one is not handed the new file in its place.
+/// INODE-1: an inode number that the host reuses is a new inode here, and a holder of the old
+/// one does not get the new file in its place.
 #[test]
 fn a_reused_inode_number_is_another_file() {
     let tree = one_file(Freshness::EachUse);
@@ -125,7 +125,7 @@ fn a_reused_inode_number_is_another_file() {
     }
 }
 
-/// EDGE-1: what is believed is believed, but never another file's contents for it.
+/// EDGE-1: cached names stay valid, but never show another file's contents.
 #[test]
 fn a_replaced_file_is_stale_or_new_but_never_mixed() {
     for freshness in [Freshness::Always, AN_HOUR] {
@@ -162,7 +162,7 @@ fn a_replaced_file_is_stale_or_new_but_never_mixed() {
     }
 }
 
-/// EDGE-1: a removal is of what has the name by now, and not of what is believed to have it.
+/// EDGE-1: a removal is of the file that has the name now, not of the cached one.
 #[test]
 fn what_is_removed_is_what_is_there() {
     let tree = one_file(AN_HOUR);
@@ -283,7 +283,7 @@ fn an_open_file_outlives_its_name() {
     assert_eq!(&buf[..3], b"old", "EDGE-1");
 }
 
-/// EDGE-1: with a TTL, names, absences and attributes are believed, and then not.
+/// EDGE-1: with a TTL, names, absences and attributes are valid for that time, and then expire.
 #[test]
 fn a_ttl_runs_out() {
     let change = |tree: &Scratch| {

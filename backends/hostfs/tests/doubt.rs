@@ -1,5 +1,5 @@
-//! What the host has changed behind a cache that believes for ever, and a call has found
-//! out: from then on it is known.
+//! Changes on the host under a cache without expiry: once a call has found one out, the cache
+//! knows it.
 
 mod common;
 
@@ -61,7 +61,8 @@ fn what_is_in_the_way_is_seen() {
     }
 }
 
-/// EDGE-1: a name that the cache has is missed by who removes it, and from then on.
+/// EDGE-1: a change of a cached name finds that the host has removed it, and so does every
+/// later call.
 #[test]
 fn what_is_gone_is_missed() {
     const CHANGE: [(&str, Call); 5] = [

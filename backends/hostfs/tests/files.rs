@@ -26,7 +26,7 @@ fn one_file(dir: &Path) {
 
 const BOTH: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
-/// EDGE-1: what is written is on the host, and the inode knows its size and times.
+/// EDGE-1: written data is on the host, and the inode knows its size and times.
 #[test]
 fn writes_are_published() {
     in_scratch(one_file, |t| {
@@ -55,7 +55,7 @@ fn writes_are_published() {
     });
 }
 
-/// EDGE-1: what is appended goes to the host's end, wherever the VFS thinks that it is.
+/// EDGE-1: an append goes to the end of the host's file, even where the VFS has another size.
 #[test]
 fn appending_overwrites_nothing() {
     in_scratch(one_file, |t| {

@@ -12,7 +12,7 @@ use rcuwalk_hostfs::HostFs;
 
 const FDS: usize = 8;
 
-/// What is held beside the budget: nothing, as a rule; a descriptor in use at most.
+/// Asserts that at most one descriptor, in use by a call, is held beside the budget.
 fn assert_within_budget(tree: &Crowded) {
     let held = tree.vfs.statistics().fds;
     assert!(held <= FDS + 1, "MEM-1: {held} descriptors");
@@ -139,7 +139,7 @@ fn another_directory_in_its_place_is_not_it() {
                 }
             }
         }
-        // Looked up where it is by now, it can be used again by who had it all along.
+        // After a lookup at its new path, its earlier holders can use it again.
         let now = tree.find("/elsewhere");
         assert_eq!(now.attr().ino, moved.0.attr().ino);
         tree.crowd();
@@ -154,8 +154,8 @@ fn another_directory_in_its_place_is_not_it() {
     });
 }
 
-/// EDGE-1: a directory that was found at another place in between, and is back, is looked up
-/// by name after `ESTALE`, however long its name was to be believed.
+/// EDGE-1: a directory that was found at another path in between, and is back, is looked up by
+/// name after `ESTALE`, however long its name would have been valid.
 #[test]
 fn a_directory_that_is_back_is_found_there() {
     on_each_level(|_| {
@@ -245,8 +245,8 @@ fn renames_are_followed() {
     });
 }
 
-/// EDGE-1: who is in a directory that is removed stays there, and so does who has its place
-/// open when others remove it.
+/// EDGE-1: a removed directory stays usable for a process in it, and for one that has it open
+/// with `PATH` when another process removes it.
 #[test]
 fn a_removed_directory_is_kept_while_it_is_in_use() {
     on_each_level(|_| {
@@ -288,7 +288,7 @@ fn records_do_not_point_in_a_circle() {
         tree.crowd();
         fs::rename(tree.host("a/b"), tree.host("b")).unwrap();
         fs::rename(tree.host("a"), tree.host("b/a")).unwrap();
-        // From where it was believed to be below `a`, while it has a descriptor.
+        // From its cached path below `a`, while it has a descriptor.
         tree.find("/b");
         let in_b = tree.ctx.clone().with_cwd(b.clone());
         assert!(tree.vfs.lookup(&in_b, "a", LookupFlags::DIRECTORY).is_ok());

@@ -37,8 +37,8 @@ fn tree(freshness: Freshness) -> (Crowded, Vec<VfsPath>) {
     (tree, held)
 }
 
-/// DENTRY-3: while directories above are moved through the VFS, who is below them is never
-/// told that they are not there.
+/// DENTRY-3: while directories above move through the VFS, callers below them never get an
+/// error for it.
 #[test]
 fn renames_through_the_vfs_disturb_nobody() {
     on_each_level(|_| {
@@ -76,8 +76,8 @@ fn renames_through_the_vfs_disturb_nobody() {
     });
 }
 
-/// HOST-1: while directories are moved and replaced on the host, who is in one reads its
-/// own files or an error, and never another's.
+/// HOST-1: while directories are moved and replaced on the host, a caller in one reads that
+/// directory's own files or gets an error, and never reads another's.
 #[test]
 fn nobody_gets_into_another_directory() {
     on_each_level(|_| {

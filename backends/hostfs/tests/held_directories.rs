@@ -1,4 +1,4 @@
-//! Directories that the host moves or closes while somebody stands in them.
+//! Directories that the host moves or closes while a caller is in them.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn a_directory_moved_on_the_host_does_not_deadlock() {
             fs::write(root.join(dir).join("file"), b"").unwrap();
         }
     });
-    // The order of their addresses decides who is locked first: one pair each way.
+    // The order of their addresses decides which is locked first: one pair each way.
     for name in ["/a", "/b", "/d", "/c"] {
         tree.stat(name).unwrap();
     }
@@ -51,8 +51,8 @@ fn a_directory_moved_on_the_host_does_not_deadlock() {
     }
 }
 
-/// DENTRY-5: another process moves a directory. Whoever holds it has its new path as soon as it
-/// is found there, and what is cached below it stays.
+/// DENTRY-5: another process moves a directory. Its holders see its new path as soon as it is
+/// found there, and its cached entries stay.
 #[test]
 fn a_directory_moved_on_the_host_keeps_its_dentry() {
     for freshness in [AN_HOUR, Freshness::EachUse] {
@@ -91,7 +91,7 @@ fn a_directory_moved_on_the_host_keeps_its_dentry() {
     }
 }
 
-/// EDGE-1: with `EachUse`, a change of where somebody stands is seen by the next call.
+/// EDGE-1: with `EachUse`, the next call sees a change of the current directory.
 #[test]
 fn the_current_directory_is_fresh() {
     let tree = Scratch::new(Freshness::EachUse, |root| {

@@ -17,7 +17,7 @@ fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Everything once, some of it in vain.
+/// Each operation once; some of them fail.
 fn everything(t: &Asked<'_>) {
     let me = Credentials {
         uid: rustix::process::geteuid().as_raw(),

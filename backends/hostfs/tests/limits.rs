@@ -113,8 +113,8 @@ fn a_host_without_inodes_says_enospc() {
     });
 }
 
-/// EDGE-1: what is kept in reserve for root is not for callers, though root opened the
-/// directory: a write is asked for on behalf of who opened the file.
+/// EDGE-1: root's reserve is not for callers, though root opened the directory: a write goes to
+/// the host with the credentials of the file's opener.
 #[test]
 fn the_reserve_is_roots() {
     if !is_root() {

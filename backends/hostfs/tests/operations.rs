@@ -106,7 +106,7 @@ fn files_are_made() {
     );
 }
 
-/// EDGE-1: a new file is open for what was asked, whatever its mode says.
+/// EDGE-1: a new file is open with the requested access, whatever its mode.
 #[test]
 fn a_new_file_is_open() {
     beside(
@@ -554,7 +554,7 @@ fn extended_attributes_are_kept() {
     });
 }
 
-/// EDGE-1: `trusted.*` is shown to the privileged alone, whoever this process is.
+/// EDGE-1: `trusted.*` is shown to the privileged alone, whichever user this process runs as.
 #[test]
 fn trusted_attributes_are_listed_for_the_trusted() {
     if !is_root() {

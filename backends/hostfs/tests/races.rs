@@ -56,7 +56,7 @@ const ALL: [Another; 6] = [
 impl Another {
     fn take_the_place_of(self, t: &Asked<'_>, path: &str) {
         let at = t.host(path);
-        // Moved away, not removed: its number is not free for what comes now.
+        // Moved away, not removed: its number is not free for the new file.
         fs::rename(&at, t.host("../moved away")).unwrap();
         match self {
             Another::File => fs::write(&at, b"another").unwrap(),
@@ -188,7 +188,7 @@ fn a_replaced_directory_is_not_removed() {
             };
             assert_eq!(errno(done), wanted.errno(), "EDGE-1: {another:?}");
             assert_eq!(look(&t.host("dir")), before, "EDGE-1: {another:?}");
-            // What is done in it is done where it is now, as in a bind mount.
+            // Changes in it go to its new place, as in a bind mount.
             let new = NewFile::new(FileType::Regular, 0o600);
             t.fs.create(&t.by, &dir, name("in it"), &new).unwrap();
             assert!(t.host("../moved away/in it").exists(), "EDGE-1");

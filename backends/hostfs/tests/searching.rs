@@ -1,4 +1,4 @@
-//! Who may search a directory that is believed for ever.
+//! Search permission on a directory that is cached without expiry.
 
 use std::os::unix::fs::PermissionsExt;
 

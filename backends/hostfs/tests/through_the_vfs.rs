@@ -24,8 +24,8 @@ fn mounted(freshness: Freshness) -> Scratch {
     tree
 }
 
-/// EDGE-1: a session of changes leaves on the host what it says, however long the cache
-/// believes.
+/// EDGE-1: a session of changes has the same result on the host, however long names stay
+/// cached.
 #[test]
 fn a_session_ends_on_the_host() {
     for freshness in [
@@ -142,7 +142,7 @@ fn the_hosts_acls_are_obeyed() {
     }
     // The mask shows as the group's bits: the group itself has none.
     assert_eq!(everyone(), (true, false, false), "EDGE-1");
-    // Without the ACL, what was its mask is the group's.
+    // Without the ACL, the former mask is the group's.
     rustix::fs::removexattr(tree.host("file"), NAME).unwrap();
     assert_eq!(everyone(), (false, true, false), "EDGE-1");
     fs::set_permissions(tree.host("file"), PermissionsExt::from_mode(0o604)).unwrap();
@@ -168,7 +168,7 @@ fn the_host_has_the_last_word() {
     vfs.create(&ctx, "/mine", 0o644).unwrap();
     let made = fs::metadata(dir.path().join("mine")).unwrap();
     assert_eq!((made.uid(), made.gid()), (1000, 1000), "EDGE-1");
-    // The cache believes the old mode for an hour.
+    // The old mode is cached for an hour.
     open(0o755);
     for made in [
         vfs.create(&ctx, "/more", 0o644),
@@ -221,8 +221,8 @@ fn changes_behind_the_cache_are_met() {
     }
 }
 
-/// EDGE-1: what can only be appended to keeps its mode: so whose write would take set-id bits
-/// off it may not write, whoever the host is asked by.
+/// EDGE-1: an append-only file keeps its mode: so a write that would clear its set-id bits
+/// fails, whichever credentials the host sees.
 #[test]
 fn set_id_bits_that_cannot_go_forbid_a_write() {
     if !is_root() {
@@ -247,7 +247,7 @@ fn set_id_bits_that_cannot_go_forbid_a_write() {
     assert_eq!(file.attr().mode, 0o777, "EDGE-1");
 }
 
-/// EDGE-1: what is immutable refuses an empty write, or does not, as the host has it.
+/// EDGE-1: an empty write to an immutable file has the host's answer.
 #[test]
 fn an_empty_write_is_the_hosts_to_refuse() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! What a walk over a host directory finds, and what it cannot reach.
+//! Which files a walk over a host directory finds, and which it cannot reach.
 
 mod common;
 
@@ -154,7 +154,7 @@ fn an_unreadable_link_can_be_looked_at() {
     );
 }
 
-/// EDGE-1: reads are the host's; what is no regular file is not opened.
+/// EDGE-1: reads are the host's; a pipe does not open, and a directory cannot be read.
 #[test]
 fn files_are_read_at_any_offset() {
     let tree = a_small_tree();

@@ -1,4 +1,4 @@
-//! Files whose name is gone, reached by the place that somebody has open.
+//! Files that have lost their name, reached by a path that a caller has open.
 
 mod common;
 
@@ -61,7 +61,7 @@ fn use_place(vfs: &Vfs, ctx: &Context, file: &File) {
     again.set_len(10).unwrap();
 }
 
-/// EDGE-1: what is open, or held, lives on without its name, whoever has removed that.
+/// EDGE-1: an open or held file lives on without its name, whichever process removed that.
 #[test]
 fn an_open_file_needs_no_name() {
     for freshness in [
@@ -155,8 +155,7 @@ fn a_file_that_has_lost_one_name_gets_another() {
     }
 }
 
-/// INODE-1: what is held keeps its number from the files that come after it, and is what
-/// it was.
+/// INODE-1: a held file keeps its inode number from later files, and stays the same file.
 #[test]
 fn what_is_held_is_not_another_file() {
     let tree = Scratch::new(Freshness::EachUse, |root| {

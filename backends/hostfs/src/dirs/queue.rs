@@ -79,8 +79,8 @@ impl Dirs {
     /// Opens, with a second and third try after descriptors have been given back (MEM-1).
     ///
     /// # Errors
-    /// [`Error::TooManyOpenFiles`] if all that is left are others'. The VFS closes those that
-    /// nobody uses when the call is over, and calls once more.
+    /// [`Error::TooManyOpenFiles`] if all open descriptors belong to others. After the
+    /// call, the VFS closes unused ones and calls once more.
     pub(crate) fn open<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
         match open() {
             Err(Error::TooManyOpenFiles) => self.open_without_room(open),

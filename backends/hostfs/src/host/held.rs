@@ -1,4 +1,4 @@
-//! What is done to a file that a descriptor holds, whatever becomes of its name.
+//! Operations on a file that a descriptor holds, whatever becomes of its name.
 //!
 //! Most descriptors here are `O_PATH`: they need no permission on the file and open
 //! nothing. statx(2), fchownat(2), utimensat(2) and linkat(2) take one with an empty path.
@@ -8,9 +8,9 @@
 //! name. It works on every kernel, and needs `/proc`; without that, these calls are
 //! [`Error::NotSupported`].
 //!
-//! It is also slow, several times what a call by a descriptor takes. So a directory's
-//! extended attributes are read as those of its `.` where getxattrat(2) is to be had (6.13):
-//! whoever makes a file in it wants to know the default ACL.
+//! It is also slow, several times the cost of a call by a descriptor. So a directory's extended
+//! attributes are read as those of its `.` where the kernel has getxattrat(2) (6.13): each
+//! creation in a directory reads its default ACL.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -78,7 +78,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Somebody's, who may let go of it meanwhile; `O_PATH` or not.
+    /// A shared descriptor, `O_PATH` or not. Its other owners may close theirs meanwhile.
     pub(crate) fn shared(fd: Arc<OwnedFd>, path_only: bool) -> Held<'a> {
         Held {
             fd: Fd::Shared(fd),
@@ -268,8 +268,9 @@ impl<'a> Held<'a> {
             let mut value = Vec::with_capacity(room);
             let got = if let Fd::Dir(pin) = &self.fd {
                 match retry_on_intr(|| by_dir(pin, &mut value)) {
-                    // Too old a kernel; or one that is not allowed to know the call, and
-                    // says so in either way. And who may not search it may ask for this.
+                    // The kernel is too old (ENOSYS), or a seccomp filter forbids the call
+                    // (ENOSYS or EPERM). A caller without search permission on the directory
+                    // (EACCES) may still read its attributes.
                     Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => by_path(&mut value),
                     got => got.map_err(err),
                 }

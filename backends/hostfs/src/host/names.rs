@@ -60,8 +60,8 @@ pub(crate) fn link(held: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: Name<'_>) ->
     use rustix::fs::linkat;
     let path = name.as_bytes();
     match retry_on_intr(|| linkat(held, c"", dir, path, AtFlags::EMPTY_PATH)) {
-        // Only for who has CAP_DAC_READ_SEARCH, or has opened `held` with the very
-        // credentials it has now; and "no file" is what others are told.
+        // Needs CAP_DAC_READ_SEARCH, or the very credentials that opened `held`. All others get
+        // "no file".
         Err(Errno::NOENT) => {
             let (top, source) = magic_link(held).map_err(err)?;
             retry_on_intr(|| linkat(top, &*source, dir, path, AtFlags::SYMLINK_FOLLOW))

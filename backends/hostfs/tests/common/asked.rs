@@ -54,7 +54,7 @@ impl Asked<'_> {
             .unwrap()
     }
 
-    /// The same question of somebody else.
+    /// A caller with other credentials.
     pub(crate) fn by<'b>(&'b self, credentials: &'b Credentials) -> Caller<'b> {
         Caller {
             sb: self.by.sb,
@@ -99,8 +99,8 @@ pub(crate) fn ask<T: Send + 'static>(
 
 type Question = Box<dyn FnOnce(&HostFs, &Caller<'_>, &Inode) + Send>;
 
-/// A back end that asks another one a question when its root's mode is to be changed: from
-/// there, it knows the super block.
+/// A back end that runs a question against another one in a chmod of its root: there, it knows
+/// the super block.
 struct Hook {
     fs: HostFs,
     question: Mutex<Option<Question>>,
@@ -142,8 +142,8 @@ impl FileSystem for Hook {
     }
 }
 
-/// The inode says what the host says of `path`; but for the time of the last access, which
-/// this test's own reading changes.
+/// Asserts that the inode has the host's attributes of `path`; except for the time of the last
+/// access, which this test's own reading changes.
 pub(crate) fn assert_published(inode: &Inode, path: &Path) {
     let host = fs::symlink_metadata(path).unwrap();
     let attr = inode.attr();

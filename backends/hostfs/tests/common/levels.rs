@@ -18,7 +18,8 @@ pub(crate) enum Level {
     Name,
 }
 
-/// Runs `test` as who may open by handle, and as one who may not; in threads of their own.
+/// Runs `test` with the privilege to open by handle, and without it, each in a thread of its
+/// own.
 pub(crate) fn on_each_level(test: impl Fn(Level) + Sync) {
     let in_thread = |level| {
         thread::scope(|scope| {
@@ -62,8 +63,8 @@ pub(crate) struct Crowded {
 }
 
 impl Crowded {
-    /// With so many descriptors. A hundred directories are there, to have others give back
-    /// theirs.
+    /// A tree with a budget of `fds` descriptors. It has a hundred directories that make others
+    /// give back theirs.
     pub(crate) fn new(fds: usize, freshness: Freshness, fill: impl FnOnce(&Path)) -> Crowded {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");

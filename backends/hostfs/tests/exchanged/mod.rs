@@ -1,5 +1,5 @@
-//! A host that records no birth times, and a user who puts another file in the place of a new
-//! one before it is looked at: what is there is left as it is.
+//! A host that records no birth times, and a user who replaces a new file before its first
+//! statx(2): the replacement is left as it is.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -23,7 +23,7 @@ struct Birthless {
 }
 
 impl Birthless {
-    /// `None`, and the test is to be skipped, where that cannot be had.
+    /// `None`, and the test is skipped, where it cannot be mounted.
     fn mount() -> Option<Birthless> {
         if !is_root() {
             skip("needs root");
@@ -142,8 +142,8 @@ fn user(vfs: &Vfs, uid: u32) -> Context {
     vfs.context(Credentials::user(uid, uid))
 }
 
-/// INODE-1: a directory of root's that takes the place of a new one is not given to the user who
-/// has made that.
+/// INODE-1: a directory of root's that takes the place of a new one is not given to the new
+/// one's maker.
 #[test]
 fn a_directory_that_takes_the_place_of_a_new_one_is_not_given_away() {
     let Some(host) = Birthless::mount() else {
