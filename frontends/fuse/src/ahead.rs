@@ -164,7 +164,8 @@ mod tests {
             kept[0] && kept[1] && !kept[2] && kept[3..].iter().all(|kept| *kept),
             "MEM-1"
         );
-        // What is closed makes room, and what is listed again is kept again.
+        // // Once a directory is closed, another one may keep entries; one that is listed again
+        // keeps them again.
         let mut dirs = dirs;
         let lost = dirs.remove(2);
         dirs.pop();

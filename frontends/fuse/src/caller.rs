@@ -1,4 +1,4 @@
-//! Who asks: credentials from a request.
+//! Credentials of the caller, from a request.
 //!
 //! A request tells the user, the group and the thread; further groups and capabilities it
 //! does not tell. They are read from `TID/status` of the procfs that is held (`procfs.rs`), which costs two system calls and
@@ -16,7 +16,7 @@ use rcuwalk::{Caps, Credentials};
 
 use crate::procfs;
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
@@ -25,8 +25,8 @@ pub(crate) struct Caller {
     pub(crate) pid: u32,
     /// Whether it has CAP_FSETID, where the request tells.
     pub(crate) keeps_set_ids: Option<bool>,
-    /// The connection allows idmapped mounts: the kernel has checked what the caller may, and the
-    /// user and the group are those of a file that is to be made, or [`UNTOLD`].
+    /// The connection allows idmapped mounts: the kernel has checked the caller's permissions,
+    /// and the user and the group are those of the file that the request makes, or [`UNTOLD`].
     pub(crate) is_checked: bool,
 }
 
@@ -265,7 +265,7 @@ mod tests {
             ..makes
         };
         assert_eq!(thread.user(), rustix::process::geteuid().as_raw());
-        // Elsewhere these numbers are nobody's.
+        // On other connections these numbers are no user's.
         let is_checked = false;
         let nobody = Caller {
             is_checked,

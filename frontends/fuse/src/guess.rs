@@ -1,12 +1,12 @@
 //! Whether a file that is being made will be a small one.
 //!
-//! To have the kernel take a host's file (see `through.rs`) costs about as much as answering
-//! a WRITE or two, and it has to be decided when the file is opened. Of one that is being made
-//! nobody knows what it comes to; but who makes files often makes many of a kind: an unpacked
-//! archive, a build, a spool. So each thread (requests name no process) is remembered by how
-//! large the last files that it made had become when they were closed. Who has made a few small
-//! ones in a row goes on by request, until a larger one shows that to be wrong; everybody else
-//! is expected to make large ones.
+//! Handing a host's file to the kernel (see `through.rs`) costs about as much as answering a
+//! WRITE or two, and has to be decided when the file is opened. How large a new file will
+//! become is not known then. But a thread that makes files often makes many of a kind: an
+//! unpacked archive, a build, a spool. So each thread (requests name no process) is remembered
+//! with the sizes that the last files it made had when they were closed. A thread that has made
+//! a few small ones in a row goes on by request, until a larger one shows that guess to be
+//! wrong; all other threads are expected to make large ones.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 

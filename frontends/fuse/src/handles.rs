@@ -1,4 +1,4 @@
-//! What is open, by the handles that the kernel has been told.
+//! Open files and directories, by the handles that the kernel holds.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,7 +18,7 @@ pub(crate) struct OpenFile {
     pub(crate) way: OnceLock<Arc<Way>>,
     /// The thread that has just made it, if one has.
     pub(crate) made_by: Option<u32>,
-    /// Counted for the user who has opened it, if it holds a descriptor.
+    /// Counted for the user who opened the file, if it holds a descriptor.
     pub(crate) _share: Option<Share>,
 }
 
@@ -29,8 +29,8 @@ pub(crate) enum Opened {
     Dir(Arc<OpenDir>),
 }
 
-/// Handles are numbers that are not used twice, so one that is released twice, or made up,
-/// is nobody else's.
+/// A table of handles. A number is never used twice, so a handle that is released twice, or
+/// made up, refers to no other open file.
 #[derive(Default)]
 pub(crate) struct Handles {
     shards: [RwLock<HashMap<u64, Opened>>; Handles::SHARDS],
@@ -82,7 +82,7 @@ impl Handles {
         gone.ok_or(Error::BadDescriptor)
     }
 
-    /// Takes out what is left when nobody is there any more to release it.
+    /// Releases all remaining handles, once the kernel can no longer release them.
     pub(crate) fn release_all(&self) {
         for shard in &self.shards {
             let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);

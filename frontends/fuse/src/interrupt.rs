@@ -1,12 +1,14 @@
-//! That nobody wants an answer any more: who asked has got a signal.
+//! FUSE_INTERRUPT: cancels a request whose caller was signalled.
 //!
-//! Each thread that answers has a [`Slot`], in which stands what it is answering. INTERRUPT
-//! names a request, and whoever reads it marks the slot where that stands. What takes long asks
-//! [`is_wanted`] between its pieces, and ends with what it has done so far.
-//! A number is that of one request only, so one that comes late is nobody else's.
+//! Each answering thread has a [`Slot`], which holds the number of the request that it is
+//! answering. INTERRUPT names a request, and the thread that reads it marks the slot with that
+//! number. A long operation calls [`is_wanted`] between its pieces, and stops with the part
+//! that it has done. A number belongs to one request only, so a late INTERRUPT marks no other
+//! one.
 //!
-//! The numbers stand for themselves, and nothing is read because of them: relaxed accesses are
-//! enough. Who does not see a request yet says so, and is asked again.
+//! The numbers stand for themselves and publish no other data: relaxed accesses are enough. If
+//! the reading thread does not see the request in any slot yet, it tells the kernel, which
+//! sends the INTERRUPT again.
 
 use std::cell::RefCell;
 use std::io;
@@ -22,7 +24,7 @@ use crate::watch::Work;
 pub(crate) struct Slot {
     /// The request and its mark in one word, so that a mark is of the request that it is for.
     request: AtomicU64,
-    /// The same for the watcher.
+    /// The request, as the watcher sees it.
     pub(crate) work: Work,
     /// The threads that it belongs to: 0 for those at the device, others by ring queue.
     pub(crate) group: usize,
@@ -42,7 +44,7 @@ impl Slot {
 
     /// The request of this number, until the result is dropped.
     pub(crate) fn answering(&self, unique: u64) -> Answering<'_> {
-        // An odd number is somebody else's idea, and is not interrupted.
+        // The kernel sends even numbers only: a request with an odd one is not interruptible.
         let unique = if unique & INTERRUPTED == 0 { unique } else { 0 };
         self.request.store(unique, Relaxed);
         Answering(self)
@@ -86,7 +88,7 @@ pub(crate) fn this_thread_is(slot: &Arc<Slot>) {
     MINE.set(Some(slot.clone()));
 }
 
-/// Whether there is still somebody who waits for what this thread is doing.
+/// True unless the request that this thread is answering has been interrupted.
 pub(crate) fn is_wanted() -> bool {
     MINE.with_borrow(|mine| mine.as_ref().is_none_or(|slot| !slot.is_interrupted()))
 }

@@ -15,24 +15,24 @@
 //! | read          | to learn                                                          |
 //! |---------------|-------------------------------------------------------------------|
 //! | this file     | mounting and unmounting                                           |
-//! | `serve.rs`    | serving by a connection that is there                             |
+//! | `serve.rs`    | serving by an existing connection                                 |
 //! | `nodes.rs`    | node ids: which inode has which, and for how long                 |
 //! | `ops.rs`      | the operations, by node id; `ops/`: one file for each kind        |
 //! | `remembered.rs` | where forgotten nodes were, for file handles                    |
 //! | `removed.rs`  | files that have lost their last name                              |
-//! | `pressure.rs` | how many nodes there are and may be, and who waits when           |
+//! | `pressure.rs` | how many nodes there are and may be, and which requests wait      |
 //! | `shrink.rs`   | the worker that asks the kernel for nodes back                    |
 //! | `ahead.rs`    | how many open directories keep entries                            |
 //! | `shares.rs`   | how much each user may hold                                       |
 //! | `listing.rs`  | an open directory, and the positions in it                        |
-//! | `handles.rs`  | what is open                                                      |
+//! | `handles.rs`  | open files and directories                                        |
 //! | `metrics.rs`  | how many requests there were, and how long they took              |
 //! | `through.rs`  | contents that the kernel reads and writes by itself               |
-//! | `guess.rs`    | whether a new file will be small, and need not be that            |
+//! | `guess.rs`    | whether a new file will be small, and stay with requests          |
 //! | `mount_point.rs` | a mount point, held through renames and links                  |
 //! | `procfs.rs`   | /proc, checked once and held                                      |
-//! | `caller.rs`   | whose credentials a request carries                               |
-//! | `interrupt.rs` | that nobody wants an answer any more                             |
+//! | `caller.rs`   | the credentials of a request's caller                             |
+//! | `interrupt.rs` | INTERRUPT: requests that are cancelled                           |
 //! | `own.rs`      | requests of our own threads                                       |
 //! | `watch.rs`    | requests that are stuck                                           |
 //! | `wire.rs`     | the wire: what a transport must do; `wire/device.rs`: the one that reads /dev/fuse |
@@ -48,18 +48,17 @@
 //!
 //! # What the kernel keeps
 //!
-//! Names, attributes and "no such name" are believed for as long as [`Options`] say. A
-//! change through the mount shows at once; one that is made behind it, on the host, when
-//! the time is over and the back end has noticed. File contents are cached by the page, and
-//! dropped when size or time of the file have changed; with passthrough
-//! ([`Options::passthrough`]) it has none, and uses those of the host's file.
+//! The kernel caches names, attributes and "no such name" for as long as [`Options`] say. A
+//! change through the mount shows at once; a change behind it, on the host, shows when that
+//! time is over and the back end has noticed. File contents are cached by the page, and dropped
+//! when size or time of the file have changed; with passthrough ([`Options::passthrough`]) the
+//! mount has no pages of its own, and uses those of the host's file.
 //!
 //! # What there is not
 //!
-//! Locks across mounts, ioctl but for what lsattr and chattr ask, and device numbers of 2^32 and
-//! more. An opened file that has
-//! lost its last name, and has a back end that goes by names
-//! (hostfs), cannot be opened once more by way of /proc.
+//! Locks across mounts, ioctl except the calls of lsattr and chattr, and device numbers of 2^32
+//! and more. With a back end that goes by names (hostfs), an open file that has lost its last
+//! name cannot be opened once more by way of /proc.
 
 // The device's three ioctls, in `wire/device/ioctl.rs`, and the commands of its rings, in
 // `wire/device/uring/ring.rs`, are the exceptions.
@@ -129,11 +128,11 @@ pub struct Options {
     pub noexec: bool,
     /// Reading does not set access times.
     pub noatime: bool,
-    /// How long the kernel believes that a name stands for what it stood for.
+    /// How long the kernel's cached names are valid.
     pub entry_timeout: Duration,
-    /// How long it believes attributes.
+    /// How long the kernel's cached attributes are valid.
     pub attr_timeout: Duration,
-    /// How long it believes that a name is missing; not at all if zero.
+    /// How long the kernel remembers that a name is missing; not at all if zero.
     pub negative_timeout: Duration,
     /// Threads that answer; 0 for as many as there are processors, two to eight. By io_uring
     /// that is divided among the processors and rounded up, at least one for each (two, if this
@@ -145,9 +144,9 @@ pub struct Options {
     /// tenth more. At least [`FEWEST_NODES`]. Each holds a name and an inode of the [`Vfs`]:
     /// give its [`Budget`](rcuwalk::Budget) a quarter more of both.
     pub max_nodes: usize,
-    /// Where the back end has its contents in files of the host, the kernel reads and
-    /// writes those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either it
-    /// asks, as it does for what is itself on a file system that lies upon another one.
+    /// Where the back end has its contents in files of the host, the kernel reads and writes
+    /// those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either the kernel sends
+    /// requests, as it does for a file on a stacked file system.
     pub passthrough: bool,
     /// The mount can be idmapped (`mount -o X-mount.idmap`, mount_setattr(2)). Needs Linux 6.12.
     /// The kernel then tells no user with most requests, on other mounts of the tree as well, so
@@ -156,11 +155,10 @@ pub struct Options {
     /// ends the connection.
     #[doc(alias("FUSE_ALLOW_IDMAP", "MOUNT_ATTR_IDMAP"))]
     pub idmap: bool,
-    /// Where the kernel offers it, requests come by io_uring, on the processor of who asks: with
+    /// Where the kernel offers it, requests come by io_uring, on the caller's processor: with
     /// fewer system calls, and without calls from one processor to another. Linux 6.15 and
-    /// later have it if `/sys/module/fuse/parameters/enable_uring` says so, which is `N` unless
-    /// somebody has changed it. Where io_uring itself is not to be had, requests are read from
-    /// /dev/fuse.
+    /// later have it if `/sys/module/fuse/parameters/enable_uring` says so; the default is `N`.
+    /// Where io_uring itself is not available, requests are read from /dev/fuse.
     pub io_uring: bool,
 }
 
@@ -168,7 +166,7 @@ pub struct Options {
 pub const FEWEST_NODES: usize = 64;
 
 impl Default for Options {
-    /// For its owner, to be changed, believed for a second.
+    /// A writable mount for its owner only, with caches valid for a second.
     fn default() -> Options {
         Options {
             source: "rcuwalk".to_owned(),
@@ -372,13 +370,15 @@ impl Mounted {
         self.id
     }
 
-    /// How many nodes the kernel knows, give or take what is under way: the root, and what
-    /// it has looked up and not forgotten. Only the root when it is unmounted.
+    /// The number of nodes that the kernel knows, give or take requests under way: the root,
+    /// and the nodes that it has looked up and not forgotten. Only the root when it is
+    /// unmounted.
     pub fn nodes(&self) -> usize {
         self.handler.ops.nodes()
     }
 
-    /// The nodes that the kernel holds, and what was done to keep them few. Takes no lock.
+    /// Returns the number of nodes that the kernel holds, and counters of the work that keeps
+    /// it low. Takes no lock.
     pub fn node_statistics(&self) -> NodeStatistics {
         self.handler.ops.node_statistics()
     }
@@ -388,7 +388,7 @@ impl Mounted {
         self.handler.ops.open()
     }
 
-    /// What there is to be known about it, for other threads, now and later.
+    /// Returns a handle from which other threads read the mount's statistics, now and later.
     pub fn observer(&self) -> Observer {
         Observer(Arc::downgrade(&self.handler))
     }
@@ -405,7 +405,7 @@ impl Mounted {
         transport.is_some_and(|transport| transport.is_by_io_uring())
     }
 
-    /// True once somebody else has unmounted it, and nobody uses it any more.
+    /// True once the mount has been unmounted from outside and is no longer in use.
     pub fn is_over(&self) -> bool {
         let transport = self.transport.as_ref();
         transport.is_none_or(|transport| transport.is_over())
@@ -420,10 +420,10 @@ impl Mounted {
         transport.connection().map(Notifier::new)
     }
 
-    /// Unmounts it, and returns when the last answer has been given; a request that has been stuck
-    /// in the back end for five seconds is not waited for. If it is to be seen
-    /// elsewhere as well (by a bind mount, in another namespace), it is served there as long
-    /// as this process lives, as after [`detach`](Self::detach).
+    /// Unmounts it, and returns when the last answer has been given; does not wait for a
+    /// request that has been stuck in the back end for five seconds. If the mount is visible
+    /// elsewhere as well (by a bind mount, in another namespace), it is served there as long as
+    /// this process lives, as after [`detach`](Self::detach).
     ///
     /// # Errors
     /// `EBUSY` if it is in use, or something else is mounted on top of it; then it stays
@@ -447,8 +447,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Takes it out of the tree at once. Who uses it may go on as long as this process
-    /// lives; nobody else gets in.
+    /// Takes it out of the tree at once. Processes that use it may go on as long as this
+    /// process lives; no other process can enter it.
     ///
     /// # Errors
     /// Those of umount2(2); `EBUSY` if something else is mounted on top of it.

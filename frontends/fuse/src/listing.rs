@@ -11,24 +11,26 @@
 //! # What the kernel keeps
 //!
 //! With `FOPEN_CACHE_DIR` the kernel keeps a listing that it has seen to the end, and shows it
-//! to whoever opens the directory so, as long as its mtime is the one that it had when a listing
-//! began (and nothing was changed through the mount). That is worth two requests for each
-//! directory that is listed again. An mtime says less than that, so there are rules ([`Kept`]):
+//! to the next callers that open the directory this way, as long as its mtime is the one that
+//! it had when a listing began (and nothing was changed through the mount). That saves two
+//! requests for each directory that is listed again. An mtime alone is not enough, so there are
+//! rules ([`Kept`]):
 //!
 //! - Two changes within a tick of the host's clock have one mtime. So a directory is opened for
 //!   keeping only if it has been left alone for a while; and if it is changed between that and
-//!   the listing, the listing waits for a tick. What changes after it then has a time of its own.
+//!   the listing, the listing waits for a tick. A change after that has a time of its own.
 //!   (That goes by one clock: a server of a network file system, whose clock is behind ours,
 //!   may hide a change within its own tick.)
-//! - An mtime can be put back, as rsync(1) and tar(1) do, a ctime cannot. So what was kept under
-//!   another ctime is dropped when somebody opens the directory: without `FOPEN_KEEP_CACHE`.
-//! - The kernel notes the mtime anew for each who begins a listing while none is whole, also when
-//!   an older answer is still on its way to another. So one at a time has it open for keeping.
+//! - An mtime can be put back, as rsync(1) and tar(1) do, a ctime cannot. So a listing that was
+//!   kept under another ctime is dropped at the next open: without `FOPEN_KEEP_CACHE`.
+//! - The kernel records the mtime anew for each caller that begins a listing while none is whole,
+//!   also when an older answer is still on its way to another caller. So one caller at a time has
+//!   it open for keeping.
 //! - Keeping takes memory, and a third more time for the listing itself. A long directory is
 //!   mostly listed once: it is kept when it is opened again.
 //!
-//! Who keeps a directory open all along and rewinds it goes by the mtime alone, until somebody
-//! opens it.
+//! A process that keeps a directory open all along and rewinds it goes by the mtime alone,
+//! until the directory is opened again.
 //!
 //! | position     | what comes next             |
 //! |--------------|-----------------------------|
@@ -63,10 +65,10 @@ pub(crate) struct OpenDir {
     node: NodeRef,
     /// The kernel may keep what it is listed, and does not do that for anybody else.
     is_kept: bool,
-    /// What is kept here goes if too many others keep some.
+    /// Kept entries, dropped if too many other directories keep some.
     listing: Mutex<Option<Listing>>,
     ahead: Mark,
-    /// Counted for the user who has opened it.
+    /// Counted for the user who opened the directory.
     _share: Share,
 }
 
@@ -93,9 +95,9 @@ pub(crate) struct Kept(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Somebody has it open for keeping.
+    /// A caller has it open for keeping.
     is_taken: bool,
-    /// When somebody had it open for keeping last, it had this ctime.
+    /// The ctime when it was last opened for keeping.
     ctime: Option<Timestamp>,
     /// When it could have been kept last, it had this one.
     seen: Option<Timestamp>,
@@ -106,7 +108,7 @@ struct State {
 pub(crate) struct Keeping {
     /// It may keep what it is listed by this, and show what it has kept (`FOPEN_CACHE_DIR`).
     pub(crate) lists: bool,
-    /// What it has kept still holds (`FOPEN_KEEP_CACHE`).
+    /// The kernel's kept listing is still valid (`FOPEN_KEEP_CACHE`).
     pub(crate) holds: bool,
 }
 
@@ -129,7 +131,7 @@ impl Kept {
         Keeping { lists, holds }
     }
 
-    /// Who had it open for keeping has closed it.
+    /// The caller that had it open for keeping has closed it.
     fn closed(&self) {
         self.state().is_taken = false;
     }
@@ -154,7 +156,7 @@ fn is_at_rest(attr: &Attr, now: SystemTime) -> bool {
     attr.mtime.nsec != 0 && age(attr, now).is_some_and(|age| age > REST)
 }
 
-/// How long ago it was changed; `None` if that is to come.
+/// Time since the last change; `None` if the mtime is in the future.
 fn age(attr: &Attr, now: SystemTime) -> Option<Duration> {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let changed = Duration::new(u64::try_from(attr.mtime.sec).ok()?, attr.mtime.nsec);
@@ -164,7 +166,8 @@ fn age(attr: &Attr, now: SystemTime) -> Option<Duration> {
 /// Longer than a file system's clock stands still, which at 100 Hz is 10 ms.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Who changes a directory now and again is not to be kept waiting for each listing.
+/// How long a directory must have been unchanged to be kept: a process that changes it now and
+/// again should not wait at each listing.
 const REST: Duration = Duration::from_millis(200);
 
 /// The size of a directory that has some thousand entries, more or less of them by file system.
@@ -175,7 +178,7 @@ struct Listing {
     /// The position that it has come to.
     at: u64,
     entries: ReadDir,
-    /// What has been read and did not fit.
+    /// An entry that was read and did not fit.
     pending: Option<Result<DirEntry>>,
 }
 
@@ -225,7 +228,7 @@ impl OpenDir {
         let mut taken = 0_u32;
         let mut position = position;
         if position == 0 {
-            // Whoever rewinds wants to see what has come since.
+            // A rewind must show entries that have been added since.
             *kept = None;
         }
         for (here, name, next) in [
@@ -249,7 +252,7 @@ impl OpenDir {
         }
         let listing = match kept.take() {
             Some(listing) if listing.at == position => listing,
-            // It has come to the end of what can be named.
+            // The end of the positions that can be named.
             _ if position == FAR => return Ok(()),
             _ => self.listing_from(position)?,
         };
@@ -296,8 +299,8 @@ impl OpenDir {
 
     /// Until a change that comes after this has another time than one that came before.
     fn wait_for_a_tick(&self) {
-        // The last one may have come since it was opened. Who cannot be asked is listed as
-        // he is.
+        // The last change may have come after the open. If the stat fails, the directory is
+        // listed without the wait.
         if let Ok(attr) = self.file.stat() {
             let age = age(&attr, SystemTime::now()).unwrap_or_default();
             thread::sleep(TICK.saturating_sub(age));

@@ -1,9 +1,8 @@
 //! What a mount has been doing: how many requests of each kind, how long they took.
 //!
 //! Each request adds to three counters of its thread's share ([`Shard`]): no lock, and no cache
-//! line that other threads write. With the two looks at the clock that is some 150 ns, a
-//! hundredth of what the shortest request takes by way of the kernel. The shares are summed
-//! when somebody asks.
+//! line that other threads write. With the two clock reads that is some 150 ns, a hundredth of
+//! the time that the shortest request takes through the kernel. Readers sum the shares.
 
 use std::array;
 use std::cell::Cell;
@@ -83,7 +82,8 @@ impl Metrics {
         if done.is_err() {
             counters.errors.fetch_add(1, Relaxed);
         }
-        // Last, so that it is not over before it has begun, for whoever reads in this order.
+        // Last: a reader that loads in this order, and `begun` at the end, never sees a request
+        // end before it begins.
         counters.within[bucket(nanos)].fetch_add(1, Relaxed);
         match &done {
             Ok(_) => tracing::debug!(?time, "done"),
@@ -141,7 +141,7 @@ fn bucket(nanos: u64) -> usize {
     log.min(BOUNDS)
 }
 
-/// What there was of one kind of request.
+/// Counters of one kind of request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Operation {
@@ -179,13 +179,13 @@ impl Operation {
     }
 }
 
-/// What a mount has been doing, and what it holds.
+/// Statistics of a mount: its requests, and what it holds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Nodes that the kernel knows.
     pub nodes: usize,
-    /// What is done to keep them few.
+    /// The work that keeps the number of nodes low.
     pub node_budget: NodeStatistics,
     /// Files and directories that are open through it.
     pub open: usize,

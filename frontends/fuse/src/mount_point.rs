@@ -2,8 +2,8 @@
 //!
 //! A path leads elsewhere once a user renames one of its directories or puts a link in its
 //! place. A daemon or an administrator that then unmounts by that path unmounts another mount.
-//! The directory above is opened once, through no link. What is mounted below it by the name is
-//! compared by the kernel's mount id before anything is done to it.
+//! The directory above is opened once, through no link. The mount found below it by the name is
+//! compared by the kernel's mount id before it is acted on.
 //!
 //! The directory above is held, not the mount itself: that would keep the mount in use, and
 //! umount2(2) refuse it.
