@@ -53,8 +53,8 @@ impl Caches {
         self.icache.drop_unused()
     }
 
-    /// Called after so many names have been added: unused names give way where they are
-    /// what keeps the inodes above their budget (MEM-1).
+    /// Called after `added` names have been added: evicts unused names where they are what
+    /// keeps the inodes above their budget (MEM-1).
     #[inline]
     pub(crate) fn make_room(&self, added: usize) {
         if self.icache.is_too_full() {

@@ -1,4 +1,4 @@
-//! How the VFS calls a back end, and what it does where that has run out of descriptors.
+//! Calls of the VFS into a back end, and the retry when a back end has run out of descriptors.
 //!
 //! CALL-1 says what holds during a call; see [`filesystem`](crate::filesystem). The calls
 //! that only tell what never changes (a name, a numbering) go without.

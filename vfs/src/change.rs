@@ -7,15 +7,16 @@
 //! | read               | to learn                                                   |
 //! |--------------------|------------------------------------------------------------|
 //! | this file          | the calls                                                  |
-//! | `change/locked.rs` | a directory that is being changed, and who may change it   |
+//! | `change/locked.rs` | a directory under change, and the permission to change it  |
 //! | `change/make.rs`   | new files, directories, links to paths, devices            |
 //! | `change/link.rs`   | one more name                                              |
 //! | `change/remove.rs` | one name less                                              |
 //! | `change/rename.rs` | a name for another one, or two for each other              |
 //!
-//! LOCK-1, for two directories: under the super block's rename mutex the ancestor
-//! is locked first, else by address; what is to lose or get a name is locked last, and of
-//! that directories before all else, so that its link count and its end are one change.
+//! LOCK-1, for two directories: under the super block's rename mutex the ancestor is locked
+//! first, else the lower address. Files that lose or get a name are locked last, and
+//! directories among them before all other files, so that a directory's link count and its
+//! removal are one change.
 //!
 //! The checks come in the kernel's order (`fs/namei.c`), as it shows in what is reported
 //! where several things are wrong.
@@ -130,17 +131,18 @@ impl Vfs {
     /// they come with.
     ///
     /// With [`LookupFlags::FOLLOW`] a symbolic link at `old` is followed. With
-    /// [`LookupFlags::EMPTY_PATH`] an empty `old` means the place itself, for an open file
-    /// or one that has no name; for its owner, and for
-    /// [`Caps::DAC_READ_SEARCH`](crate::Caps::DAC_READ_SEARCH) (the kernel asks who has opened it, which a place does
-    /// not tell).
+    /// [`LookupFlags::EMPTY_PATH`] an empty `old` means the start itself, for an open file or
+    /// one without a name; only its owner may do this, or a caller with
+    /// [`Caps::DAC_READ_SEARCH`](crate::Caps::DAC_READ_SEARCH) (the kernel compares credentials
+    /// with those of the open file, which a path does not have).
     ///
     /// # Errors
-    /// As [`create`](Self::create). [`Error::NotPermitted`] for a directory, for what is
-    /// immutable or append-only, and on a mount with
-    /// [`PROTECTED_LINKS`](crate::MountFlags::PROTECTED_LINKS) for who could not open it
-    /// for writing; [`Error::CrossDevice`] for another mount, [`Error::NotFound`] for what
-    /// has lost its last name, [`Error::TooManyLinks`], [`Error::Invalid`] for other flags.
+    /// As [`create`](Self::create). [`Error::NotPermitted`] for a directory, for an immutable
+    /// or append-only file, and on a mount with
+    /// [`PROTECTED_LINKS`](crate::MountFlags::PROTECTED_LINKS) for a caller that could not open
+    /// the file for writing; [`Error::CrossDevice`] for another mount, [`Error::NotFound`] for
+    /// a file that has lost its last name, [`Error::TooManyLinks`], [`Error::Invalid`] for
+    /// other flags.
     #[doc(alias("vfs_link", "linkat(2)"))]
     pub fn linkat(
         &self,
@@ -157,8 +159,8 @@ impl Vfs {
     ///
     /// # Errors
     /// As [`Vfs`]; [`Error::IsADirectory`], [`Error::Busy`], [`Error::ReadOnly`], and
-    /// [`Error::NotPermitted`] in a sticky directory for who owns neither that nor the
-    /// file, and for what is immutable or append-only.
+    /// [`Error::NotPermitted`] in a sticky directory for a caller that owns neither the
+    /// directory nor the file, and for an immutable or append-only file.
     #[doc(alias("vfs_unlink", "unlink(2)"))]
     pub fn unlink(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
         self.retry_estale(|reval| self.unlink_name(ctx, path.as_ref(), reval))
@@ -192,8 +194,8 @@ impl Vfs {
     /// Renames `old` to `new`, as `flags` say; relative paths start at the places they
     /// come with. Links are not followed.
     ///
-    /// Whoever walks meanwhile finds what is moved under its old name or its new one, and
-    /// what is exchanged, one of the two under each.
+    /// A concurrent walk finds the moved file under its old name or its new one, and in an
+    /// exchange one of the two files under each name.
     ///
     /// # Errors
     /// As [`unlink`](Self::unlink); [`Error::CrossDevice`], [`Error::Busy`],

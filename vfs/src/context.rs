@@ -1,4 +1,5 @@
-//! Who walks from where: [`Context`], and the places that walks lead to.
+//! The root, current directory and credentials of a walk: [`Context`]; and the paths that walks
+//! lead to.
 
 use rcuwalk_sync::{Shared, rcu};
 
@@ -16,8 +17,8 @@ pub struct VfsPath {
     mnt: MountRef,
     /// There until it is dropped.
     dentry: Option<DentryRef>,
-    /// A positive dentry that somebody holds keeps its inode; held here as well, so
-    /// that it can be borrowed without a guard.
+    /// A positive dentry with a reference keeps its inode; held here as well, so that it can be
+    /// borrowed without a guard.
     inode: InodeRef,
 }
 
@@ -72,8 +73,8 @@ impl VfsPath {
         self.mnt.sb.about().number(self.inode.inode_key(), ino)
     }
 
-    /// False once the name is known to stand for something else, or for nothing: what is held
-    /// lives on, by its other names or as long as it is open.
+    /// False once the name is known to refer to another file, or to be missing: the file lives
+    /// on, by its other names or as long as it is open.
     #[doc(alias = "d_unhashed")]
     pub fn is_named(&self) -> bool {
         !self.dentry().flags().contains(Flags::UNHASHED)
@@ -142,9 +143,9 @@ pub struct Context {
 }
 
 impl Context {
-    /// Somebody whose root and current directory is this place, and who gets no further up:
+    /// A context whose root and current directory is `root`, and whose walks get no further up:
     /// for servers whose clients name a directory, and a name in it.
-    /// [`Vfs::context`](crate::Vfs::context) is for who has the whole tree.
+    /// [`Vfs::context`](crate::Vfs::context) is for callers that have the whole tree.
     pub fn within(root: VfsPath, credentials: Credentials) -> Context {
         Context {
             cwd: None,
@@ -157,9 +158,9 @@ impl Context {
         .at_home()
     }
 
-    /// The same, with another root: absolute paths and links start there, and `..`
-    /// does not lead above it. The current directory stays; walks from one that is not below,
-    /// or that somebody moves out, fail with [`Error::CrossDevice`](crate::Error::CrossDevice).
+    /// Replaces the root: absolute paths and links start there, and `..` does not lead above
+    /// it. The current directory stays; walks from one that is not below the root, or that is
+    /// moved out of it, fail with [`Error::CrossDevice`](crate::Error::CrossDevice).
     #[doc(alias = "chroot")]
     pub fn with_root(self, root: VfsPath) -> Context {
         let cwd = Some(self.cwd.unwrap_or(self.root));
@@ -186,7 +187,7 @@ impl Context {
         Context { plain_home, ..self }
     }
 
-    /// The same place for somebody else.
+    /// Replaces the credentials.
     pub fn with_credentials(self, credentials: Credentials) -> Context {
         Context {
             credentials,
@@ -238,7 +239,7 @@ impl Context {
         self.cwd.as_ref().unwrap_or(&self.root)
     }
 
-    /// Who asks.
+    /// The credentials that permission checks use.
     #[inline]
     pub fn credentials(&self) -> &Credentials {
         &self.credentials

@@ -1,4 +1,4 @@
-//! Dentries: a name in a directory, and what it stands for, if anything.
+//! Dentries: a name in a directory, and the inode it refers to, if any.
 //!
 //! | read                  | to learn                                              |
 //! |-----------------------|-------------------------------------------------------|
@@ -13,10 +13,9 @@
 //! | `dentry/age.rs`       | how long missing names stay                           |
 //! | `dentry/shrink.rs`    | the budget                                            |
 //!
-//! A dentry's sequence count covers its parent, its name, its inode and its flags
-//! together (SEQ-1): whoever reads them without the dentry's lock checks the count
-//! afterwards. Writers hold the lock. A dentry without an inode is negative: it
-//! knows that the name stands for nothing.
+//! A dentry's sequence count covers its parent, its name, its inode and its flags together
+//! (SEQ-1): a reader that does not hold the dentry's lock checks the count afterwards. Writers
+//! hold the lock. A dentry without an inode is negative: it caches that the name is missing.
 
 mod age;
 mod cache;
@@ -53,7 +52,7 @@ pub(crate) type DentryRef = Ref<Dentry>;
 pub(crate) struct Dentry {
     /// Count and [`Flags`].
     pub(crate) seq: SeqCount,
-    /// `None` for the root of a file system and for what has been detached.
+    /// `None` for the root of a file system and for a detached dentry.
     parent: RcuPtr<Dentry>,
     /// `None` for a negative dentry.
     inode: RcuPtr<Inode>,
@@ -64,7 +63,7 @@ pub(crate) struct Dentry {
     hash: AtomicU64,
     /// The whole name, if it does not fit.
     long_name: RcuPtr<Box<[u8]>>,
-    /// Until when it is believed, or its stamp, if it can expire; see `fresh.rs`.
+    /// Until when it is valid, or its stamp, if it can expire; see `fresh.rs`.
     valid_until: AtomicU64,
     /// The super block's number.
     sb: u32,
@@ -85,14 +84,14 @@ bitflags::bitflags! {
         /// Stands for a directory; comes with PLAIN.
         #[doc(alias = "DCACHE_DIRECTORY_TYPE")]
         const DIR = 4;
-        /// A directory that everyone may search: mode 0111 and no ACL. Only where
-        /// cached names are believed for ever, so that a chmod is sure to come by.
+        /// A directory that everyone may search: mode 0111 and no ACL. Only where cached names
+        /// are valid for ever, so that every chmod passes through this VFS.
         #[doc(alias = "IOP_FASTPERM_MAY_EXEC")]
         const SEARCH_ALL = 8;
         /// Something is mounted here in some mount.
         #[doc(alias = "DCACHE_MOUNTED")]
         const MOUNTPOINT = 16;
-        /// Must be asked for freshness before it is believed.
+        /// Must be checked for freshness before use.
         #[doc(alias = "DCACHE_OP_REVALIDATE")]
         const REVALIDATE = 32;
         /// No lookup finds it by its name any more. It is off the hash table; or it is a
@@ -102,13 +101,13 @@ bitflags::bitflags! {
         const LONG = 128;
         /// The root of a file system.
         const ROOT = 256;
-        /// Somebody has asked not to believe it: the next walk looks it up again.
+        /// Invalidated: the next walk revalidates it.
         const DOUBTED = 512;
     }
 }
 
 impl Flags {
-    /// What must be looked at before a walk steps into a dentry.
+    /// The flags to check before a walk steps into a dentry.
     pub(crate) const STEP: Flags = Flags::PLAIN
         .union(Flags::LINK)
         .union(Flags::MOUNTPOINT)
@@ -117,13 +116,13 @@ impl Flags {
         .union(Flags::DOUBTED)
         .union(Flags::LONG);
 
-    /// What must be looked at before a name is looked up in a dentry...
+    /// The flags to check before a name is looked up in a dentry...
     pub(crate) const LOOKUP: Flags = Flags::DIR.union(Flags::SEARCH_ALL);
     /// ...and is this where nothing else needs to be.
     pub(crate) const SEARCHABLE: Flags = Flags::LOOKUP;
 
-    /// What must be looked at where a walk ends; a directory that is no root and cannot
-    /// expire is where any walk may end.
+    /// The flags to check where a walk ends; any walk may end in a directory that is no root
+    /// and cannot expire.
     pub(crate) const END: Flags = Flags::DIR.union(Flags::ROOT).union(Flags::REVALIDATE);
     /// A child that is both, nothing to look at and everyone may search it: all that
     /// the walk's loop itself goes through.
@@ -256,7 +255,7 @@ impl Dentry {
         })
     }
 
-    /// The flags, for whoever holds the lock or does not mind what comes next.
+    /// The flags, for a caller that holds the lock or does not mind later changes.
     pub(crate) fn flags(&self) -> Flags {
         Flags::of(self.seq.sample())
     }
@@ -278,7 +277,7 @@ impl Dentry {
         self.parent.load(guard)
     }
 
-    /// A reference to the parent; `None` for a root and for what was detached.
+    /// A reference to the parent; `None` for a root and for a detached dentry.
     #[doc(alias = "dget_parent")]
     pub(crate) fn parent_ref(&self) -> Option<DentryRef> {
         let guard = rcuwalk_sync::rcu::read_lock();
@@ -315,8 +314,8 @@ impl Dentry {
         words(self) == words(other) && parent(self) == parent(other) && long(self) == long(other)
     }
 
-    /// The directory it is in and its name there, of one moment; `None` for a root
-    /// and for what has been detached.
+    /// Its directory and its name there, at one moment; `None` for a root and for a detached
+    /// dentry.
     #[doc(alias("take_dentry_name_snapshot", "dget_parent"))]
     pub(crate) fn place(&self) -> Option<(DentryRef, Box<[u8]>)> {
         loop {
@@ -344,21 +343,21 @@ impl Dentry {
         self.sb
     }
 
-    /// Until when it is believed; see `fresh.rs`.
+    /// Until when it is valid; see `fresh.rs`.
     pub(crate) fn valid_until(&self) -> u64 {
-        // Acquire: pairs with the Release in `set_valid_until`; who believes the dentry
-        // finds the attributes that the back end gave with that answer, or later ones.
+        // Acquire: pairs with the Release in `set_valid_until`; a reader that finds the dentry
+        // valid finds the attributes that the back end gave with that answer, or later ones.
         self.valid_until.load(Acquire)
     }
 
-    /// Believes it until then; no lock, for whoever comes later with an older answer
-    /// has it asked for once more, no worse.
+    /// Sets until when it is valid. Takes no lock: if a thread with an older answer comes
+    /// later, that costs one more revalidation, no worse.
     pub(crate) fn set_valid_until(&self, until: u64) {
         self.valid_until.store(until, Release);
     }
 
-    /// Lets go of the inode: for the root of what has been unmounted, which nobody can
-    /// get to any more.
+    /// Drops the inode: for the root of an unmounted file system, which no walk can reach any
+    /// more.
     #[doc(alias = "shrink_dcache_for_umount")]
     pub(crate) fn forget_inode(&self) {
         // Not the bare count: this may be the inode's last reference.

@@ -1,4 +1,4 @@
-//! The budget for descriptors (MEM-1): whoever keeps one with an inode counts it.
+//! The budget for descriptors (MEM-1): code that keeps one with an inode counts it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) struct Descriptors {
     held: AtomicUsize,
     budget: usize,
-    /// Making room begins when so many are held: the budget, or more after an
-    /// attempt that found nearly all in use.
+    /// Reclaim begins when more than this are held: the budget, or more after an attempt that
+    /// found nearly all in use.
     threshold: AtomicUsize,
 }
 
@@ -60,7 +60,7 @@ impl Descriptors {
     /// Called after the caches have made what room they could.
     pub(crate) fn made_room(&self) {
         let held = self.held();
-        // What is in use must not make every further descriptor try again.
+        // Descriptors in use must not make every further one start another attempt.
         let next = if held > self.budget {
             held + STEP
         } else {

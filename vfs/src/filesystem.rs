@@ -15,11 +15,11 @@
 //! | in …                          | a back end may                        | and may not |
 //! |-------------------------------|---------------------------------------|-------------|
 //! | a call: any method of [`FileSystem`] and [`FileHandle`], and [`Evict::evict`](crate::Evict::evict) | block; lock mutexes of its own; use the [`SuperBlock`] that it is given; drop inodes | use a [`Vfs`](crate::Vfs) or an open [`File`](crate::File), its own or another: debug builds panic |
-//! | `Drop` of what it keeps with an inode, of a [`FileHandle`], and of the [`FileSystem`] | lock mutexes of its own; use a [`Vfs`](crate::Vfs) that it keeps | wait for a thread that waits for RCU: one that is in [`Vfs::umount`](crate::Vfs::umount) or [`SuperBlock::shrink`] |
+//! | `Drop` of its private data in an inode, of a [`FileHandle`], and of the [`FileSystem`] | lock mutexes of its own; use a [`Vfs`](crate::Vfs) that it keeps | wait for a thread that waits for RCU: one that is in [`Vfs::umount`](crate::Vfs::umount) or [`SuperBlock::shrink`] |
 //! | a thread of its own           | use a [`Vfs`](crate::Vfs), or its [`SuperBlock`] | hold a mutex meanwhile that its `Drop` code locks: outside of a call, `Drop` code runs there |
 //!
-//! The methods that tell what never changes ([`name`](FileSystem::name),
-//! [`number`](FileSystem::number), …) are called anywhere, and ask nobody.
+//! The methods that return constants ([`name`](FileSystem::name),
+//! [`number`](FileSystem::number), …) are called anywhere, and only compute.
 //!
 //! A back end that stands on another one therefore keeps that [`FileSystem`] and passes calls
 //! on, with the [`SuperBlock`] that it was given: the inodes are in one cache then. Where it
@@ -55,10 +55,10 @@ use crate::name::Name;
 use crate::open::OpenFlags;
 use crate::super_block::SuperBlock;
 
-/// How long what was looked up stays believed without asking the back end again.
+/// How long cached names and attributes are valid without asking the back end again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// For ever: nobody changes the back end but through this VFS.
+    /// For ever: the back end changes only through this VFS.
     Always,
     /// For this long after the back end last said so; less by a tick of the kernel's clock at
     /// most, a few milliseconds.
@@ -147,10 +147,10 @@ pub trait FileSystem: Send + Sync + 'static {
         false
     }
 
-    /// As [`lookup`](Self::lookup), for a caller who will go on to ask for the names of
-    /// this directory one by one: he has listed it. What comes to light with `name`
-    /// (the rest of a block) goes to `around`, in the order it is found, until that
-    /// breaks; `name` itself may be among it. Others that cannot be read are left out.
+    /// Like [`lookup`](Self::lookup), for a directory that has been listed: the caller is going
+    /// to look up its names one by one. The entries that the back end reads along with `name`
+    /// (the rest of a block) go to `around`, in the order in which it finds them, until that
+    /// breaks; `name` itself may be among them. Entries that cannot be read are left out.
     ///
     /// Called with the directory held exclusively.
     #[doc(alias("readdirplus", "nfs_readdir_use_readdirplus"))]
@@ -169,9 +169,9 @@ pub trait FileSystem: Send + Sync + 'static {
     #[doc(alias = "get_link")]
     fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>>;
 
-    /// Hands the entries after the position `from` (0: from the start) to `emit`
-    /// until it breaks or they end. `.` and `..` are not among them. It may return earlier
-    /// where it has handed over one at least: then it is called again, for what comes after.
+    /// Hands the entries after the position `from` (0: from the start) to `emit` until it
+    /// breaks or they end. `.` and `..` are not among them. It may return early once it has
+    /// handed over one entry: the VFS calls it again for the next ones.
     #[doc(alias = "iterate_shared")]
     fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()>;
 
@@ -180,11 +180,10 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`setattr`](Self::setattr).
     fn open(&self, by: &Caller<'_>, at: &At<'_>, flags: OpenFlags) -> Result<Box<dyn FileHandle>>;
 
-    /// Called when only the place of something is opened
-    /// ([`OpenFlags::PATH`]): what is returned is
-    /// kept until it is closed, and asked nothing. For a back end whose inodes are not
-    /// safe from being removed and replaced behind its back, and that can hold them. The
-    /// default holds nothing.
+    /// Called when a file is opened only as a path ([`OpenFlags::PATH`]): the VFS keeps the
+    /// returned handle until the file is closed, and makes no calls on it. For a back end that
+    /// can hold its inodes, and whose inodes may otherwise be removed and replaced behind its
+    /// back. The default holds nothing.
     #[doc(alias = "O_PATH")]
     fn open_place(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Option<Box<dyn FileHandle>>> {
         let _ = (by, at);
@@ -197,7 +196,7 @@ pub trait FileSystem: Send + Sync + 'static {
         false
     }
 
-    /// How long cached names and attributes of this file system are believed.
+    /// How long cached names and attributes of this file system are valid.
     fn freshness(&self) -> Freshness {
         Freshness::Always
     }
@@ -216,8 +215,8 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(true)
     }
 
-    /// Asks the back end for the attributes of an inode that was not reached by a
-    /// name (a root). The default believes the cache.
+    /// Asks the back end for the attributes of an inode that was not reached by a name (a
+    /// root). The default takes the cached ones.
     fn refresh(&self, sb: &SuperBlock, inode: &Inode) -> Result<()> {
         let _ = (sb, inode);
         Ok(())
@@ -275,8 +274,9 @@ pub trait FileSystem: Send + Sync + 'static {
     /// back end makes sure.
     ///
     /// # Errors
-    /// [`Error::Stale`] if the name stands for something else, or for what has got another
-    /// owner, by whom a sticky directory goes: it stays, and the VFS looks once more.
+    /// [`Error::Stale`] if the name refers to another file, or if the file has got another
+    /// owner, which the sticky bit of a directory depends on: the back end removes nothing, and
+    /// the VFS looks the name up again.
     fn unlink(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
         let _ = (by, dir, name, inode);
         Err(Error::ReadOnly)
@@ -382,18 +382,18 @@ pub trait FileHandle: Any + Send + Sync {
     /// Reads at `offset` into `buf`; 0 means the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// Writes at `offset`, and says how much: not nothing unless `buf` is empty. Where the
-    /// file was opened to append, `offset` is the end as the VFS knows it, unless `buf` is
-    /// empty: then nothing is to be done, and only whether it may be is in question.
+    /// Writes at `offset`, and returns how much: not 0 unless `buf` is empty. Where the file
+    /// was opened to append, `offset` is the end as the VFS knows it, unless `buf` is empty:
+    /// then the back end only checks whether it may write.
     fn write_at(&self, inode: &Inode, buf: &[u8], offset: u64) -> Result<usize> {
         let _ = (inode, buf, offset);
         Err(Error::BadDescriptor)
     }
 
-    /// Copies up to `len` bytes, not none, from `from_offset` on of another open file of
-    /// this file system, or another range of this one, and says how many: 0 at its end.
-    /// `inode` is what is written. Who does not copy better than by reading and writing
-    /// says `NotSupported`, having changed nothing.
+    /// Copies up to `len` bytes, not none, from `from_offset` on of another open file of this
+    /// file system, or another range of this one, and returns how many: 0 at its end. `inode`
+    /// is the destination. A back end that cannot do better than reading and writing returns
+    /// `NotSupported`, having changed nothing.
     #[doc(alias = "copy_file_range(2)")]
     fn copy_range(
         &self,
@@ -467,7 +467,7 @@ pub struct RawEntry<'a> {
     pub name: &'a [u8],
     /// The inode number, as in [`Attr::ino`](crate::Attr::ino).
     pub ino: u64,
-    /// What it is, if the directory tells.
+    /// Its type, if the directory tells.
     pub kind: Option<FileType>,
     /// The position after this entry: where a later call goes on. Never 0, never
     /// reused for another entry while the directory lives (DIR-1).

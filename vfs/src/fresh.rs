@@ -1,4 +1,4 @@
-//! When what the cache says is believed: the one place that both walkers ask.
+//! When the cache is valid: the one place that both walkers ask.
 //!
 //! A dentry keeps one number with the last answer of the back end. Under
 //! [`Freshness::Ttl`] that is a time. Under [`Freshness::Watched`] it is a *stamp*, and
@@ -11,37 +11,36 @@
 //!   63   doubt_all: + 1     32  31   doubt_names: + 1         0
 //! ```
 //!
-//! FRESH-1: what is believed under a stamp is an answer that was asked for after the last
-//! doubt. The stamp is read *before* the back end is asked, and a doubt is cast *after*
-//! the change it is about. So one of two things holds of every answer and every change:
+//! FRESH-1: an answer that is valid under a stamp was asked for after the last invalidation.
+//! The stamp is read *before* the back end is asked, and a back end invalidates *after* the
+//! change. So one of two things holds of every answer and every change:
 //!
-//! - The stamp was read before the doubt was cast. Then it is outdated by the doubt,
-//!   whenever the answer arrives, and the name is asked for once more.
-//! - The doubt was cast before the stamp was read. Then the change came before the
-//!   question, and the answer knows of it. This is what the Acquire in `stamp` is for:
-//!   it pairs with the Release of [`Inode::doubt_names`] or of `doubt_all`, so that
-//!   whoever sees the doubt asks after whatever came before it.
+//! - The stamp was read before the invalidation. Then the invalidation outdates it, whenever
+//!   the answer arrives, and the name is asked for once more.
+//! - The invalidation came before the stamp was read. Then the change came before the question,
+//!   and the answer knows of it. This is what the Acquire in `stamp` is for: it pairs with the
+//!   Release of [`Inode::doubt_names`] or of `doubt_all`, so that a thread that sees the
+//!   invalidation asks after all changes before it.
 //!
-//! A second change between a report and its doubt has a report of its own. Stamps wrap:
-//! a name that is not used while its directory is doubted 2³² times exactly would be
-//! believed once more.
+//! A second change between a report and its invalidation has a report of its own. Stamps wrap:
+//! a name that is not used while its directory is invalidated 2³² times exactly would be valid
+//! once more.
 //!
-//! | what                | believed under `Watched` while                                  |
+//! | cached              | valid under `Watched` while                                     |
 //! |---------------------|-----------------------------------------------------------------|
-//! | a name              | its directory is watched and the stamp is that of now           |
-//! | …and its attributes | the file is a directory that is watched, or has one name only, and is what its key stands for |
-//! | a place: the start of a walk, `.`, `..`, a root | the directory is watched, and the epoch that of now |
+//! | a name              | its directory is watched and its stamp is the current one       |
+//! | …and its attributes | the file is a directory that is watched, or has one name only, and its key still refers to it |
+//! | a path: the start of a walk, `.`, `..`, a root | the directory is watched, and its epoch is the current one |
 //!
-//! Under `Ttl`, a place that is a directory is believed for as long once more after it has been
-//! asked for its attributes by itself: who keeps one open and works in it does not ask each
-//! time. The directory's inode has that time, in place of the version.
+//! Under `Ttl`, a revalidation of a directory by itself, and not by its name, makes a path that
+//! ends in it valid for one more period: a process that keeps a directory open and works in it
+//! does not ask each time. The directory's inode has that time, in place of the version.
 //!
-//! A file with two names changes through either, and only one of the two directories
-//! hears of it: so its names are asked for at each use. So are those of an inode that the
-//! back end has taken out of the cache ([`SuperBlock::unhash`]): what is reported of its
-//! file reaches the inode that comes after it. A directory that is not watched has the
-//! version 0, and a file system that hears no more has the epoch 0
-//! ([`SuperBlock::believe_no_more`]): nothing is fresh under either.
+//! A file with two names changes through either, and only one of the two directories hears of
+//! it: so its names are asked for at each use. So are those of an inode that the back end has
+//! taken out of the cache ([`SuperBlock::unhash`]): reports about its file reach the inode that
+//! comes after it. A directory that is not watched has the version 0, and a file system without
+//! reports has the epoch 0 ([`SuperBlock::believe_no_more`]): nothing is fresh under either.
 
 use rcuwalk_sync::atomic::{Acquire, Relaxed, Release};
 use rcuwalk_sync::{RcuGuard, Shared, clock};
@@ -58,13 +57,13 @@ pub(crate) const FIRST_EPOCH: u32 = 1;
 /// The epoch of a file system that hears of no changes any more.
 const DEAF: u32 = 0;
 
-/// What is never fresh: a name that the back end has not confirmed in its place.
+/// The stamp that is never fresh: for a name that the back end has not confirmed in its place.
 pub(crate) const NEVER: u64 = 0;
 
 impl SuperBlock {
-    /// How long an answer of the back end about a name in `dir` is to be believed, or one
-    /// about the root. To be taken before the back end is asked (FRESH-1): the answer may
-    /// be older than its arrival.
+    /// How long an answer of the back end about a name in `dir` is valid, or one about the
+    /// root. Take it before asking the back end (FRESH-1): the answer may be older than its
+    /// arrival.
     pub(crate) fn validity(&self, dir: Option<&Inode>) -> Validity {
         match self.freshness {
             Freshness::Always => Validity {
@@ -125,9 +124,10 @@ impl SuperBlock {
         }
     }
 
-    /// The attributes of a directory have been asked for, by itself and not by a name, with
-    /// that [`validity`](Self::validity). A name is believed on the word of its directory, which
-    /// has not been asked: only what has no directory, such as a root, has a time of its own.
+    /// Records that the attributes of a directory have been asked for, by itself and not by its
+    /// name, with that [`validity`](Self::validity). A name is valid by the stamp or time of
+    /// its parent's answer, and the parent has not been asked: only a dentry without a parent,
+    /// such as a root, has a time of its own.
     pub(crate) fn place_is_fresh(&self, dentry: &Dentry, dir: &Inode, validity: Validity) {
         if dentry.has_no_parent() {
             dentry.set_valid_until(validity.until);
@@ -161,17 +161,17 @@ impl SuperBlock {
         }
     }
 
-    /// From now on nothing is believed, as under [`Freshness::EachUse`]: for a back end of
-    /// [`Freshness::Watched`] that is told of no changes any more, and will not be. Takes
-    /// no lock and never blocks.
+    /// Makes everything stale from now on, as under [`Freshness::EachUse`]: for a back end of
+    /// [`Freshness::Watched`] that gets no more reports of changes. Takes no lock and never
+    /// blocks.
     pub fn believe_no_more(&self) {
         // Release: as in `doubt_all`.
         self.epoch.store(DEAF, Release);
     }
 
     fn stamp(&self, version: u32) -> u64 {
-        // Acquire: pairs with the Release in `doubt_all`; who sees an epoch asks the back
-        // end after the changes that it was for (FRESH-1).
+        // Acquire: pairs with the Release in `doubt_all`; a thread that sees an epoch asks the
+        // back end after the changes that began it (FRESH-1).
         u64::from(self.epoch.load(Acquire)) << 32 | u64::from(version)
     }
 }

@@ -23,8 +23,8 @@ use crate::walk::LookupFlags;
 
 impl Vfs {
     /// Finds the file that the file system at the root shows as `number`
-    /// ([`VfsPath::number_of`]), whoever may search the directories above it. Compare its
-    /// [`generation`](VfsPath::generation) with the one that belongs to the number.
+    /// ([`VfsPath::number_of`]), without search permission for the directories above it.
+    /// Compare its [`generation`](VfsPath::generation) with the one that belongs to the number.
     ///
     /// # Errors
     /// [`Error::Stale`] if there is no such file, or the back end cannot find files by number.

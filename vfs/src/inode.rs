@@ -4,17 +4,17 @@
 //! |---------------------|---------------------------------------------------------|
 //! | `inode/life.rs`     | an inode's states, drawn                                |
 //! | `inode/iget.rs`     | the iget family: find, wait, or become the reader       |
-//! | `inode/new.rs`      | [`NewInodeOf`]: an inode that nobody else may read yet  |
+//! | `inode/new.rs`      | [`NewInodeOf`]: an inode that is still being read in    |
 //! | `inode/node.rs`     | the inode, the counted reference, the last one          |
 //! | `inode/evict.rs`    | how an inode leaves, and how the budget is kept         |
-//! | `inode/worker.rs`   | a thread that makes room ahead of need                  |
-//! | `inode/cache.rs`    | [`InodeCache`]: what it is made of, and how to make one |
+//! | `inode/worker.rs`   | a thread that reclaims ahead of need                    |
+//! | `inode/cache.rs`    | [`InodeCache`]: its parts, and its construction         |
 //! | `inode/nodes.rs`    | [`NodeTable`]: the ids that a peer has been told        |
 //! | `inode/registry.rs` | which cache an inode belongs to                         |
-//! | `inode/stats.rs`    | what is counted                                         |
+//! | `inode/stats.rs`    | counters                                                |
 //! | `inode/attr.rs`     | attributes that are read without a lock                 |
 //! | `inode/acl.rs`      | the access ACL beside them                              |
-//! | this file           | what the VFS keeps in an inode                          |
+//! | this file           | the fields of the VFS in an inode                       |
 //!
 //! The cache is generic: a daemon with a node table of its own can use
 //! `InodeCache<K, P>` and nothing else of this crate. The VFS uses it with
@@ -128,7 +128,7 @@ impl Listed {
     /// So many names have been handed out by a listing.
     pub(crate) fn set(&self, names: u32) {
         let units = names.div_ceil(Self::UNIT);
-        // Relaxed: whoever reads another number reads in more or less names unasked.
+        // Relaxed: a thread that reads another number reads in more or less names unasked.
         self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
@@ -241,8 +241,8 @@ impl InodeFill {
         self
     }
 
-    /// The same for what is to know that the last reference to an inode without a name is
-    /// gone.
+    /// Like [`private`](Self::private), for data that is told when the last reference to an
+    /// inode without a name is gone.
     pub fn private_evict<T: Evict>(mut self, private: T) -> Self {
         self.private = Box::new(Evicted(private));
         self
@@ -263,11 +263,11 @@ impl InodeFill {
         self
     }
 
-    /// A directory of a file system of [`Freshness::Watched`](crate::Freshness::Watched)
-    /// that is being watched, since before its attributes were asked for: each later
-    /// change of its names, and of attributes of its files, is answered with
+    /// Marks a directory of a file system of [`Freshness::Watched`](crate::Freshness::Watched)
+    /// as watched, since before its attributes were asked for: the back end answers each later
+    /// change of its names, and of attributes of its files, with
     /// [`SuperBlock::doubt_names`](crate::SuperBlock::doubt_names), and one of its own
-    /// attributes with [`Inode::set_attr`]. Without this, its names are never believed.
+    /// attributes with [`Inode::set_attr`]. Without this, its names are always stale.
     pub fn watched(mut self) -> Self {
         self.watched = self.attr.kind == FileType::Directory;
         self
@@ -312,7 +312,7 @@ pub(crate) const DEAD_DIR: Flag = Flag::new(1);
 #[doc(alias = "I_LINKABLE")]
 pub(crate) const LINKABLE: Flag = Flag::new(4);
 
-/// Set on a directory once it has had a dentry: before, nobody has to look for one.
+/// Set on a directory once it has had a dentry: before, there is none to look for.
 pub(crate) const HAD_DENTRY: Flag = Flag::new(5);
 
 /// Set on the root directory of a file system: it has no name.
@@ -322,7 +322,7 @@ impl Inode {
     /// The lower half of the hash that the directory's dentry is filed under, or was last; see
     /// `dentry/splice.rs`.
     pub(crate) fn alias_hash(&self) -> u64 {
-        // Relaxed: it is a hint. What it leads to is checked.
+        // Relaxed: it is a hint. The caller checks the dentry that it finds.
         self.alias.load(Relaxed).into()
     }
 
@@ -349,10 +349,10 @@ impl Inode {
     /// Publishes new attributes as one change. The type does not change, and `ino`
     /// and `dev` are the key's.
     ///
-    /// On a file system whose names are believed for ever
-    /// ([`Freshness::Always`](crate::Freshness::Always)) use
-    /// [`Vfs::chmod`](crate::Vfs::chmod) for the permissions of directories:
-    /// the names they are cached under remember whether everyone may search them.
+    /// On a file system whose names are valid for ever
+    /// ([`Freshness::Always`](crate::Freshness::Always)) use [`Vfs::chmod`](crate::Vfs::chmod)
+    /// for the permissions of directories: their cached names remember whether everyone may
+    /// search them.
     pub fn set_attr(&self, attr: &Attr) {
         self.attr.store(attr);
     }
@@ -362,7 +362,7 @@ impl Inode {
         self.attr.kind()
     }
 
-    /// What decides who may do what, of one moment. Takes no lock.
+    /// Owner, group, mode and ACL, all of one moment. Takes no lock.
     #[inline]
     pub(crate) fn protection(&self) -> Protection {
         self.attr.protection()
@@ -374,7 +374,7 @@ impl Inode {
     }
 
     /// Of a directory under [`Freshness::Ttl`](crate::Freshness::Ttl): until when its
-    /// attributes are believed, apart from its name.
+    /// attributes are valid, apart from its name.
     pub(crate) fn believed_until(&self) -> u32 {
         self.attr.believed_until()
     }

@@ -81,7 +81,7 @@ impl Namespace {
         self.mounts.is(table.address())
     }
 
-    /// What is mounted on this dentry of this mount, held.
+    /// The file system mounted on this dentry of this mount, held.
     pub(crate) fn mounted_on(
         &self,
         mnt: &MountInfo,
@@ -128,7 +128,7 @@ impl Namespace {
         Ok(body)
     }
 
-    /// Mounts `fs` on a directory. What was there is hidden until it is unmounted.
+    /// Mounts `fs` on a directory, whose contents are hidden until it is unmounted.
     #[doc(alias("do_new_mount", "do_add_mount"))]
     pub(crate) fn mount(
         &self,
@@ -168,8 +168,8 @@ impl Namespace {
         let _covered = covered.rwsem.write();
         let id = self.next_mount.fetch_add(1, Relaxed);
         let parent = self.entry_of(&mnt).ok_or(Error::Invalid)?;
-        // Before it is there: from here on nobody drops the name from the cache, which would
-        // leave a mount that no path leads to.
+        // Before the mount: from here on the name stays in the cache. Otherwise it could be
+        // dropped, and no path would lead to the mount.
         if !self.caches.dcache.mark_mountpoint(&dentry) {
             return Err(Error::NotFound);
         }
@@ -190,7 +190,7 @@ impl Namespace {
     #[doc(alias = "do_umount")]
     pub(crate) fn umount(&self, at: VfsPath) -> Result<()> {
         if !at.is_mount_root() || at.mnt().point.is_none() {
-            // The root mount, and what is no mount's root, cannot go.
+            // The root mount cannot go, and a path that is no mount's root names none.
             return Err(Error::Invalid);
         }
         let entry = self.entry_of(at.mnt()).ok_or(Error::Invalid)?;
@@ -311,7 +311,7 @@ fn shut_down(caches: &Caches, sb: u32, root: DentryRef) {
     evict(caches, sb);
 }
 
-/// Drops the inodes of a super block that nobody uses, and waits until they are freed.
+/// Drops the unused inodes of a super block, and waits until they are freed.
 fn evict(caches: &Caches, sb: u32) {
     caches.icache.evict_inodes(|id| id.sb == sb);
     rcu::barrier();

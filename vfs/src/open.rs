@@ -3,8 +3,8 @@
 //! | read              | to learn                                             |
 //! |-------------------|------------------------------------------------------|
 //! | this file         | the flags, which go together, and [`Vfs::open`]      |
-//! | `open/create.rs`  | a last component that may have to be made            |
-//! | `open/may.rs`     | what is there: who may open it, for what             |
+//! | `open/create.rs`  | a last component that may not exist yet              |
+//! | `open/may.rs`     | an existing file: permission checks                  |
 
 mod create;
 mod may;
@@ -109,7 +109,7 @@ impl OpenFlags {
     }
 }
 
-/// Everything about how a file is to be opened.
+/// How to open a file: flags, mode, and how its path is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "struct open_how")]
 pub struct OpenHow {
@@ -131,7 +131,7 @@ impl OpenHow {
         }
     }
 
-    /// The same with nothing in it that does not count, if it makes sense.
+    /// Checks that the flags go together, and removes those without effect.
     #[doc(alias("build_open_how", "build_open_flags"))]
     fn build(mut self) -> Result<OpenHow> {
         use OpenFlags as Open;
@@ -186,17 +186,17 @@ impl Vfs {
     /// Opens what `path` leads to: a file, or a directory to be listed; with
     /// [`OpenFlags::CREATE`] it is made if it is missing.
     ///
-    /// With [`LookupFlags::CACHED`] the walk does not block; opening may. Pipes, sockets
-    /// and devices are opened as a place only ([`OpenFlags::PATH`]): nobody is at their
-    /// other end.
+    /// With [`LookupFlags::CACHED`] the walk does not block; opening may. Pipes, sockets and
+    /// devices can only be opened as a path ([`OpenFlags::PATH`]): there is no driver or peer
+    /// behind them.
     ///
     /// # Errors
-    /// See [`Vfs`]. [`Error::Invalid`] for flags that do not go together: nothing to read
-    /// or write, `CREATE` of a directory, `TMPFILE` not to be written. [`Error::Exists`],
-    /// [`Error::IsADirectory`] for writing or making one, [`Error::TooManySymlinks`] for a
-    /// link that is not to be followed, [`Error::NoSuchDevice`] for what is neither file
-    /// nor directory, [`Error::NotPermitted`] for what is append-only and not opened so,
-    /// and for `NOATIME` by others than the owner; [`Error::ReadOnly`].
+    /// See [`Vfs`]. [`Error::Invalid`] for flags that do not go together: neither reading nor
+    /// writing, `CREATE` of a directory, `TMPFILE` without writing. [`Error::Exists`],
+    /// [`Error::IsADirectory`] for writing or making one, [`Error::TooManySymlinks`] for a link
+    /// with `NOFOLLOW`, [`Error::NoSuchDevice`] for a pipe, socket or device,
+    /// [`Error::NotPermitted`] for an append-only file without `APPEND`, and for `NOATIME` by a
+    /// caller other than the owner; [`Error::ReadOnly`].
     #[doc(alias("openat2(2)", "do_filp_open", "path_openat"))]
     pub fn open(
         &self,

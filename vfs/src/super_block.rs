@@ -33,9 +33,9 @@ pub struct SuperBlock {
     #[doc(alias("SB_POSIXACL", "IS_POSIXACL"))]
     pub(crate) posix_acl: bool,
     pub(crate) caches: Arc<Caches>,
-    /// Held by who locks two directories (a rename between two or over one, a removal
-    /// of one): one at a time, so that "is an ancestor of" stays
-    /// true while it is relied upon.
+    /// Held by a thread that locks two directories (a rename between two or over one, a removal
+    /// of one): one thread at a time, so that "is an ancestor of" stays true while that thread
+    /// relies on it.
     #[doc(alias = "s_vfs_rename_mutex")]
     pub(crate) rename_mutex: Mutex<()>,
 }
@@ -117,8 +117,8 @@ impl SuperBlock {
         self.caches.icache.insert_inode(id)
     }
 
-    /// Takes an inode out of the cache that no longer is what its key says: the
-    /// next [`iget`](Self::iget) of that key is new. Who holds it keeps it.
+    /// Takes an inode out of the cache whose key now refers to another file: the next
+    /// [`iget`](Self::iget) of that key is new. Its holders keep it.
     #[doc(alias("remove_inode_hash", "make_bad_inode"))]
     pub fn unhash(&self, inode: &InodeRef) {
         self.caches.icache.unhash(inode);
@@ -134,8 +134,8 @@ impl SuperBlock {
         self.caches.release()
     }
 
-    /// Drops the inodes of this file system that nobody uses: for a thread of the back
-    /// end that may have held some while it was unmounted.
+    /// Drops the unused inodes of this file system: for a thread of the back end that may have
+    /// held some while it was unmounted.
     #[doc(alias = "evict_inodes")]
     pub fn evict_unused(&self) {
         self.caches.icache.evict_inodes(|id| id.sb == self.id);
@@ -154,7 +154,7 @@ impl SuperBlock {
         self.caches.descriptors.try_hold()
     }
 
-    /// True if nobody changes the back end but through this VFS.
+    /// True if the back end changes only through this VFS.
     pub(crate) fn is_believed_for_ever(&self) -> bool {
         self.freshness == Freshness::Always
     }

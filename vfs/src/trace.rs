@@ -70,9 +70,9 @@ pub enum How {
 impl Vfs {
     /// Resolves `path` as [`lookup`](Self::lookup) does, and tells how.
     ///
-    /// For people who want to understand a path, not for programs in a hurry: the path is
-    /// walked twice, first as always, then once more with references to see each step. A change
-    /// between the two may show as a step that neither of them alone would have taken.
+    /// For people who want to understand a path, not for programs in a hurry: this walks the
+    /// path twice, first as always, then once more with references to see each step. A change
+    /// between the two may show as a step that neither walk alone would have taken.
     ///
     /// ```
     /// # let vfs = rcuwalk::Vfs::new(rcuwalk_memfs::MemFs::new())?;

@@ -23,9 +23,8 @@ use crate::walk::{LookupFlags, Request, filename_lookup, path_parentat};
 
 /// A tree of mounted file systems with its caches. Clones are handles to the same.
 ///
-/// Paths are bytes: a `&str`, a `&[u8]`, or `path.as_os_str().as_bytes()` of a
-/// `Path`. What is cached is answered without a lock and without a back-end call;
-/// everything else may block in the back end.
+/// Paths are bytes: a `&str`, a `&[u8]`, or `path.as_os_str().as_bytes()` of a `Path`. Cache
+/// hits take no lock and make no back-end call; everything else may block in the back end.
 ///
 /// Every method that takes a path fails with [`Error::NotFound`],
 /// [`Error::NotADirectory`], [`Error::PermissionDenied`], [`Error::TooManySymlinks`]
@@ -66,7 +65,7 @@ impl Vfs {
         Ok(Vfs { ns: Arc::new(ns) })
     }
 
-    /// Somebody who walks from the root of the tree.
+    /// A context at the root of the tree, with these credentials.
     pub fn context(&self, credentials: Credentials) -> Context {
         Context::within(self.root(), credentials)
     }
@@ -87,7 +86,7 @@ impl Vfs {
         self.root().mnt().sb.fs().shown(device, is_shown);
     }
 
-    /// Mounts `fs` on a directory; what was there is hidden until it is unmounted.
+    /// Mounts `fs` on a directory, whose contents are hidden until it is unmounted.
     ///
     /// # Errors
     /// [`Error::NotADirectory`] if `at` is none.
@@ -145,9 +144,9 @@ impl Vfs {
     /// Unmounts the file system whose root `at` is.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `at` is not the root of a mount, or is that of the whole
-    /// tree. [`Error::Busy`] while somebody holds a path or an open file in it, or
-    /// something is mounted in it.
+    /// [`Error::Invalid`] if `at` is not the root of a mount, or is that of the whole tree.
+    /// [`Error::Busy`] while a path or an open file in it is held, or something is mounted in
+    /// it.
     #[doc(alias = "umount2(2)")]
     pub fn umount(&self, ctx: &Context, at: impl AsRef<[u8]>) -> Result<()> {
         let at = self.lookup(ctx, at, LookupFlags::FOLLOW)?;
@@ -217,8 +216,7 @@ impl Vfs {
         self.read_link_at(&self.lookup(ctx, path, LookupFlags::default())?)
     }
 
-    /// The target of the symbolic link that is held here, which nobody needs permission
-    /// for.
+    /// The target of the symbolic link that is held here. Needs no permission.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is no symbolic link; what the back end reports.
@@ -249,15 +247,14 @@ impl Vfs {
         Ok(ReadDir::new(dir))
     }
 
-    /// Drops every cached name and inode that nobody uses.
+    /// Drops every unused name and inode from the cache.
     pub fn drop_caches(&self) {
         self.ns.caches.drop_unused();
     }
 
-    /// Casts doubt on what the cache says about the last name of `path`, found or
-    /// missing: the next walk asks the back end, and drops the cached name if it
-    /// stands for something else by now. Who holds the old one keeps it. What is
-    /// cached below a directory belongs to the directory and stays.
+    /// Makes the last name of `path` stale, found or missing: the next walk asks the back end,
+    /// and drops the cached name if it now refers to another file. Holders of the old file keep
+    /// it. Names cached below a directory belong to the directory and stay.
     ///
     /// Waits for lookups and changes of that directory that are under way, so that
     /// their answers are doubted, too; not to be called by a back end from within one.
@@ -270,7 +267,7 @@ impl Vfs {
         let parent = path_parentat(&request)?;
         let dcache = &self.ns.caches.dcache;
         let name = dcache.name(Name::new(parent.name(Error::Invalid)?)?);
-        // What has been asked and not answered yet is in doubt as well: wait for it.
+        // Answers that are still under way must be stale as well: wait for them.
         let _exclusive = parent.dir.inode_held().rwsem.write();
         if let Some(dentry) = dcache.d_lookup(parent.dir.dentry(), &name) {
             dcache.doubt(&dentry);
@@ -279,7 +276,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// What the caches have been doing, and what they hold.
+    /// Counters of the caches, and their sizes.
     pub fn statistics(&self) -> Statistics {
         self.ns.caches.statistics()
     }

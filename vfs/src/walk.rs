@@ -62,7 +62,7 @@ use rcu::{End, RcuWalk};
 pub(crate) const MAX_LINKS: u32 = 40;
 
 bitflags::bitflags! {
-    /// How a path is to be resolved.
+    /// How to resolve a path.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct LookupFlags: u32 {
         /// Follow a symbolic link in the last component: stat, not lstat.
@@ -77,8 +77,8 @@ bitflags::bitflags! {
         /// Answer from the cache or say [`Error::WouldBlock`].
         #[doc(alias("LOOKUP_CACHED", "RESOLVE_CACHED"))]
         const CACHED = 8;
-        /// Take references from the start: what a walk does when the RCU-walk cannot
-        /// go on. For comparing the two, and for short paths to what is seldom cached.
+        /// Take references from the start, as a walk does when the RCU-walk cannot go on. To
+        /// compare the two, and for short paths to files that are seldom cached.
         const REF_WALK = 16;
         /// Ask the back end about every cached name on the way.
         #[doc(alias = "LOOKUP_REVAL")]
@@ -228,9 +228,9 @@ fn walk_to_the_end<R>(
         answer(path, links)
     };
     match lookup(walk) {
-        // What was cached is gone from the back end: once more, asking about every
-        // name on the way. If that is stale again, so is the truth; or the start, which was
-        // found by a name that is to be asked for when somebody next comes by it.
+        // The back end no longer has a cached file: walk once more, and ask about every name on
+        // the way. If that is stale again, the file is gone; or the start is stale, and then
+        // its name is revalidated when a walk next comes by it.
         Err(Error::Stale) if !reval => {
             let again = lookup(RefWalk::start(*request, true));
             if let Err(Error::Stale) = again {

@@ -39,7 +39,8 @@ impl Vfs {
     ) -> Result<VfsPath> {
         self.is_own(start)?;
         if path.is_empty() && flags.contains(LookupFlags::EMPTY_PATH) {
-            // Whoever has been handed an open file may not make a name for it with that.
+            // An open descriptor that was passed on does not allow its receiver to name the
+            // file.
             let who = ctx.credentials();
             let may = who.caps.contains(Caps::DAC_READ_SEARCH)
                 || Target::new(start, who).is_owner_or_capable();
@@ -103,8 +104,9 @@ impl Vfs {
 }
 
 impl Locked<'_> {
-    /// On a mount that protects them, files get further names from who could change them
-    /// anyway, and nothing special does from others than its owner.
+    /// Checks the hard-link restrictions of a mount that has them: a file gets further names
+    /// from its owner, and, unless it is special or set-ID, from callers that may read and
+    /// write it.
     #[doc(alias("may_linkat", "safe_hardlink_source"))]
     fn may_link(&self, file: &VfsPath) -> Result<()> {
         if !file.mnt().flags().contains(MountFlags::PROTECTED_LINKS) {

@@ -19,7 +19,7 @@ use crate::target::Target;
 use crate::vfs::Vfs;
 use crate::walk::LookupFlags;
 
-/// A directory locked exclusively, for a change by somebody.
+/// A directory locked exclusively, for a change.
 pub(crate) struct Locked<'a> {
     pub(super) vfs: &'a Vfs,
     pub(super) ctx: &'a Context,
@@ -32,7 +32,7 @@ pub(crate) struct Locked<'a> {
     _exclusive: WriteGuard<'a, Listed>,
 }
 
-/// A name in a locked directory, and what it stands for.
+/// A name in a locked directory, and the inode it refers to.
 pub(crate) struct Last<'n> {
     pub(crate) name: NameHash<'n>,
     /// `None` only where the name stands for nothing.
@@ -68,7 +68,7 @@ impl<'a> Locked<'a> {
         Self::lock(vfs, ctx, path, false)
     }
 
-    /// The same for a caller that holds the rename mutex.
+    /// Like [`new`](Self::new), for a caller that holds the rename mutex.
     pub(super) fn alone(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Result<Locked<'a>> {
         let alone = true;
         Ok(Locked {
@@ -144,7 +144,7 @@ impl<'a> Locked<'a> {
         self.target().caller()
     }
 
-    /// The directory, and who changes it.
+    /// The directory, and the credentials of the caller.
     pub(crate) fn target(&self) -> Target<'a> {
         Target::new(self.path, self.ctx.credentials())
     }
@@ -160,9 +160,9 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// A name in it, and what it stands for. With the directory locked there is no lookup
-    /// of it under way, and it stays what it is. That the name is missing is not cached:
-    /// it will not be for long, as a rule. A directory that has been removed has none.
+    /// Finds a name in the directory, with its inode. With the directory locked no lookup of
+    /// the name is in progress, and its inode does not change. A missing name is not cached: as
+    /// a rule the caller is about to create it. A removed directory has no names.
     #[doc(alias = "lookup_one_qstr_excl")]
     pub(crate) fn find<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
     where
@@ -171,9 +171,9 @@ impl<'a> Locked<'a> {
         self.find_if(name, flags, false)
     }
 
-    /// The same for a name that is to go: of that the back end makes sure itself when it
-    /// removes it, so what is fresh is not asked for before. Who has been answered Stale so
-    /// (`REVAL`) has it asked.
+    /// Like [`find`](Self::find), for a name that the caller removes. The back end checks the
+    /// name itself on removal, so a fresh one is not revalidated first, except after
+    /// [`Error::Stale`] (`REVAL`).
     pub(super) fn find_victim<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
     where
         'a: 'n,
@@ -223,9 +223,10 @@ impl<'a> Locked<'a> {
         })
     }
 
-    /// The same for a name that is to be made, if its back end would have to be asked about
-    /// it and nothing says that it is taken: the back end is asked to make it, which it
-    /// refuses if it is there ([`Error::Exists`]), and that settles both.
+    /// Like [`find`](Self::find), for a name that the caller creates: presumes that the name is
+    /// missing, if only the back end knows. `None` if the cache knows or has an existing name.
+    /// The back end is asked to create it and refuses if it exists ([`Error::Exists`]), so one
+    /// call settles both.
     #[doc(alias("nfs_lookup", "LOOKUP_EXCL"))]
     pub(crate) fn presume_missing<'n>(&self, name: &'n [u8]) -> Result<Option<Last<'n>>>
     where
@@ -250,8 +251,8 @@ impl<'a> Locked<'a> {
         Ok(is_open_question.then_some(last))
     }
 
-    /// A change relies on what the back end says now, not on what it said a while ago;
-    /// unless it `believes` as much as a walk does of what is there.
+    /// Whether a cached name is valid for a change, which relies on a new answer of the back
+    /// end. If `believes`, an existing name need only be as fresh as for a walk.
     fn is_valid(&self, last: &Last<'_>, believes: bool) -> Result<bool> {
         let Some(dentry) = &last.dentry else {
             return Ok(false);
@@ -314,14 +315,14 @@ impl<'a> Locked<'a> {
         dentry.unwrap_or_else(|_| Dentry::uncached(at.dir.clone(), &last.name, inode))
     }
 
-    /// Who makes a name in a directory must be allowed to write it.
+    /// Checks that the caller may create names in the directory: that takes write permission.
     #[doc(alias("may_o_create", "IS_DEADDIR"))]
     pub(crate) fn may_create(&self) -> Result<()> {
         self.target().may(Access::WRITE | Access::EXEC)
     }
 
-    /// Who takes a name out of a directory must be allowed to write it, and to deprive the
-    /// owner of what the name stands for.
+    /// Checks that the caller may remove the name of `victim`: that takes write permission for
+    /// the directory, and in a sticky one ownership.
     pub(super) fn may_delete(&self, victim: &Inode, as_dir: bool) -> Result<()> {
         self.may_create()?;
         let kept = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
@@ -338,8 +339,9 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// What speaks against a removal, by what was believed of the name
-    /// ([`find_victim`](Self::find_victim)): to be looked at once more.
+    /// The error for a removal that a check refused, when the name may be outdated
+    /// ([`find_victim`](Self::find_victim)): `Stale`, so that the operation revalidates and
+    /// tries again.
     pub(super) fn refusal(&self, flags: LookupFlags, refusal: Error) -> Error {
         match self.sb().freshness {
             Freshness::Ttl(_) | Freshness::Watched if !flags.contains(LookupFlags::REVAL) => {

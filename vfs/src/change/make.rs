@@ -1,4 +1,4 @@
-//! What was not there: files, directories, links to paths, devices.
+//! Creation of files, directories, links to paths, and devices.
 
 use super::locked::{Last, Locked};
 use crate::acl;
@@ -12,7 +12,7 @@ use crate::mount::Writing;
 use crate::permission::{Caps, Credentials};
 use crate::vfs::Vfs;
 
-/// What somebody asks for.
+/// The file that the caller asks for.
 pub(crate) struct Make<'a> {
     pub(crate) kind: FileType,
     /// As asked for: nothing has been taken off yet.

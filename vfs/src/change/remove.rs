@@ -47,15 +47,16 @@ impl Vfs {
             _ => Error::Invalid,
         })?;
         let _writing = Writing::new(&**parent.dir.mnt())?;
-        // Where others move directories, a splice moves their dentries (DENTRY-5), and with them
-        // what is above what: whoever locks two is alone (LOCK-1).
+        // Where other processes move directories, a splice moves their dentries (DENTRY-5), and
+        // so changes which directory is above which: a thread that locks two holds the mutex
+        // (LOCK-1).
         let _one_at_a_time = parent.dir.mnt().sb.rename_mutex.lock();
         let dir = Locked::alone(self, ctx, &parent.dir)?;
         let last = dir.find_victim(name, flags)?;
         let (dentry, inode) = last.found()?;
         let may = dir.may_delete(inode, true);
         may.map_err(|refusal| dir.refusal(flags, refusal))?;
-        // Nobody makes a name in it between the check and the end.
+        // With the victim locked, no name appears in it between the check and the removal.
         let _victim = inode.rwsem.write_nested();
         if is_mountpoint(dentry) {
             return Err(Error::Busy);

@@ -98,7 +98,7 @@ enum Outcome {
     OnlyAlone,
 }
 
-/// What is moved, and what has its new name.
+/// The file that is moved, and the one that has its new name.
 struct Pair<'l> {
     moved: &'l InodeRef,
     moves_dir: bool,
@@ -122,7 +122,7 @@ impl Renaming<'_, '_> {
         };
         self.check_names(&pair, from.1, to.1)?;
         if replaced.is_some_and(|inode| InodeRef::ptr_eq(inode, moved)) {
-            // Two names of one file: nothing is to be done.
+            // Two names of one file: there is nothing to do.
             return Ok(Outcome::Done);
         }
         self.check_rights(&pair, &source, &target)?;
@@ -177,7 +177,7 @@ impl Renaming<'_, '_> {
         self.flags.contains(RenameFlags::EXCHANGE)
     }
 
-    /// What the two names and their slashes say, before anybody asks who may.
+    /// Checks the two names and their slashes, before any permission.
     fn check_names(&self, pair: &Pair<'_>, from_slash: bool, to_slash: bool) -> Result<()> {
         let exchange = self.is_exchange();
         match pair.replaced {
@@ -192,8 +192,9 @@ impl Renaming<'_, '_> {
         if slash_behind_file {
             return Err(Error::NotADirectory);
         }
-        // The source is not above its new place, nor the target above its old one. In
-        // one directory neither can be, and nobody keeps the directories above still.
+        // The source must not be above its new parent, nor the target above its old one. In one
+        // directory neither can be, and the rename mutex that keeps the directories above in
+        // place is not held.
         if !self.across {
             return Ok(());
         }

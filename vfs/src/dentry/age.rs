@@ -1,9 +1,9 @@
 //! Missing names: how long they stay in the cache.
 //!
 //! A program may ask for any number of names that do not exist, and a removal leaves one for
-//! each name that it takes away. Each is a dentry without an inode. Most of them are never asked
-//! for again, and a cache full of them has no room for what is there. So they are on a list of
-//! their own, and go sooner than other names (MEM-1):
+//! each name that it takes away. Each is a dentry without an inode. Most of them are never
+//! asked for again, and a cache full of them has no room for existing names. So they are on a
+//! list of their own, and are evicted sooner than other names (MEM-1):
 //!
 //! - A missing name that no walk asks for goes once names for a sixteenth of the budget have been
 //!   added after it: after half of that it is marked, and after the other half it goes if the mark
@@ -12,9 +12,9 @@
 //! - All of them take a quarter of the budget at most.
 //! - Under pressure they go first.
 //!
-//! There is no thread for this. Whoever adds names looks at two of the oldest missing ones for
-//! each that it adds; so a cache to which nothing is added stays as it is. Age is counted in
-//! additions, and not in time, for the same reason: what counts is what needs the room.
+//! There is no thread for this. A thread that adds names scans two of the oldest missing ones
+//! for each that it adds; so a cache to which nothing is added stays as it is. Age is counted
+//! in additions, and not in time, for the same reason: only additions need room.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -24,9 +24,9 @@ use super::shrink::CACHED;
 use super::{Dcache, Dentry, DentryRef};
 use crate::budget::Share;
 
-/// Missing names may take one part in so many of the budget...
+/// Missing names may take one part in `MOST` of the budget...
 const MOST: usize = 4;
-/// ...and are looked at each time that one part in so many has been added.
+/// ...and are scanned each time that one part in `LIFE` has been added.
 const LIFE: usize = 32;
 
 /// Counts what is added, in steps of [`Share::look_after`]; and says what is old.

@@ -1,17 +1,17 @@
-//! The dentry cache: who is called what.
+//! The dentry cache: names and the inodes they refer to.
 //!
 //! A lookup under RCU may miss a name that is being moved and proves nothing; under
 //! a reference the bucket's lock settles it. DENTRY-3: during a rename a name is
 //! found old or new, never neither: in between it is off the table, a walk misses,
 //! goes to the slow path, and waits there for the directory that the rename holds.
 //!
-//! What a dentry stands for changes in place, inode and flags in one write section: an
-//! RCU-walk sees the dentry before it or after it, or starts again (SEQ-1). From nothing
-//! to something at any time: who holds a negative dentry asks it for its inode, and gets
-//! none or the new one. From something to nothing, and on to another name, only while
-//! nobody but the cache and the caller has a reference, nor can get one; a walk that
-//! fails to for that reason takes the slow path and waits for the directory. So a
-//! dentry that is held stands for the same file, under whatever name, for as long.
+//! A dentry's inode changes in place, with the flags, in one write section: an RCU-walk sees
+//! the dentry before the change or after it, or starts again (SEQ-1). A negative dentry may
+//! become positive at any time: a holder asks it for its inode, and gets none or the new one. A
+//! dentry becomes negative, or gets another name, only while the cache and the caller have the
+//! only references, and no thread can get one; a walk that therefore fails to takes the slow
+//! path and waits for the directory. So a dentry with a reference refers to the same file,
+//! under whatever name, for as long.
 
 use std::sync::atomic::AtomicU64;
 
@@ -39,7 +39,7 @@ pub(crate) struct Dcache {
     pub(super) share: Share,
     pub(super) in_lookup: LookupTable,
     keys: HashKeys,
-    /// Written to while a dentry is moved; read by who looks at several at once.
+    /// Written to while a dentry is moved; read by code that reads several dentries at once.
     pub(super) rename_lock: SeqLock,
     pub(super) evicted: AtomicU64,
 }
@@ -83,7 +83,7 @@ impl Dcache {
             .or_else(|| self.d_lookup_locked(parent, name))
     }
 
-    /// May miss what is there (see the hash table); what it finds is there.
+    /// May miss an existing name (see the hash table); a hit is certain.
     #[doc(alias = "__d_lookup_rcu")]
     pub(crate) fn d_lookup_rcu(
         &self,
@@ -131,7 +131,7 @@ impl Dcache {
         inode: Option<InodeRef>,
         validity: Validity,
     ) -> DentryRef {
-        // Built before locking: nobody waits for the allocator.
+        // Built before locking: no thread waits for the allocator.
         let dentry = Dentry::new(parent.sb(), parent.clone(), name, inode, validity);
         self.hash_new(&dentry, name);
         self.add_to_lru(dentry.clone());
@@ -172,8 +172,8 @@ impl Dcache {
         self.table.prefetch_chain(dentry.hash.load(Relaxed));
     }
 
-    /// Adds a dentry that nobody has asked for, unless the name is cached. The caller
-    /// holds the directory exclusively.
+    /// Adds a dentry without a request for it, unless the name is cached. The caller holds the
+    /// directory exclusively.
     pub(crate) fn add_unasked(&self, dentry: DentryRef) {
         let added = match dentry.inode_ref() {
             Some(inode) if inode.kind() == FileType::Directory => {
@@ -238,9 +238,8 @@ impl Dcache {
         self.relist(dentry);
     }
 
-    /// The name stands for nothing any more: the dentry becomes negative, or leaves the
-    /// cache if somebody holds it, for whom it stays what it is. The caller holds the
-    /// directory exclusively.
+    /// Caches that a name is gone: the dentry becomes negative, or leaves the cache if it is in
+    /// use; its holders keep it as it is. The caller holds the directory exclusively.
     pub(crate) fn d_delete(&self, dentry: &DentryRef, validity: Validity) {
         let negative = if_unused(dentry, || set_inode(dentry, None, validity));
         match negative {
@@ -270,8 +269,8 @@ impl Dcache {
         locked.seq.write().set_payload(flags.bits());
     }
 
-    /// The next walk asks the back end about this name. Who looks it up just now may take
-    /// that for his own answer, unless the directory is held exclusively.
+    /// Invalidates a name: the next walk asks the back end. A lookup in progress may count as
+    /// that walk, unless the caller holds the directory exclusively.
     pub(crate) fn doubt(&self, dentry: &DentryRef) {
         self.change_flags(dentry, |flags| {
             let has_name = !flags.intersects(Flags::UNHASHED | Flags::ROOT);
@@ -316,9 +315,9 @@ pub(super) fn set_inode(dentry: &DentryRef, inode: Option<InodeRef>, validity: V
     drop(old.map(InodeRefOf::new));
 }
 
-/// Does something to a dentry that nobody but the cache and the caller has a reference
-/// to, while nobody gets one. The caller holds its directory exclusively, so that nobody
-/// is adding it just now, or adds another one for its name. True if it has been done.
+/// Runs `change` on a dentry to which only the cache and the caller have references, and lets
+/// no thread get one meanwhile. The caller holds its directory exclusively, so no thread is
+/// adding it just now, or adds another one for its name. True if `change` ran.
 pub(super) fn if_unused(dentry: &DentryRef, change: impl FnOnce()) -> bool {
     let mut done = false;
     dentry.while_unshared(CACHED + 1, || {

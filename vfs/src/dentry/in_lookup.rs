@@ -1,8 +1,8 @@
-//! Names that are being looked up: the back end is asked once, whoever asks.
+//! Names that are being looked up: one thread asks the back end, the others wait for it.
 //!
-//! DENTRY-2: one in-lookup dentry per (parent, name). The first to miss a name gets
-//! an [`InLookup`] and asks the back end; whoever comes meanwhile sleeps until it is
-//! done, and looks in the cache again.
+//! DENTRY-2: one in-lookup dentry per (parent, name). The first thread that misses a name gets
+//! an [`InLookup`] and asks the back end; threads that come meanwhile sleep until it is done,
+//! and look in the cache again.
 
 use rcuwalk_sync::lock::{Mutex, Rank};
 use rcuwalk_sync::{Flag, Ref};
@@ -16,14 +16,14 @@ const SHARDS: usize = 64;
 #[doc(alias = "DCACHE_PAR_LOOKUP")]
 const PENDING: Flag = Flag::new(0);
 
-/// What is being looked up, and what to wait for. There are no more of them than threads that
-/// look up, so few on a shard.
+/// The names in lookup on one shard, and what their waiters sleep on. There are no more of them
+/// than threads that look up, so few on a shard.
 struct Pending {
-    /// The parent's address. It cannot go away meanwhile: everybody who looks up in it
-    /// holds it.
+    /// The parent's address. It cannot go away meanwhile: each thread that looks up in it holds
+    /// it.
     dir: usize,
     name: Box<[u8]>,
-    /// Made by the first who waits: mostly nobody does.
+    /// Made by the first waiter: mostly there is none.
     over: Option<Ref<()>>,
 }
 
@@ -55,7 +55,7 @@ impl LookupTable {
 pub(crate) enum ParallelLookup<'a> {
     /// The name is in the cache, by now.
     Cached(DentryRef),
-    /// Nobody is looking it up: the caller is to.
+    /// No thread is looking it up: the caller must.
     Mine(InLookup<'a>),
 }
 
@@ -72,8 +72,8 @@ pub(crate) struct InLookup<'a> {
 }
 
 impl Dcache {
-    /// Finds `name` in `parent`, or makes the caller the one to look it up. Sleeps
-    /// while somebody else does.
+    /// Finds `name` in `parent`, or makes the caller the one to look it up. Sleeps while
+    /// another thread does.
     pub(crate) fn d_alloc_parallel<'a>(
         &'a self,
         parent: &'a DentryRef,

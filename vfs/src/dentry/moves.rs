@@ -15,12 +15,12 @@ use crate::fresh::NEVER;
 use crate::inode::{InodeRef, InodeRefOf};
 
 impl Dcache {
-    /// Moves a dentry over `target`, the dentry of its new name, which is negative or
-    /// stands for what has just been replaced.
+    /// Moves a dentry over `target`, the dentry of its new name, which is negative or refers to
+    /// the file that has just been replaced.
     ///
-    /// If nobody holds `target`, it becomes negative and gets the old name, where
-    /// `nothing_left` says that there is nothing; so the next lookup of that needs not
-    /// ask. Otherwise it leaves the cache.
+    /// If `target` is not in use, it becomes negative and gets the old name, where
+    /// `nothing_left` says that the old name is now missing; so the next lookup of the old name
+    /// need not ask the back end. Otherwise it leaves the cache.
     ///
     /// The caller holds both directories exclusively.
     #[doc(alias = "__d_move")]
@@ -73,8 +73,8 @@ impl Dcache {
         };
         let _first = first.lock(Rank::Dentry);
         let _second = second.lock_nested(Rank::Dentry);
-        // Whoever drops a name that the back end no longer confirms may have been
-        // faster: then it changes its place and stays off the table.
+        // A thread that drops a name which the back end no longer confirms may have been
+        // faster: then the dentry changes its place and stays off the table.
         let off = [a, b].map(|dentry| self.unhash(dentry));
         let old = swap_names(a, b, negative);
         for (dentry, off) in [a, b].into_iter().zip(off) {
@@ -94,8 +94,8 @@ impl Dcache {
     }
 
     /// Moves a locked dentry to another directory and name, in a write section of
-    /// `rename_lock`. What it leaves is for the caller to drop, without locks, and to
-    /// [list](Self::add_to_lru) the dentry afterwards.
+    /// `rename_lock`. The caller drops what this returns, without locks, and
+    /// [lists](Self::add_to_lru) the dentry afterwards.
     ///
     /// With `confirmed`, the back end has said that it is there.
     pub(super) fn give_place(
@@ -115,8 +115,8 @@ impl Dcache {
         let (old_parent, old_name);
         {
             let mut section = locked.seq.write();
-            // Stamps of two directories say nothing about each other. Before the
-            // parent: who sees that sees this.
+            // Stamps of two directories say nothing about each other. Before the parent: a
+            // reader that sees the new parent sees this.
             locked.set_valid_until(NEVER);
             old_parent = locked.parent.swap(Some(parent.clone()));
             for (place, word) in locked.words.iter().zip(name.words.words()) {
@@ -130,7 +130,7 @@ impl Dcache {
             }
             section.set_payload(flags.bits());
         }
-        // After the parent: who sees that stamp finds the dentry in its new place.
+        // After the parent: a reader that sees this stamp finds the dentry in its new place.
         if let Some(validity) = confirmed {
             locked.set_valid_until(validity.until);
         }

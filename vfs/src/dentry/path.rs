@@ -1,7 +1,7 @@
-//! From a dentry up: what is above it, and what it is called.
+//! From a dentry up: the directories above it, and its path.
 //!
-//! Several dentries are looked at, and any of them may be moved meanwhile: `rename_lock`
-//! tells whether one was. Nobody takes a reference or a dentry's lock on the way.
+//! This reads several dentries, and any of them may be moved meanwhile: `rename_lock` tells
+//! whether one was. It takes no references and no dentry locks on the way.
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::{RcuGuard, Seq, Shared, rcu};

@@ -1,9 +1,10 @@
 //! Keeping the dentry cache within its share of the budget (MEM-1).
 //!
-//! Whoever adds a name makes room, as [`Share`](crate::budget::Share) says: it looks over
-//! a few dentries from the tail. In use (a count above the cache's own two: open, current, a mount
-//! point, or a directory with cached children) stays; used since the last look gets
-//! a second chance; the rest goes, and with it the hold on its parent and inode.
+//! The thread that adds a name reclaims, as [`Share`](crate::budget::Share) says: it scans a
+//! few dentries from the tail. A dentry in use (a count above the cache's own two: open,
+//! current, a mount point, or a directory with cached children) stays; one used since the last
+//! scan gets a second chance; all others are evicted, and drop their references to parent and
+//! inode.
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
@@ -80,7 +81,7 @@ impl Dcache {
         });
     }
 
-    /// Drops every name that nobody uses, and then its directory, and so on up.
+    /// Drops every unused name, and then its directory if that is unused, and so on up.
     #[doc(alias = "shrink_dcache_sb")]
     pub(crate) fn drop_unused(&self) -> usize {
         self.drop_matching(|_| true)
@@ -91,7 +92,7 @@ impl Dcache {
         self.drop_matching(|dentry| dentry.sb() == sb)
     }
 
-    /// Drops what nobody uses of the `most` dentries that were looked over longest ago.
+    /// Drops the unused dentries among the `most` that were scanned longest ago.
     pub(crate) fn prune(&self, most: usize) -> usize {
         let part = |list: &Lru<Dentry>| {
             let shards = 0..list.shards();
@@ -122,8 +123,9 @@ impl Dcache {
         }
     }
 
-    /// `otherwise`: for what is not wanted `at_once`, where there is room. To stop for who
-    /// makes room, to look on for who looks for something.
+    /// Scans a shard and evicts unused dentries: those that match `at_once`, and others while
+    /// the cache is over its budget. Once it is not, returns `otherwise` for them: `Stop` when
+    /// reclaiming, `Rotate` when searching.
     fn prune_shard(
         &self,
         list: &Lru<Dentry>,
@@ -166,9 +168,9 @@ impl Dcache {
     #[doc(alias("retain_dentry", "dput"))]
     #[inline]
     pub(crate) fn put(&self, dentry: DentryRef) {
-        // Told by the count alone, in the step that drops it: whoever asked first whether the
-        // name is still hashed would not see it leave before the drop. What is hashed has the
-        // cache's references beside this one.
+        // Decided by the count alone, in the step that drops it: a thread that first checked
+        // whether the name is still hashed would miss that it leaves before the drop. A hashed
+        // dentry has the cache's references beside this one.
         if let Some(last) = Ref::put_unless_last(dentry, 0, UNUSED) {
             self.put_last(last);
         }
@@ -193,8 +195,8 @@ impl Dcache {
         }
     }
 
-    /// Detaches a killed dentry, and kills the directories above that nobody uses
-    /// now that it is gone, for as long as there are too many. Returns how many.
+    /// Detaches a killed dentry, and kills the directories above that are unused now that it is
+    /// gone, as long as the cache is over its budget. Returns how many.
     ///
     /// A deep tree has few leaves, so looking for them one at a time would find
     /// fewer than come.
@@ -203,7 +205,7 @@ impl Dcache {
         let mut above = 0;
         let mut parent = self.detach(dentry);
         while let Some(dentry) = parent {
-            // Ours is one more. What is hashed and on the list is known by the cache's
+            // Ours is one more. A dentry that is hashed and on the list is known by the cache's
             // two references; a root is not hashed.
             let killed = self.lru.take_if(&dentry, || {
                 self.is_over() && dentry.kill_hashed_if_count_is(CACHED + 1)

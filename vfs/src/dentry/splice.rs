@@ -20,10 +20,10 @@
 //! and of parking. A move changes the hash without that lock, in a write section of
 //! `rename_lock`: a lookup by inode that finds nothing asks again if there was one.
 //!
-//! **Which locks a splice needs.** It is a rename, and takes what a rename takes: the super
-//! block's rename mutex, so that "is above" stays true for whoever relies on it, and both
-//! directories, shared. So a dentry that was found in a directory locked exclusively keeps its
-//! directory and name, also here. The caller has the new directory locked and must not wait
+//! **Which locks a splice needs.** It is a rename, and takes a rename's locks: the super
+//! block's rename mutex, so that "is above" stays true for every thread that relies on it, and
+//! both directories, shared. So a dentry that was found in a directory locked exclusively keeps
+//! its directory and name, also here. The caller has the new directory locked and must not wait
 //! for the other one (LOCK-1), so a splice only tries. If it fails, a walk takes all of these
 //! locks in order and looks the name up again ([`Busy::lock_all`]); a change ends in
 //! [`Error::Stale`](crate::Error::Stale), is tried once more and reports that.
@@ -214,7 +214,7 @@ impl Dcache {
         Ok(new)
     }
 
-    /// Adds a dentry that nobody has asked for, of a directory that has none. The caller holds
+    /// Adds a dentry without a request for it, for a directory that has none. The caller holds
     /// the directory above it exclusively.
     pub(super) fn add_unasked_dir(&self, new: &DentryRef, inode: &InodeRef) -> bool {
         let _one_at_a_time = inode.shared().lock(Rank::Inode);
@@ -278,8 +278,8 @@ impl Dcache {
         })
     }
 
-    /// Moves the dentry that a directory has to the name that it was found by. False if it is
-    /// to be looked for once more.
+    /// Moves a directory's dentry to the name by which the directory was found. False if the
+    /// caller must look for the dentry again.
     #[doc(alias = "__d_unalias")]
     fn move_alias(
         &self,
@@ -386,8 +386,8 @@ enum WayUp {
     Clear,
     /// It is above that place, or there itself.
     Loop,
-    /// It would be, but this dentry between the two has an outdated name: nobody knows where
-    /// it is.
+    /// It would be, but this dentry between the two has an outdated name, so its place is not
+    /// known.
     Adrift(DentryRef),
 }
 

@@ -14,7 +14,8 @@ use crate::super_block::SuperBlock;
 pub struct Caller<'a> {
     /// The mounted back end.
     pub sb: &'a SuperBlock,
-    /// Who asks. The VFS has checked them against owner, group, mode and ACL.
+    /// The credentials of the caller. The VFS has checked them against owner, group, mode and
+    /// ACL.
     pub credentials: &'a Credentials,
 }
 
@@ -22,9 +23,9 @@ pub struct Caller<'a> {
 /// directory and name, and check that it is still the same.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
-    /// The directory and name it was reached by; `None` for a root, for a file that was
-    /// made without a name, and for what the VFS knows to have lost the name it was reached
-    /// by (somebody has it open, or is in it). It may have lost that name unknown to us.
+    /// The directory and name it was reached by; `None` for a root, for a file that was made
+    /// without a name, and for an open file or current directory that, as the VFS knows, has
+    /// lost the name it was reached by. It may have lost that name without the VFS knowing.
     pub parent: Option<(&'a Inode, Name<'a>)>,
     /// The file itself.
     pub inode: &'a Inode,

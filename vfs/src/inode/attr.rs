@@ -70,7 +70,8 @@ const SHARDS: usize = 64;
 #[repr(align(128))]
 struct Writers(Mutex<()>);
 
-/// Nobody writes while this is kept. Writers have one of them at a time, and nothing else below.
+/// Locks all writers out until the guards are dropped. A writer holds one of these locks, and
+/// no other below it.
 pub(super) fn hold_all() -> Vec<MutexGuard<'static, ()>> {
     let lock = |writers: &'static Writers| writers.0.lock();
     let all = WRITERS.iter().map(lock);

@@ -43,8 +43,8 @@ impl Made {
         };
         match Made::new(dir, &last, how) {
             Err(Error::Stale) => Err(Error::Stale),
-            // It is there; or something else is wrong, and which of all that is wrong is to be
-            // said depends on whether it is there.
+            // The name exists; or there is another error, and which error to report depends on
+            // whether the name exists.
             made => Ok(made.ok()),
         }
     }
@@ -66,7 +66,7 @@ impl Made {
         })
     }
 
-    /// Whoever makes a file may use it as he has asked for, whatever its mode.
+    /// Opens the new file. Its creator may use it as requested, whatever its mode.
     fn open(self, ctx: &Context, parent: &Parent<'_>, how: &OpenHow) -> Result<File> {
         let at = VfsPath::new(parent.dir.mnt().clone(), self.dentry, self.inode);
         let who = ctx.credentials();
@@ -98,8 +98,8 @@ impl Vfs {
                 return Err(Error::IsADirectory);
             }
             let name = Name::new(name)?;
-            // What has to be made is looked at with its directory locked; so is what must
-            // not be there.
+            // A missing name is looked up with its directory locked; so is one that must not
+            // exist.
             let cached = match exclusive {
                 true => None,
                 false => parent.cached(&request, name)?,
@@ -136,7 +136,7 @@ impl Vfs {
     ) -> Result<Last> {
         let writing = Writing::new(&**parent.dir.mnt());
         let dir = Locked::new(self, ctx, &parent.dir)?;
-        // Who has been answered Stale wants the back end asked.
+        // After Stale, the back end must be asked.
         if writing.is_ok()
             && !how.lookup.contains(LookupFlags::REVAL)
             && let Some(made) = Made::presumed(&dir, name, how)?
@@ -151,7 +151,7 @@ impl Vfs {
         let _writing = writing?;
         dir.may_create()?;
         let made = match Made::new(&dir, &last, how) {
-            // Others have been first behind our back: it is to be opened, then.
+            // Another process has created it behind our back: open it.
             Err(Error::Exists) if !how.flags.contains(OpenFlags::EXCL) => Err(Error::Stale),
             made => made,
         }?;
@@ -177,7 +177,7 @@ impl Vfs {
         let inode = sb.fs().tmpfile(&target.caller(), dir.inode(), &new)?;
         // It goes when it is closed, unless it gets a name.
         inode.dont_cache();
-        // Nobody else can find it, so nobody has it linked before this says whether.
+        // No other thread can find it yet, so none links it before this flag is set.
         if !how.flags.contains(OpenFlags::EXCL) {
             inode.shared().set(LINKABLE);
         }

@@ -1,4 +1,4 @@
-//! What a path led to: who may open it, for what.
+//! Opening an existing file: permission checks, and the back end's handle.
 
 use crate::attr::{FileType, InodeFlags};
 use crate::context::{Context, VfsPath};

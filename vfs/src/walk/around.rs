@@ -1,13 +1,13 @@
 //! Looking up a name together with its neighbours.
 //!
-//! Who lists a directory goes on, as a rule, to ask for each of its names: `ls -l`, a
-//! backup. To find one, a back end like ext4 reads a block that holds a hundred others,
-//! and their inodes lie next to each other as well. So the first name that is missed
-//! after a listing brings the rest of its block into the cache, and they are hits.
+//! A program that lists a directory goes on, as a rule, to look up each of its names: `ls -l`,
+//! a backup. To find one, a back end like ext4 reads a block that holds a hundred others, and
+//! their inodes lie next to each other as well. So the first name that is missed after a
+//! listing brings the rest of its block into the cache, and the next lookups are hits.
 //!
-//! Nobody has asked for those, so there is a limit: between two listings a directory
-//! gets no more names unasked than the listing returned ([`Listed`](crate::inode::Listed)). Lookups at
-//! random are looked up one by one.
+//! These names come unasked, so there is a limit: between two listings a directory gets no more
+//! of them than the listing returned ([`Listed`](crate::inode::Listed)). Random names are
+//! looked up one by one.
 //!
 //! DENTRY-2 holds: the directory is held exclusively, so none of its names is being
 //! looked up by anyone else.
@@ -46,7 +46,7 @@ impl RefWalk<'_> {
         }
         let hash = dcache.name(name);
         if let Some(dentry) = dcache.d_lookup(parent, &hash) {
-            // Somebody was first; whether it is to be believed is for the usual way.
+            // Another thread was first; the normal lookup checks whether the name is valid.
             dcache.put(dentry);
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl RefWalk<'_> {
     }
 }
 
-/// Names that nobody has asked for.
+/// Names added to the cache without a lookup.
 struct Unasked {
     added: usize,
     /// How many more are allowed.

@@ -68,8 +68,8 @@ fn middle_component(path: &[u8], start: usize, low: u128) -> Option<Component> {
     (len <= 8).then(|| Component::new(low, (high & KEEP[len]) as u64, next + len))
 }
 
-/// Where the component that starts at `start` ends, however long. Whether it is too
-/// long is for who looks it up to say: other errors come first.
+/// Where the component that starts at `start` ends, however long. The lookup reports a
+/// component that is too long: other errors come first.
 #[cold]
 pub(super) fn long_component(path: &[u8], start: usize) -> usize {
     let rest = &path[start..];

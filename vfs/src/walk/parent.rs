@@ -1,4 +1,4 @@
-//! All of a path but its last component: where a name is to be made or removed.
+//! All of a path but its last component: the directory in which to make or remove a name.
 //!
 //! [`path_parentat`] is the only resolver for that. It cuts the path before its last
 //! component and walks what comes before, as a path of its own to a directory that the caller
@@ -30,7 +30,7 @@ use crate::target::Target;
 pub(crate) struct Parent<'a> {
     /// A directory that the caller may search.
     pub(crate) dir: VfsPath,
-    /// Who may do what in the directory, as the walk found it.
+    /// The owner, mode and ACL of the directory, as the walk found it.
     #[doc(alias("dir_mode", "dir_vfsuid"))]
     pub(crate) protection: Protection,
     pub(crate) last: Last<'a>,

@@ -175,7 +175,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
                     continue 'components;
                 }
                 if seq.has(Flags::STEP.bits(), 0) {
-                    // Negative: what is behind it in the path does not matter.
+                    // Negative: the rest of the path does not matter.
                     (self.at.mnt, self.at.dentry, self.at.seq) = (at.mnt, child, seq);
                     return Ok(End::Missing);
                 }
@@ -224,8 +224,8 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         Ok(Step::End(End::Found))
     }
 
-    /// Every component is looked up in a directory that the caller may search; where
-    /// the mark says that everyone may, nobody asks.
+    /// Checks search permission for the directory of the next component; with the mark
+    /// "everyone may search" there is no check.
     fn search(&self) -> Result<(), Why> {
         if self
             .at
@@ -303,7 +303,8 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         self.step_into_slow(child, seq, end)
     }
 
-    /// Goes to a place that has been checked; what comes next needs the right to search.
+    /// Goes to a place that has been checked; a further component needs search permission
+    /// there.
     fn go_on(&mut self, to: Here<'g>, end: usize) -> Result<Step, Why> {
         let (was, at) = (self.pos, self.at);
         (self.at, self.pos) = (to, end);
@@ -395,7 +396,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         Ok(())
     }
 
-    /// The link's target becomes the text; what is left of this one is put aside.
+    /// Makes the link's target the text to walk, and pushes the rest of the current text.
     #[cold]
     fn pick_link(&mut self, link: Here<'g>, end: usize) -> Result<Step, Why> {
         let inode = link.inode(self.guard).ok_or(Why::Moved)?;
@@ -500,7 +501,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     }
 }
 
-/// A walk that has ended, for who asks about the place it ended at.
+/// A walk that has ended, for questions about the place it ended at.
 pub(crate) struct RcuFound<'w, 'a, 'g>(pub(super) &'w RcuWalk<'a, 'g>);
 
 impl<'g> RcuFound<'_, '_, 'g> {

@@ -1,9 +1,8 @@
 //! What a walk leaves behind for [`Vfs::trace`](crate::Vfs::trace).
 //!
-//! The RCU-walk has no time to take notes. It is asked only how far it comes
-//! ([`reach`]); then a REF-walk goes the same way and notes each step in a
-//! [`Record`], and the two are brought together by [`Position`]. A walk that nobody
-//! asked about has a [`Recorder`] that does nothing.
+//! The RCU-walk has no time to take notes. It is asked only how far it comes ([`reach`]); then
+//! a REF-walk goes the same way and notes each step in a [`Record`], and [`Position`] brings
+//! the two together. An untraced walk has a [`Recorder`] that does nothing.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;

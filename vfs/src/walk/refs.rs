@@ -171,7 +171,7 @@ impl<'a> RefWalk<'a> {
         }
     }
 
-    /// A name is looked up in directories only, and only by who may search them.
+    /// Checks that the walk stands in a directory that the caller may search.
     fn may_lookup(&self) -> Result<()> {
         if self.at.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
@@ -188,7 +188,7 @@ impl<'a> RefWalk<'a> {
         self.step_into(dentry, &step)
     }
 
-    /// The cached dentry, if it is to be believed.
+    /// The cached dentry, if it is valid.
     pub(super) fn lookup_fast(&self, name: Name<'_>) -> Result<Option<DentryRef>> {
         let dcache = &self.request.ns.caches.dcache;
         let hash = dcache.name(name);
@@ -237,7 +237,7 @@ impl<'a> RefWalk<'a> {
         }
     }
 
-    /// Asks the back end, unless somebody else is doing so already.
+    /// Asks the back end, unless another thread is doing so already.
     #[cold]
     #[doc(alias = "__lookup_slow")]
     fn lookup_slow(&self, name: Name<'_>) -> Result<DentryRef> {
@@ -326,7 +326,7 @@ impl<'a> RefWalk<'a> {
         Ok(())
     }
 
-    /// What is there in the end, if anything.
+    /// Follows the mounts on a dentry to the topmost one. `None` if it is negative.
     pub(super) fn traverse_mounts(
         &self,
         mut mnt: MountRef,
@@ -342,8 +342,8 @@ impl<'a> RefWalk<'a> {
         Some(VfsPath::new(mnt, dentry, inode))
     }
 
-    /// On a mount that protects from it, nobody is led astray by a link that somebody else
-    /// has put into a directory for all: one in the last place of the path, that is.
+    /// Refuses, on a mount with [`MountFlags::PROTECTED_LINKS`], a link in the last place of
+    /// the path that another user has put into a sticky directory which everyone may write.
     fn may_follow_link(&self, link: &Inode, end: usize) -> Result<()> {
         let protects = self.at.mnt().flags().contains(MountFlags::PROTECTED_LINKS);
         if !protects || self.request.is_head {
@@ -409,8 +409,8 @@ impl<'a> RefWalk<'a> {
                 }
                 continue;
             }
-            // A detached directory (removed, or dropped from the cache) still has
-            // its parent as long as somebody stands in it.
+            // A detached directory (removed, or dropped from the cache) still has its parent as
+            // long as it is held.
             let Some(parent) = at.dentry().parent_ref() else {
                 return Err(Error::Stale);
             };
@@ -425,7 +425,7 @@ impl<'a> RefWalk<'a> {
     }
 
     /// WALK-3: refuses a place that is not below the walk's own root. Stopping at the root is
-    /// not enough: somebody may have moved the directory that the walk stood in out of it.
+    /// not enough: the directory that the walk stood in may have been moved out of it.
     ///
     /// An empty path is no walk: the caller holds the place, which may have no name at all.
     #[doc(alias = "LOOKUP_IS_SCOPED")]

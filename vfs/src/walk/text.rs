@@ -1,4 +1,4 @@
-//! What is left to walk: the caller's path, and the links it led into.
+//! The rest of the path to walk: the caller's path, and the links it led into.
 //!
 //! An explicit stack instead of recursion: at each symbolic link the rest of the
 //! current text is put aside and the link's target becomes the current text. Two

@@ -17,7 +17,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if !self.at.seq.is_even() || self.at.has_changed() {
             return None;
         }
-        // The walk may have crossed, or passed by, what is mounted differently by now.
+        // The walk may have crossed, or passed by, a mount that has changed by now.
         if !self.request.ns.mounts_are(self.mounts) {
             return None;
         }
