@@ -24,8 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         MountFlags::READ_ONLY,
     )?;
 
-    // A user follows a link from one back end into the other. The VFS checks permissions in both,
-    // whoever runs this process.
+    // A user follows a link from one back end into the other. The VFS checks permissions in
+    // both, as that user and not as the owner of this process.
     let user = vfs.context(Credentials::user(1000, 1000));
     let denied = vfs.access(&user, "/private", Access::READ, LookupFlags::FOLLOW);
     assert!(matches!(denied, Err(Error::PermissionDenied)));

@@ -1,4 +1,4 @@
-//! Who may change names, through which mounts, and what the cache says afterwards.
+//! Changes of names: permissions, mounts, and the cache afterwards.
 
 mod common;
 
@@ -43,8 +43,8 @@ impl Tree {
     }
 }
 
-/// WALK-1: what is removed, and the old name of what is renamed, is known to be gone: the
-/// back end is not asked again, nor is the name to be forgotten when it is made again.
+/// WALK-1: a removed name, and the old name of a renamed file, are cached as missing: the back
+/// end is not asked again, and the dentry stays when the name is made again.
 #[test]
 fn names_that_are_gone_are_known_to_be() {
     let tree = Tree::new("a/ a/file a/dir/ a/old");
@@ -73,8 +73,7 @@ fn names_that_are_gone_are_known_to_be() {
     assert_eq!(after, before, "WALK-1: the same dentries");
 }
 
-/// EDGE-1: what is held when its name goes, or comes to stand for something else, stays
-/// what it is.
+/// EDGE-1: a file that is held stays the same when its name goes, or comes to refer to another.
 #[test]
 fn who_holds_a_file_keeps_it() {
     let tree = Tree::new("file other dir/");
@@ -98,7 +97,7 @@ fn who_holds_a_file_keeps_it() {
         inos[0] != inos[1] && inos[1] != inos[2],
         "INODE-1: {inos:?}"
     );
-    // No new name for what has none; but by handle the kernel says the same.
+    // A file without a name gets no new one; the kernel says the same of an open file.
     let at = tree.ctx.root();
     let flags = LookupFlags::EMPTY_PATH;
     let linked = tree
@@ -141,7 +140,8 @@ fn a_removed_directory_is_still_somewhere() {
     assert!(!tree.has("/dir/sub/new"));
 }
 
-/// EDGE-1: a path leads through all mounts to the root of who asks, and to nobody else's.
+/// EDGE-1: a path leads through all mounts to the root of the caller's context, and to no
+/// other.
 #[test]
 fn places_have_paths() {
     let long = "a-name-that-is-longer-than-the-words-of-a-dentry";
@@ -202,8 +202,8 @@ fn rename_flags() {
     }
 }
 
-/// EDGE-1: EROFS comes where the kernel says it: after what else is wrong with a name that
-/// is to be made, before what is wrong with one that is to go.
+/// EDGE-1: EROFS comes where the kernel reports it: on creation after all other errors about
+/// the name, on removal before them.
 #[test]
 fn a_read_only_mount_takes_no_changes() {
     let tree = Tree::new("mnt/");
@@ -318,7 +318,7 @@ fn sticky_directories_protect_owners() {
     assert_eq!(errno(vfs.unlink(&tree.user(1), "/tmp/file")), 0, "EDGE-1");
 }
 
-/// EDGE-1: what is immutable or append-only keeps its names, and such a directory its.
+/// EDGE-1: an immutable or append-only file keeps its names, and such a directory its entries.
 #[test]
 fn what_is_immutable_keeps_its_names() {
     let tree = Tree::new("fixed/ fixed/in log/ log/in dir/ dir/file");
@@ -474,8 +474,8 @@ fn changes_follow_links_in_the_middle_of_a_path() {
     );
 }
 
-/// EDGE-1: who means to make a file in a sticky directory for all, and finds what somebody
-/// else has put there: as seen in the running kernel with its sysctls set to 0 and to 1.
+/// EDGE-1: opening with `CREATE` in a sticky directory that everyone may write, where another
+/// user's file has the name: as seen in the running kernel with its sysctls set to 0 and to 1.
 #[test]
 fn what_is_found_in_a_sticky_directory() {
     let tree = Tree::new("tmp/ tmp/file");
@@ -515,8 +515,8 @@ fn what_is_found_in_a_sticky_directory() {
     }
 }
 
-/// EDGE-1: whoever means to make a file does not open what else others have put in a
-/// sticky directory for all, be it a mount that protects from it or not.
+/// EDGE-1: opening with `CREATE` does not open another user's special file in a sticky
+/// directory that everyone may write, whether the mount protects it or not.
 #[test]
 fn what_is_no_file_is_in_the_way_in_a_sticky_directory() {
     let tree = Tree::new("tmp/ tmp/link->/file file");

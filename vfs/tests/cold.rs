@@ -1,4 +1,4 @@
-//! Misses: one lookup per name, one read-in per inode, whoever asks.
+//! Misses by several threads at once: one lookup per name, one read-in per inode.
 
 mod common;
 
@@ -79,8 +79,8 @@ fn one_lookup_per_missing_name() {
     }
 }
 
-/// DENTRY-2: a lookup that fails, or panics, leaves nobody waiting: one of the
-/// others asks again.
+/// DENTRY-2: a lookup that fails, or panics, leaves no thread waiting: one of the waiters asks
+/// again.
 #[test]
 fn a_failed_lookup_is_asked_again() {
     let (asked, failures) = (Arc::new(AtomicUsize::new(0)), 3);
@@ -235,8 +235,8 @@ fn a_look_waits_for_the_reader() {
     }
 }
 
-/// INODE-4: a forgotten inode stays what it was for who holds it, is never found
-/// again, and its key is another inode from then on.
+/// INODE-4: a forgotten inode stays as it was for its holders, no lookup finds it again, and
+/// its key is another inode from then on.
 #[test]
 fn a_forgotten_inode_is_final() {
     let alive = Arc::new(AtomicUsize::new(0));
@@ -275,8 +275,8 @@ fn a_forgotten_inode_is_final() {
     assert_eq!(cache.size().0, 0, "INODE-4");
 }
 
-/// INODE-4: what is used is never pruned, what is not goes; beside threads that get
-/// and forget, there is one inode per key and no more alive than are to be had.
+/// INODE-4: inodes in use are never pruned, unused ones are; beside threads that get and
+/// forget, there is one inode per key, and no more are alive than can be found.
 #[test]
 fn lives_end_once_beside_each_other() {
     let alive = Arc::new(AtomicUsize::new(0));
@@ -358,8 +358,7 @@ fn the_names_of_a_file_change_one_at_a_time() {
     }
 }
 
-/// INODE-1: an unlinked file stays for who holds it, and a file made in its place is
-/// another one.
+/// INODE-1: an unlinked file stays for its holder, and a file made in its place is another one.
 #[test]
 fn an_unlinked_file_stays_for_its_holder() {
     let tree = Tree::with_budget("file", Budget::default());
@@ -373,7 +372,8 @@ fn an_unlinked_file_stays_for_its_holder() {
     assert_eq!(open.read_at(&mut [0; 8], 0).unwrap(), 0);
 }
 
-/// A budget of so many names; an unused missing one stays while a sixteenth of that is added.
+/// A budget of `dentries` names; an unused missing one stays while a sixteenth of that is
+/// added.
 fn names(dentries: usize) -> Budget {
     Budget {
         dentries,
@@ -385,8 +385,8 @@ fn cached(tree: &Tree) -> usize {
     tree.vfs.statistics().dentries.0
 }
 
-/// MEM-1: missing names that nobody asks for again go, long before the budget is full; and names
-/// that are there make them go as well.
+/// MEM-1: missing names that no walk asks for again go long before the budget is full; existing
+/// names make them go as well.
 #[test]
 fn missing_names_do_not_fill_the_cache() {
     const FOUND: usize = 12_000;

@@ -38,7 +38,7 @@ fn host() -> tempfile::TempDir {
     dir
 }
 
-/// What is opened, and how; a name twice is one file twice.
+/// The file to open, and how; one name twice opens one file twice.
 type Side = (&'static str, OpenFlags);
 
 fn by_vfs(vfs: &Vfs, from: Side, to: Side, (at, to_at, len): (u64, u64, u64)) -> Result<u64> {

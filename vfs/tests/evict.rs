@@ -1,4 +1,4 @@
-//! The budget of the inode cache, and who goes first (MEM-1).
+//! The budget of the inode cache, and the order of eviction (MEM-1).
 
 mod common;
 
@@ -86,8 +86,8 @@ fn a_stream_stays_within_its_bytes() {
     );
 }
 
-/// MEM-1: what is used again between two looks of the shrinker survives a stream of any
-/// length; what is new and not used again goes before what was.
+/// MEM-1: an inode that is used again between two scans of the shrinker survives a stream of
+/// any length; a new one that is not used again goes before it.
 #[test]
 fn the_used_survive_a_stream() {
     let cache: Cache = builder(Scheme::OURS).inodes(1000).build();
@@ -102,7 +102,7 @@ fn the_used_survive_a_stream() {
     let inserted = cache.statistics().inserted;
     assert_eq!(inserted, 20_300, "MEM-1: none of them was read in again");
 
-    // Used once beside new ones that nobody used.
+    // Used once, among new ones that are not.
     (0..500).for_each(|n| drop(read(&cache, ino(100_000 + n))));
     favourites().for_each(|key| drop(read(&cache, key)));
     (0..500).for_each(|n| drop(read(&cache, ino(200_000 + n))));
@@ -168,8 +168,8 @@ fn no_use_is_too_much_for_the_budget() {
     assert!(size >= BUDGET * 9 / 10, "MEM-1: no more than that: {size}");
 }
 
-/// MEM-1: what is in use counts, but keeps nobody from inserting, and what is not in use
-/// stays within the budget beside it.
+/// MEM-1: inodes in use count, but do not keep threads from inserting, and the unused ones stay
+/// within the budget beside them.
 #[test]
 fn beside_many_in_use_the_budget_holds() {
     const BUDGET: usize = 600;
@@ -207,8 +207,8 @@ fn an_insertion_among_those_in_use_has_its_bound() {
     assert!(many < 1000, "MEM-1: {many} stores each");
 }
 
-/// MEM-1: threads fill shards of their own; what one leaves behind counts, and makes
-/// room for who goes on.
+/// MEM-1: each thread fills a shard of its own; the inodes of a thread that has ended count,
+/// and are reclaimed by the threads that go on.
 #[test]
 fn a_thread_that_ends_leaves_its_shard_to_others() {
     const BUDGET: usize = 4096;
@@ -268,8 +268,8 @@ fn the_smallest_budgets() {
     }
 }
 
-/// MEM-1: prune keeps to its number, prune_now to what is not in use, and neither takes
-/// anything that the budget allows or somebody has.
+/// MEM-1: `prune` keeps to its number, `prune_now` to unused inodes; `prune` takes none that
+/// the budget allows, and neither takes one in use.
 #[test]
 fn pruning_takes_no_more_than_it_is_told() {
     let cache: Cache = builder(Scheme::OURS).inodes(1000).build();

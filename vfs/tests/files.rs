@@ -41,8 +41,8 @@ fn tree() -> Vec<(Who, Op)> {
     .into()
 }
 
-/// EDGE-1: every pair of flags on everything there is, and on what there is not, says what
-/// open(2) says, whoever asks.
+/// EDGE-1: for every pair of flags, on a file of every kind and on a missing one, each user
+/// gets the result of open(2).
 #[test]
 fn flags_mean_what_they_mean_to_open() {
     let flags = [
@@ -248,8 +248,8 @@ fn holes_are_found() {
     compare("EDGE-1", &script);
 }
 
-/// EDGE-1: whoever writes or truncates without the right to keep them takes the set-id
-/// bits away, and everybody takes file capabilities.
+/// EDGE-1: a write or truncation clears the set-id bits if the caller has no right to keep
+/// them, and always removes file capabilities.
 #[test]
 fn privileges_are_lost_by_writing() {
     const CAPABILITY: &str = "security.capability";

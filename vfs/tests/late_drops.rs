@@ -196,7 +196,8 @@ fn descriptors_are_released_with_no_lock_held() {
         vfs.create(&ctx, format!("/n{file}"), 0o644).unwrap();
         most = most.max(vfs.statistics().fds);
     }
-    // The root's is in use, and that of what has just been found is when room is made.
+    // Above the budget: the root's is in use, and when reclaim runs, so is that of the inode
+    // just found.
     assert!(most <= FDS + 2, "MEM-1: {most} descriptors");
     assert!(used.load(Relaxed) >= 100, "CALL-1: parts are dropped");
 }
@@ -272,8 +273,8 @@ fn an_unmount_drops_parts_with_no_lock_held() {
     }
 }
 
-/// CALL-1: within a call, a back end does not use a `Vfs`: not another one, not for what is
-/// cached. Debug builds say so at once, whatever is in the caches.
+/// CALL-1: within a call, a back end does not use a `Vfs`: not another one either, and not even
+/// for cached files. Debug builds panic at once, whatever the caches hold.
 #[cfg(debug_assertions)]
 #[test]
 fn a_back_end_that_uses_a_vfs_in_a_call_is_refused() {

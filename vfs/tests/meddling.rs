@@ -161,8 +161,8 @@ fn a_capability_that_comes_late_is_lost_by_the_next_write() {
     assert!(matches!(get(), Err(Error::NoData)), "{:?}", get());
 }
 
-/// FRESH-2: the back end says that a name is outdated because somebody renames it just then. The
-/// dentry has the new name, and keeps it.
+/// FRESH-2: the back end reports a name as outdated because another thread renames it just
+/// then. The dentry has the new name, and keeps it.
 #[test]
 fn a_walk_of_an_old_name_does_not_drop_the_new_one() {
     let (vfs, ctx, now) = meddled(Freshness::EachUse);
@@ -295,8 +295,8 @@ fn an_older_answer_does_not_undo_an_invalidation() {
     assert_eq!(looked_up(), before + 1, "FRESH-2: it is valid now");
 }
 
-/// EDGE-1: what is mounted on a name while the back end says that the name is outdated can
-/// be got at, and unmounted.
+/// EDGE-1: a file system mounted on a name while the back end reports that name as outdated can
+/// be reached, and unmounted.
 #[test]
 fn a_name_that_is_mounted_on_while_it_is_asked_for_stays() {
     let (vfs, ctx, now) = meddled(Freshness::EachUse);

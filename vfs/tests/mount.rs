@@ -264,7 +264,7 @@ fn a_mount_point_is_busy() {
         vfs.rename(ctx, "/file", "/mnt"),
         Err(Error::IsADirectory)
     ));
-    // What is mounted on stays, whatever the back end would say.
+    // A mount point stays, whatever the back end says.
     vfs.invalidate(ctx, "/mnt").unwrap();
     assert!(tree.has("/mnt/top"));
     for (from, to) in [("/file", "/mnt/new"), ("/mnt/top", "/new")] {
@@ -278,8 +278,8 @@ fn a_mount_point_is_busy() {
     assert!(tree.has("/mnt/bottom"));
 }
 
-/// WALK-3: somebody moves the directory that a contained walk stands in out of its root; `..`
-/// does not lead to what is outside.
+/// WALK-3: a contained walk stands in a directory that another thread moves out of its root;
+/// `..` does not lead to files outside.
 #[test]
 fn a_rename_does_not_lead_out_of_a_root() {
     let tree = Tree::new("jail/ jail/a/ jail/a/b/ jail/a/b/c/ jail/secret out/ secret");
@@ -313,7 +313,7 @@ fn a_rename_does_not_lead_out_of_a_root() {
     });
 }
 
-/// WALK-3: nothing is reached from a current directory that somebody has moved out of the root.
+/// WALK-3: a current directory that has been moved out of the root leads nowhere.
 #[test]
 fn a_current_directory_moved_out_of_the_root_is_unreachable() {
     let tree = Tree::new("jail/ jail/in/ jail/in/file jail/other out/ secret");

@@ -13,15 +13,15 @@
 //! | it does not unhash, or does not clear NEW           | `a_failed_read_in_passes_to_a_waiter` |
 //! | `settle` does not wait for New                      | `one_reads_in_and_all_get_it`         |
 //! | it does not wait for Freeing (a busy loop)          | `an_inode_is_used_or_evicted`         |
-//! | `PendingInode::wait` believes a failed read-in      | `a_failed_read_in_passes_to_a_waiter` |
-//! | `find_inode_rcu` returns what has left the table    | `a_failed_read_in_passes_to_a_waiter` |
-//! | `look` believes a miss without the lock             | `one_reads_in_while_the_table_grows`  |
+//! | `PendingInode::wait` ignores a failed read-in       | `a_failed_read_in_passes_to_a_waiter` |
+//! | `find_inode_rcu` returns an inode that has left the table | `a_failed_read_in_passes_to_a_waiter` |
+//! | `look` trusts a miss without the lock               | `one_reads_in_while_the_table_grows`  |
 //! | `unhash` leaves it on the list                      | `an_unhashed_inode_is_on_no_list`     |
-//! | the dead stay hashed, or `Ref::bury` wakes nobody   | `an_inode_is_used_or_evicted`         |
+//! | the dead stay hashed, or `Ref::bury` wakes no waiter | `an_inode_is_used_or_evicted`        |
 //! | `kill_listed_if_count_is` ignores the count         | `an_inode_is_used_or_evicted`         |
 //! | `try_get` takes the dead                            | `an_inode_is_used_or_evicted`         |
 //! | `try_get` takes those of count 0 (a double free)    | `one_reads_in_while_the_table_grows`  |
-//! | `Shared::clear`, or `insert_new`, wakes nobody      | `one_reads_in_and_all_get_it`         |
+//! | `Shared::clear`, or `insert_new`, wakes no waiter   | `one_reads_in_and_all_get_it`         |
 //!
 //! Hooks and last references, off the default path, have models of their own:
 //! `shuttle_lifetimes.rs`.

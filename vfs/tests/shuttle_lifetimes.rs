@@ -13,7 +13,7 @@
 //! | `try_insert` does not look                         | `of_two_insertions_one_finds_the_other`           |
 //! | it looks, then locks anew and inserts              | `of_two_insertions_one_finds_the_other`           |
 //! | it calls `set` before it looks                     | `of_two_insertions_one_finds_the_other`           |
-//! | `PendingInode::wait` believes a failed read-in     | `an_insertion_takes_over_from_one_that_fails`     |
+//! | `PendingInode::wait` ignores a failed read-in      | `an_insertion_takes_over_from_one_that_fails`     |
 //! | `NewInode::drop` wakes before it unhashes          | `an_insertion_takes_over_from_one_that_fails`     |
 //! | it does not unhash, or does not clear NEW          | `an_insertion_takes_over_from_one_that_fails`     |
 //! | `meet` takes Creating for New                      | `what_is_being_created_is_stale_or_there`         |
@@ -21,15 +21,15 @@
 //! | `iput_final` kills without looking again           | `the_last_reference_evicts_once`                  |
 //! | `evict_last` leaves it on the list                 | `the_last_reference_evicts_once`                  |
 //! | `is_last` is never true off the table              | `what_is_unhashed_is_seen_off_by_its_last_reference` |
-//! | `unhash` lets go of the table's count before the list's | `what_is_unhashed_is_seen_off_by_its_last_reference` |
+//! | `unhash` drops the table's count before the list's | `what_is_unhashed_is_seen_off_by_its_last_reference` |
 //! | `unhash` leaves it on the list                     | `what_is_unhashed_is_seen_off_by_its_last_reference` |
 //! | `kill_if_count_is` ignores the count (with a hook) | `an_inode_is_taken_or_pruned`                     |
 //! | `kill_listed_if_count_is` does (without)           | `an_inode_is_taken_or_pruned`                     |
 //! | `try_get` takes the dead                           | `an_inode_is_taken_or_pruned`                     |
-//! | the dead are not buried, or `Ref::bury` wakes nobody | `an_inode_is_taken_or_pruned`                   |
+//! | the dead are not buried, or `Ref::bury` wakes no waiter | `an_inode_is_taken_or_pruned`                   |
 //! | `forget` counts down, then locks anew and removes  | `a_lookup_survives_the_last_forget`               |
-//! | it does not let go of the inode at once            | `an_id_is_found_or_given_back`                    |
-//! | `get` ignores that the inode has been let go of    | `an_id_is_found_or_given_back`                    |
+//! | it does not drop the inode at once                 | `an_id_is_found_or_given_back`                    |
+//! | `get` ignores that the inode has been dropped      | `an_id_is_found_or_given_back`                    |
 //! | an `Entry` that is dropped gives nothing back      | `an_unsent_entry_is_not_the_peers`                |
 //! | `entry` reads the count under one lock, raises it under the next | `each_lookup_counts_once`           |
 //! | it inserts without a second look                   | `each_lookup_counts_once`                         |

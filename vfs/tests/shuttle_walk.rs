@@ -1,4 +1,4 @@
-//! The RCU-walk under the shuttle model checker, against who changes what it walks.
+//! The RCU-walk under the shuttle model checker, against threads that change what it walks.
 //!
 //! Each line was broken once, and this is what failed, with each of six seeds:
 //!
@@ -10,18 +10,18 @@
 //! | `is_still_true` does not look at the count      | `half_a_rename_is_not_believed`          |
 //! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
-//! | `lookup_around` does not hold it                | both models of what comes unasked        |
+//! | `lookup_around` does not hold it                | both models of unasked names             |
 //! | `put` asks whether it is hashed, and then drops | `the_last_to_let_go_of_it_is_its_end`    |
 //! | `d_lookup_rcu` does not recheck (60,000 schedules) | `half_a_rename_is_not_found_by_reference` |
 //! | `follow_dotdot` of either walker does not check that it is below the root | `a_rename_does_not_lead_out_and_back` |
 //! | the RCU-walk takes `..` of a contained walk for a simple step | `a_rename_does_not_lead_out_and_back` |
 //! | `may_create_in_sticky` asks the file for its directory | `a_file_that_leaves_a_sticky_directory_is_refused` |
 //!
-//! Three survive. That `try_to_unlazy` rechecks: what it would get to otherwise, a REF-walk
-//! gets to that stands still in the same place. That `d_drop` marks what it unhashed: a
-//! walk that still stands on it came there when it was true. That `d_move` changes the
-//! words inside the write section: the walk would have to end between two stores; loom
-//! has that (`sync/tests/loom_seq.rs`).
+//! Three survive. Without the recheck in `try_to_unlazy`: a REF-walk that stands still in the
+//! same place reaches the same files. Without the mark of `d_drop` on a dentry that it
+//! unhashed: a walk that still stands on it came there when it was hashed. With words that
+//! `d_move` changes outside the write section: the walk would have to end between two stores;
+//! loom has that (`sync/tests/loom_seq.rs`).
 #![cfg(shuttle)]
 
 mod shuttle_support;
@@ -288,8 +288,8 @@ impl Tree {
     }
 }
 
-/// SEQ-3: what comes into a directory after the directory got another name was never
-/// there under the old one.
+/// SEQ-3: a file that is made in a directory after a rename of the directory is never found
+/// under the old name.
 #[test]
 fn a_path_never_leads_through_two_moments() {
     // With two names the table grows meanwhile, and a walk that stands still while it does
@@ -351,7 +351,8 @@ fn half_a_rename_is_not_found_by_reference() {
     });
 }
 
-/// What is seen of two names that nobody has made, each half of an old one and half of a new.
+/// The inodes seen under two names that were never made, each half of an old one and half of a
+/// new.
 fn half_a_rename(see: impl Fn(&Tree, &str) -> Option<u64>) -> [Option<u64>; 2] {
     Tree::new("/a/ /a/11111111-old").beside(
         |tree| {
@@ -397,8 +398,8 @@ fn a_name_made_again_is_old_nothing_or_new() {
     });
 }
 
-/// WALK-1: a name that one removes and another makes, beside a walk: what was there, what
-/// is there, or nothing, and never what nobody made.
+/// WALK-1: one thread removes a name and another makes it, beside a walk, which finds the old
+/// file, the new one, or none, and never a file that was not made.
 #[test]
 fn a_name_made_and_removed_at_once_is_one_of_them() {
     let made = [(3, true), (NONE, true), (4, true)];
@@ -416,8 +417,8 @@ fn a_name_made_and_removed_at_once_is_one_of_them() {
     });
 }
 
-/// DENTRY-3: what is renamed over something is found under the old name or the new one,
-/// which is never free meanwhile.
+/// DENTRY-3: a file that is renamed over another is found under the old name or the new one,
+/// and the new one is never missing meanwhile.
 #[test]
 fn a_file_renamed_over_another_is_found_old_or_new() {
     for (old, new) in [("/a/b", "/a/c"), ("/a/b", "/x/c")] {
@@ -444,8 +445,8 @@ fn a_file_renamed_over_another_is_found_old_or_new() {
     }
 }
 
-/// INODE-4: a file without a name goes with the last of those who hold it, at once: whether
-/// that is who removes the name, or one who lets go of it meanwhile.
+/// INODE-4: a file without a name goes with its last reference, at once: the thread that
+/// removes the name may drop that, or another holder.
 #[test]
 fn the_last_to_let_go_of_it_is_its_end() {
     outcomes_are("INODE-4", [1], || {
@@ -476,7 +477,8 @@ fn exchanged_names_are_always_there() {
     });
 }
 
-/// DENTRY-3: the same of directories in different ones, for what is below them.
+/// DENTRY-3: files below two directories that are exchanged are found under the old or the new
+/// path; the two are in different directories.
 #[test]
 fn what_is_below_exchanged_directories_is_always_there() {
     outcomes_are("DENTRY-3", [(4, NONE), (4, 4), (NONE, 4)], || {
@@ -606,8 +608,8 @@ fn a_path_is_of_one_moment() {
     });
 }
 
-/// DENTRY-2: a name that comes with another one is there once, whoever looks it up at the
-/// same time.
+/// DENTRY-2: a name that comes unasked with another one is in the cache once, also when another
+/// thread looks it up at the same time.
 #[test]
 fn a_name_that_comes_unasked_is_there_once() {
     outcomes_are("DENTRY-2", [(3, 4, NONE, 4)], || {
@@ -623,7 +625,7 @@ fn a_name_that_comes_unasked_is_there_once() {
     });
 }
 
-/// DENTRY-3: what comes unasked while names change is what they stand for afterwards.
+/// DENTRY-3: a name that comes unasked while names change refers to the right file afterwards.
 #[test]
 fn what_comes_unasked_is_not_outdated() {
     let after = [(4, NONE, 3, NONE), (NONE, NONE, 3, NONE)];

@@ -9,8 +9,8 @@
 //! | `d_revalidate` takes the stamp after the answer     | `a_question_under_way_is_doubted`  |
 //! | `is_name_fresh` does not look at the version        | both of these                      |
 //! | `is_name_fresh` does not look at the epoch          | `everything_under_way_is_doubted`  |
-//! | `confirm` believes a name that has been moved       | `a_name_moved_meanwhile_is_doubted`|
-//! | `confirm` believes a name that has been given away  | `a_name_made_meanwhile_is_doubted` |
+//! | `confirm` confirms a name that has been moved       | `a_name_moved_meanwhile_is_doubted`|
+//! | `confirm` confirms a name that has been given away  | `a_name_made_meanwhile_is_doubted` |
 //! | `d_move` keeps the stamp of the old directory       | `a_name_moved_meanwhile_is_doubted`|
 //! | `alias_of` without the inode's lock                 | `a_directory_has_one_dentry`       |
 //! | `alias_of` does not ask again after a move          | `a_directory_has_one_dentry`       |
@@ -26,7 +26,7 @@ use rcuwalk::{Error, LookupFlags, VfsPath};
 use shuttle_support::{outcomes_are, spawn};
 use watched_support::{CREATED, NONE, ROOT, Tree, dir, file};
 
-/// What the name was while `change` went on, and what it is afterwards.
+/// The inode under the name while `change` went on, and afterwards.
 fn beside(tree: Tree, path: &'static str, change: fn(&Tree)) -> (u64, u64) {
     let changer = spawn({
         let tree = tree.clone();
@@ -116,8 +116,8 @@ fn a_name_moved_meanwhile_is_doubted() {
         let tree = Tree::new(&[(ROOT, "d", dir(2)), (ROOT, "a", file(3))]);
         assert_eq!(tree.ino("/a"), 3);
         assert_eq!(tree.ino("/d/b"), NONE);
-        // Both directories are of version 2 in the end, and of the last doubt about the
-        // second one nobody has been told before the name was there.
+        // Both directories have version 2 in the end: a stamp of the first one would pass in
+        // the second, although that is invalidated after the move.
         tree.host.doubt(ROOT);
         let changer = spawn({
             let tree = tree.clone();
@@ -178,7 +178,7 @@ fn a_directory_has_one_dentry() {
 }
 
 /// DENTRY-5: a directory is found by its new name while another walk finds that the old name is
-/// gone. Whoever comes first, its dentry has the new name in the end.
+/// gone. In either order, its dentry has the new name in the end.
 #[test]
 fn an_outdated_directory_has_one_dentry() {
     outcomes_are("DENTRY-5", [(2, true)], || {

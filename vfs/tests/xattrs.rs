@@ -39,7 +39,7 @@ fn theirs() -> Vec<(Who, Op)> {
     script.into_iter().map(|op| (ROOT, op)).collect()
 }
 
-/// EDGE-1: who may read, set, list and remove what, in every namespace.
+/// EDGE-1: permission to read, set, list and remove attributes, in every namespace.
 #[test]
 fn each_namespace_has_its_rights() {
     let names = [
@@ -100,7 +100,7 @@ fn sizes_and_flags_are_checked_first() {
     compare("EDGE-1", &script);
 }
 
-/// EDGE-1: file capabilities: what a value looks like, and who may give them.
+/// EDGE-1: file capabilities: the format of a value, and permission to set one.
 #[test]
 fn file_capabilities_are_checked() {
     let mut script = theirs();

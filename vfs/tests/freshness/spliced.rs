@@ -37,8 +37,8 @@ fn names(tree: &Tree) -> usize {
     tree.vfs.statistics().dentries.0
 }
 
-/// DENTRY-5: the dentry moves, with its children, and who holds it has the new path; whether
-/// the old name was asked about before or not.
+/// DENTRY-5: the dentry moves, with its children, and its holders have the new path; whether or
+/// not the old name was asked about before.
 #[test]
 fn a_directory_found_by_another_name_is_spliced() {
     let long = "a name that is longer than three words of a dentry";
@@ -139,7 +139,7 @@ fn a_directory_below_itself_is_a_loop() {
     assert_eq!(tree.ino("/a/sub/file"), FILE, "DENTRY-5");
 }
 
-/// `/a/b/c` becomes `/b/a`, with `c` in `b` as before. Returns who stands in `b`.
+/// `/a/b/c` becomes `/b/a`, with `c` in `b` as before. Returns a context in `b`.
 fn change_places() -> (Tree, Context) {
     let tree = Tree::new(&[
         (ROOT, "a", dir(A)),
@@ -168,12 +168,12 @@ fn directories_that_change_places_are_no_loop() {
     assert_eq!(tree.ino("/b/c/file"), FILE, "DENTRY-5");
     assert_eq!(tree.ino("/a"), NONE, "DENTRY-5");
 
-    // From below, where the names above are believed still.
+    // From below, where the cached names above are still valid.
     let (tree, within) = change_places();
     let a = hold(&tree, "/a");
     assert_eq!(tree.vfs.stat(&within, "a", FOLLOW).unwrap().ino, A);
     assert_eq!(tree.vfs.stat(&within, "c/file", FOLLOW).unwrap().ino, FILE);
-    // Nobody knows where that is.
+    // The place of `b` is not known yet.
     let up = tree.vfs.stat(&within, "..", FOLLOW);
     assert!(matches!(up, Err(Error::Stale)), "DENTRY-5: {up:?}");
     assert_eq!(tree.ino("/b/a"), A, "DENTRY-5");

@@ -17,17 +17,17 @@ impl Key for Ino {
 
 type Cache = InodeCache<Ino, u64>;
 
-/// | what                                        | first look | second   | and                 |
+/// | step                                        | first look | second   | and                 |
 /// |---------------------------------------------|------------|----------|---------------------|
-/// | 0 to n - 1 are read in                      | n misses   | n misses | n insertions        |
-/// | and found                                   | n hits     |          |                     |
-/// | n is read in                                | 1 miss     | 1 miss   | 1 insertion         |
-/// | and somebody waits for that                 | 1 hit      |          | 1 wait for New      |
-/// | n is evicted, and somebody waits for that   | 1 hit      |          | 1 wait for Freeing  |
-/// | and reads it in                             | 1 miss     | 1 miss   | 1 insertion         |
-/// | 0 is to be inserted                         |            | 1 hit    |                     |
-/// | n + 1 is created                            |            | 1 miss   | 1 creating          |
-/// | all are evicted, n for the second time      |            |          | n + 3 evictions     |
+/// | read in 0 to n - 1                          | n misses   | n misses | n insertions        |
+/// | find them                                   | n hits     |          |                     |
+/// | begin to read in n                          | 1 miss     | 1 miss   | 1 insertion         |
+/// | wait for that                               | 1 hit      |          | 1 wait for New      |
+/// | begin to evict n, wait for that             | 1 hit      |          | 1 wait for Freeing  |
+/// | and read it in again                        | 1 miss     | 1 miss   | 1 insertion         |
+/// | insert 0, which is cached                   |            | 1 hit    |                     |
+/// | create n + 1                                |            | 1 miss   | 1 creating          |
+/// | evict all, n for the second time            |            |          | n + 3 evictions     |
 pub(crate) fn run(scheme: Scheme, n: u64) {
     let (evicting, go_on) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let hook = {
