@@ -179,7 +179,7 @@ impl Operation {
     }
 }
 
-/// Statistics of a mount: its requests, and what it holds.
+/// Statistics of a mount: requests and resources.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Statistics {

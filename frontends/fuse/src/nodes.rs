@@ -50,13 +50,13 @@ pub(crate) struct Node {
     id: AtomicU64,
     /// The inode number that the kernel shows (NODE-3).
     pub(crate) ino: u64,
-    /// Held by who asks for an entry, which may take another id.
+    /// Held while a thread makes an entry, which may change the id.
     numbering: Mutex<()>,
     /// Tells the files apart that get the same id one after the other (HANDLE-1).
     pub(crate) generation: u32,
     /// The generation is the back end's, and the same each time.
     lasts: bool,
-    /// Somebody has asked for it since the hand came by.
+    /// Looked up since the hand last passed.
     is_used: AtomicBool,
     open: Mutex<Opens>,
     /// How it is read and written while it is.
@@ -65,7 +65,7 @@ pub(crate) struct Node {
     pub(crate) kept: Kept,
 }
 
-/// What is open of a node.
+/// The open files of a node.
 #[derive(Default)]
 struct Opens {
     /// The open files, for requests about a file without a name.
@@ -80,7 +80,7 @@ struct Places {
     last: Option<VfsPath>,
     /// Of a file with several names, the one before, for when that is gone.
     before: Option<VfsPath>,
-    /// The file itself, if somebody has taken its last name away (HOLD-1).
+    /// The file itself, if its last name has been removed (HOLD-1).
     held: Option<Box<HeldFile>>,
 }
 
@@ -142,11 +142,11 @@ impl Node {
         self.opens().files.iter().find_map(Weak::upgrade)
     }
 
-    /// Hides set-id bits from the kernel while the file is open for writing: a caller without the
-    /// right to keep them is about to write. The write takes them away on the host, where the
-    /// kernel does not see it, and until then they are of no use: what is open for writing is
-    /// not executed. If the caller does not write after all, the file still has them when it is
-    /// closed. Does nothing to a file that is not open for writing.
+    /// Hides set-id bits from the kernel while the file is open for writing: a caller without
+    /// the right to keep them is about to write. The write clears them on the host, where the
+    /// kernel does not see it, and until then they have no effect: a file that is open for
+    /// writing is not executed. If the caller does not write after all, the file still has them
+    /// when it is closed. Does nothing to a file that is not open for writing.
     pub(crate) fn hide_set_ids(&self) {
         let mut open = self.opens();
         open.hides_set_ids = open.is_for_writing();
@@ -176,8 +176,8 @@ impl Node {
         }
     }
 
-    /// Somebody has taken a name of it away. Unless it has another one, `held` is kept until the
-    /// kernel forgets the node.
+    /// One of its names has been removed. Unless it has another one, the node keeps `held`
+    /// until the kernel forgets it.
     fn has_lost_a_name(&self, held: HeldFile) {
         let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
         let is_known = place.last.is_some();
@@ -199,7 +199,7 @@ impl Node {
         // FORGET may have come for the last count already, on another thread.
         places.last.as_ref()?;
         let place = places.best().clone();
-        // What is dropped below may take its turn with the caches' locks.
+        // Dropped below without the lock: the drop may take the caches' locks.
         drop(places);
         let (dir, name) = place.number_above()?;
         Some(Whereabouts {
@@ -263,8 +263,8 @@ impl Nodes {
         let attr = root.attr();
         let chance = RandomState::new().hash_one(attr.ino) as u32;
         let nodes = Nodes {
-            // Nothing unused is kept, whatever the budget: a node goes with its last
-            // reference. A small budget would have each new node look over old ones in vain.
+            // Keeps no unused inodes, whatever the budget: a node is freed with its last
+            // reference. With a small budget each new node would scan old ones to no effect.
             cache: InodeCache::builder()
                 .inodes(usize::MAX)
                 .bytes(usize::MAX)
@@ -347,7 +347,8 @@ impl Nodes {
         loop {
             match self.known.try_entry(node.clone()) {
                 Ok(entry) => return Ok(entry),
-                // Not known itself, or it would be by this id: nobody knows the old one.
+                // The node itself is not known, or it would be by this id: so the kernel does
+                // not know the old id.
                 Err(_) => node.id.store(self.draw(), Relaxed),
             }
         }
@@ -363,7 +364,7 @@ impl Nodes {
         Ok(node)
     }
 
-    /// The same for who does not count as asking for it.
+    /// Like `get`, but does not count as a use.
     pub(crate) fn peek(&self, id: NodeId) -> Option<NodeRef> {
         self.known.get(id).ok()
     }
@@ -374,7 +375,8 @@ impl Nodes {
         Some(node.node_id())
     }
 
-    /// A name of what is `held` has been taken away: if the kernel knows it, it stays open.
+    /// A name of the file `held` has been removed: if the kernel knows its node, the file stays
+    /// open.
     pub(crate) fn has_lost_a_name(&self, held: HeldFile) {
         // HOLD-1: pairs with the fence in `is_still_named`.
         fence(SeqCst);
@@ -386,16 +388,16 @@ impl Nodes {
         }
     }
 
-    /// True if the name that a node has just been made known by is still there. Otherwise
-    /// somebody may have taken it away without having seen the node.
+    /// True if the name by which a node has just become known is still there. Otherwise another
+    /// thread may have removed it without seeing the node.
     pub(crate) fn is_still_named(&self, path: &VfsPath) -> bool {
         // HOLD-1: pairs with the fence in `has_lost_a_name`.
         fence(SeqCst);
         path.is_named()
     }
 
-    /// Those that nobody has asked for since `hand` came by, of the next `step` on its way
-    /// round, and no more than `most`; the root is not among them.
+    /// Collects nodes that have not been looked up since `hand` last passed: of the next `step`
+    /// ones on its way round, `most` at most, and never the root.
     pub(crate) fn unused(
         &self,
         hand: &mut Hand,
@@ -418,10 +420,11 @@ impl Nodes {
         if id == NodeId::ROOT {
             return;
         }
-        // Before the count goes: a LOOKUP of `.` that does not find the id any more finds this. It
-        // is seen through the lock of the table of places, which is taken after the id's absence
-        // was read; and the store that took the id away came after that lock was given back. If the
-        // kernel keeps some counts, nobody asks until the next FORGET, which is remembered again.
+        // Before the count goes: a LOOKUP of `.` that no longer finds the id finds this entry.
+        // It sees the entry through the lock of the table of places, which it takes after it
+        // has read that the id is absent; and the store that removes the id comes after this
+        // thread has released that lock. If the kernel keeps some counts, it does not ask until
+        // the next FORGET, which is remembered again.
         if let Some(node) = self.peek(id)
             && node.lasts
             && let Some(whereabouts) = node.whereabouts()
@@ -438,7 +441,8 @@ impl Nodes {
         }
     }
 
-    /// All but the root, whatever their counts. Nobody hands out more meanwhile.
+    /// Forgets all nodes but the root, whatever their counts. No thread hands out more
+    /// meanwhile.
     pub(crate) fn forget_all(&self) {
         let (mut hand, mut found) = (Hand::default(), Vec::new());
         // The table may be mostly empty; but not more than that.

@@ -9,8 +9,8 @@
 //! | `ops/files.rs`   | opening, reading and writing; directories            |
 //! | `ops/room.rs`    | space that a removed file leaves a moment later      |
 //!
-//! Each turns the ids into held places, checks names, and makes one call of the [`Vfs`] on
-//! behalf of whoever asks. What comes back goes to the kernel by `wire.rs`.
+//! Each operation turns ids into held places, checks names, and makes one call of the [`Vfs`]
+//! on behalf of the caller. `wire.rs` sends the result to the kernel.
 
 mod again;
 mod attr;
@@ -69,7 +69,7 @@ pub(crate) struct Found<'o> {
 /// Attributes as the kernel is told them.
 pub(crate) struct Told {
     pub(crate) attr: Attr,
-    /// The kernel may believe them for its time; otherwise it asks at each use.
+    /// The kernel may cache them until the timeout; otherwise it asks at each use.
     pub(crate) lasts: bool,
 }
 
@@ -118,7 +118,8 @@ impl Ops {
         self.nodes.len()
     }
 
-    /// What the kernel holds, and what was done about it.
+    /// Returns the number of nodes that the kernel holds, and counters of the work that keeps
+    /// it low.
     pub(crate) fn node_statistics(&self) -> NodeStatistics {
         self.pressure().statistics(self.nodes())
     }
@@ -186,8 +187,8 @@ impl Ops {
         self.pressure().slow_down(self.nodes());
     }
 
-    /// Asks on behalf of `who`, who stands at `place`. Refused, it is asked once more with
-    /// all that `who` has: a refusal has changed nothing.
+    /// Calls `ask` on behalf of `who`, at `place`. If it is refused, calls it once more with
+    /// all credentials of `who`: a refusal has changed nothing.
     fn ask<T>(
         &self,
         who: Caller,
@@ -236,12 +237,13 @@ fn at_place<T>(node: &NodeRef, ask: impl Fn(&VfsPath) -> Result<T>) -> Result<T>
 /// So often does a name change while one request comes to it by that.
 const TRIES: usize = 8;
 
-/// For what the kernel may know in any case, and checks itself who sees it.
+/// A context for data that the kernel may have in any case; the kernel itself checks which
+/// users see it.
 fn as_daemon(place: VfsPath) -> Context {
     Context::within(place, Credentials::root())
 }
 
-/// One component, or what is wrong with it.
+/// Checks that `bytes` is one component.
 fn name(bytes: &[u8]) -> Result<&[u8]> {
     Ok(Name::new(bytes)?.as_bytes())
 }

@@ -1,9 +1,9 @@
 //! Requests that this process has made itself.
 //!
-//! Where the tree shows its own mount, a back end that asks about it asks us, and its thread waits
-//! for another one of ours. A back end may know that ([`rcuwalk::FileSystem::shown`]); for what it
-//! does not know, a request of a thread that answers is a loop, and is answered `ELOOP` before
-//! anything is asked. Such threads have no other business with the mount.
+//! Where the tree shows its own mount, a back end that asks about it asks us, and its thread
+//! waits for another one of ours. A back end may know that ([`rcuwalk::FileSystem::shown`]); if
+//! it does not, a request from an answering thread is a loop, and is answered `ELOOP` before
+//! any back end call. Such threads have no other business with the mount.
 //!
 //! A thread is known by its number, as requests tell it. Each request looks at one word of a table
 //! that changes only when threads come and go; a number that falls on the same bit is looked up.

@@ -1,16 +1,15 @@
-//! How many nodes the kernel holds, how many it may, and who is told when they are too many.
+//! Limits how many nodes the kernel holds, and calls the worker when there are too many.
 //!
 //! ```text
 //!   0                        target   start   most   slow          1.1 × most
 //!   |--------------------------|--------|-------|------|---------------|
-//!                       the worker     it is   the    whoever asks
-//!                       stops here     called  limit  for more waits a little
+//!                       the worker     it is   the    requests for
+//!                       stops here     called  limit  more wait a little
 //! ```
 //!
-//! Handlers count and call; they never ask the kernel for anything. What one of them waits,
-//! it waits with nothing locked, half a millisecond at most, and one thread always goes on:
-//! somebody has to take what is given back. When the worker has found that all is in use,
-//! nobody waits.
+//! Handlers count and call the worker; they never ask the kernel for anything. A handler waits
+//! with nothing locked, half a millisecond at most, and one thread always goes on, to take the
+//! FORGETs. When the worker has found that all nodes are in use, no handler waits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -22,7 +21,7 @@ use crate::interrupt;
 /// How long a handler waits at most.
 const A_LITTLE: Duration = Duration::from_micros(500);
 
-/// What there is of nodes, and what has been done about it.
+/// Counters of nodes, and of the work that keeps them few.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatistics {
@@ -53,7 +52,7 @@ pub(crate) struct Pressure {
     /// Handlers that may wait at the same time.
     may_wait: usize,
     waiting: AtomicUsize,
-    /// Set by who calls the worker, until it has done what it could.
+    /// Set by the handler that calls the worker, until the worker is done.
     called: AtomicBool,
     /// Waiting does not help: the kernel uses what it holds.
     is_in_use: AtomicBool,
@@ -106,7 +105,7 @@ impl Pressure {
         self.most - self.most / 16
     }
 
-    /// There are so many nodes by now: called with each that is handed out.
+    /// Records that the kernel now holds `nodes` nodes: called with each that is handed out.
     pub(crate) fn are(&self, nodes: usize) {
         if nodes > self.counts.peak.load(Relaxed) {
             self.counts.peak.fetch_max(nodes, Relaxed);
@@ -232,8 +231,8 @@ impl Pressure {
 mod tests {
     use super::*;
 
-    /// NODE-2: who asks for nodes waits a little while there are too many, all but one, and
-    /// nobody when waiting does not help.
+    /// NODE-2: handlers that need nodes wait a little while there are too many, all but one of
+    /// them, and none when waiting does not help.
     #[test]
     fn handlers_wait_a_little_and_never_all_of_them() {
         let pressure = Pressure::new(1000, 2);

@@ -6,9 +6,8 @@
 //! enters to mount there (`mount -N`): a container's root decides what that one is.
 //!
 //! [`hold`] opens /proc once, before the daemon enters any other namespace, and keeps it if it
-//! is the root of procfs. [`open`] goes from there, and neither to what is mounted below nor
-//! through a magic link. hostfs has a descriptor of its own: a back end uses nothing of a front
-//! end.
+//! is the root of procfs. [`open`] starts there, and follows neither mounts nor magic links
+//! below it. hostfs has a descriptor of its own: a back end uses nothing of a front end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

@@ -4,12 +4,12 @@
 //! and the node's generation, and outlives the kernel's inode. To open it, the kernel asks
 //! LOOKUP of `.` in a node id that it has given back.
 //!
-//! HANDLE-1 here: whatever is remembered is only a hint where to look. The node that is made of what
-//! is there now has to get the same id and the same generation, or the answer is `ESTALE`.
+//! HANDLE-1 here: an entry is only a hint where to look. The node for the file that is there
+//! now must get the same id and the same generation, or the answer is `ESTALE`.
 //!
-//! FORGET stores the number of the directory and the name, which are at hand, so it asks no back
-//! end and cannot block. The oldest entries go when there are too many. What has left, the back end
-//! may still find by its number, see `nodes.rs`.
+//! FORGET stores the number of the directory and the name, which are at hand, so it makes no
+//! call of the back end and cannot block. The oldest entries go when there are too many. The
+//! back end may still find a file without an entry by its number, see `nodes.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!((shard.known.len(), shard.order.len()), (1, 3), "MEM-1");
     }
 
-    /// HANDLE-1: what is remembered of an id is where it was last.
+    /// HANDLE-1: an entry holds the last place of an id.
     #[test]
     fn the_last_name_of_a_node_counts() {
         let remembered = Remembered::at_most(1000);

@@ -1,10 +1,10 @@
 //! Files that have lost their last name while the kernel knows them.
 //!
-//! HOLD-1: what the kernel has been told by LOOKUP can be opened until the kernel forgets it, also
-//! if somebody removes or replaces its name through the mount meanwhile. On a local file system
-//! open(2) holds the inode that it has found; here the kernel holds a node id, and a back end may
-//! have nothing but a name to open the file by. So UNLINK and RENAME open the place of what they
-//! take away before they do it, and the node keeps it open if it is left without a name.
+//! HOLD-1: a file that the kernel has been told of by LOOKUP can be opened until the kernel
+//! forgets it, also if its name is removed or replaced through the mount meanwhile. On a local
+//! file system open(2) holds the inode that it has found; here the kernel holds a node id, and
+//! a back end may have nothing but a name to open the file by. So UNLINK and RENAME open the
+//! victim's place first, and the node keeps it open if it is left without a name.
 //!
 //! A LOOKUP may find the file while its name is being taken away, and tell the kernel afterwards:
 //!
@@ -19,9 +19,9 @@
 //! Of the two questions one is answered with what the other thread has done. LOOKUP then asks
 //! again, or the node keeps the file open.
 //!
-//! A descriptor goes back when the kernel forgets the node: mostly at once, since a kernel keeps no
-//! inode without names that nobody uses. How many there may be is bounded, for each user as well;
-//! beyond that a file without a name is opened only while it is open otherwise.
+//! A descriptor is closed when the kernel forgets the node: mostly at once, since a kernel
+//! keeps no unused inode without names. Their number is bounded, for each user as well; beyond
+//! that a file without a name can be opened only while it is already open.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) struct HeldFile {
 mod tests {
     use super::*;
 
-    /// HOLD-1: a user who removes many files leaves others their share.
+    /// HOLD-1: many removals by one user leave other users their share.
     #[test]
     fn a_user_who_removes_many_files_leaves_others_their_share() {
         let removed = at_most(8);

@@ -1,4 +1,4 @@
-//! Serving a tree to who has a connection already.
+//! Serving a tree by a connection that the caller provides.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,13 +9,13 @@ use rcuwalk::Vfs;
 use crate::wire::{self, Handler, Notifier, Transport};
 use crate::{MountError, Options};
 
-/// Serves `vfs` by a connection that is there: a descriptor of /dev/fuse that somebody else
-/// has mounted (`mount -t fuse -o fd=N`, a container's manager), or one end of a
-/// `SOCK_SEQPACKET` pair, by which each message comes as the kernel would send it. Waits for
-/// the first, which is INIT. Of the [`Options`], those about mounting mean nothing here, nor
-/// does `max_nodes`: the other side is asked for nothing back.
+/// Serves `vfs` by an existing connection: a descriptor of /dev/fuse that another process has
+/// mounted (`mount -t fuse -o fd=N`, a container's manager), or one end of a `SOCK_SEQPACKET`
+/// pair, which carries each message as the kernel would send it. Waits for the first message,
+/// which is INIT. The [`Options`] about mounting have no effect here, nor has `max_nodes`: the
+/// other side is asked for nothing back.
 ///
-/// As INIT says, no answer is longer than a MiB: who asks for more gets less.
+/// As INIT says, no answer is longer than a MiB: longer requests get less.
 ///
 /// The other side is not trusted, see "Who is trusted" in `docs/fuse.md`.
 ///
@@ -25,7 +25,7 @@ use crate::{MountError, Options};
 #[doc(alias("fuse_session_custom_io", "fd="))]
 pub fn serve(vfs: Vfs, device: OwnedFd, options: &Options) -> Result<Served, MountError> {
     let options = &Options {
-        // Far more than there is memory for, and not near the end of what can be counted.
+        // Far more than memory could hold, and not near the end of the type's range.
         max_nodes: usize::MAX >> 8,
         ..options.clone()
     };

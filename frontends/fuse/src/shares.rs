@@ -1,14 +1,14 @@
 //! Shares of what a mount may hold, by user.
 //!
-//! Descriptors are the process's, and users of the mount hold them: with open files and
-//! directories, and with files that have lost their names. One user who holds all would leave
-//! nothing to others, nor to the daemon itself, which needs descriptors to look names up. So each
-//! kind has a bound, each user a part of it, and for root and the daemon's own user, who have to be
-//! able to look after the others, there is more than what users may have together.
+//! Descriptors belong to the process, and users of the mount hold them: with open files and
+//! directories, and with files that have lost their names. If one user held all, other users
+//! would get none, nor would the daemon itself, which needs descriptors for lookups. So each
+//! kind has a bound, and each user a part of it; root and the daemon's own user, who must be
+//! able to clean up after the others, may have more than all other users together.
 //!
 //! | of the descriptors that the process may have | for                                    |
 //! |------|--------------------------------------------------------------------------------|
-//! | 3/4  | what users have open, half of it for each of them                              |
+//! | 3/4  | users' open files, half of it for each user                                    |
 //! | 1/16 | more for root and the user who runs the daemon                                 |
 //! | 1/8  | files that have lost their last names (`removed.rs`)                           |
 //! | 1/16 | the daemon's lookups                                                           |

@@ -3,9 +3,9 @@
 //! NODE-2: the kernel holds no more nodes than [`Options::max_nodes`](crate::Options) and a
 //! tenth, plus those that it uses: open files, current directories, mount points, and the
 //! directories above them, which are not touched. **Only this worker asks for nodes, and it
-//! holds no lock while it does.** Why nobody waits in a circle:
+//! holds no lock while it does.** Why there is no deadlock:
 //!
-//! | who waits                    | for whom                                                  |
+//! | waiter                       | waits for                                                 |
 //! |------------------------------|-----------------------------------------------------------|
 //! | a request, in the kernel     | the thread that answers it                                |
 //! | a thread that answers        | the VFS and its back end; for nodes, half a millisecond ([`Pressure`]) |
@@ -15,11 +15,11 @@
 //!
 //! No arrow leads from a thread that answers to the worker.
 //!
-//! **Which ones go** decides a hand that goes round the table of nodes. It passes over who
-//! was asked for since it came by last, and asks the kernel for the rest. The kernel keeps
-//! what it uses, and a directory for as long as it keeps a name in it: leaves go first. What
-//! it drops comes back as FORGETs, and with them the table shrinks. A name that has only
-//! expired keeps its node until somebody looks it up again, so expiring would free nothing.
+//! **Which ones go**: a clock hand goes round the table of nodes. It skips nodes that have been
+//! looked up since it last passed, and asks the kernel for the rest. The kernel keeps the nodes
+//! that it uses, and a directory for as long as it keeps a name in it: leaves go first. Dropped
+//! nodes come back as FORGETs, and with them the table shrinks. A name that has only expired
+//! keeps its node until the next lookup of that name, so expiring would free nothing.
 //!
 //! **When little comes back**, for what the kernel holds is in use, the worker rests: ten
 //! milliseconds, then twice as long each time, up to a second, and for ten times as long as
@@ -45,10 +45,10 @@ use crate::wire::Notifier;
 /// How the kernel is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// What is in use stays as it is.
+    /// By node id: nodes in use stay as they are.
     Id,
-    /// For kernels before 6.18. Only files that are not open: a directory would lose who is
-    /// in it, and what is mounted below.
+    /// By name, for kernels before 6.18. Only files that are not open: a directory would lose
+    /// the processes that have it as current directory, and the mounts below.
     Name,
 }
 
@@ -129,8 +129,8 @@ impl<'o> Worker<'o> {
         }
     }
 
-    /// Twice round the table, or less if that is enough: what was asked for lately has its
-    /// second chance on the way.
+    /// Goes round the table twice, or less if that is enough: nodes that were looked up lately
+    /// get their second chance on the way.
     fn go_round(&mut self) -> Brought {
         let target = self.pressure().target();
         let all = self.ops.nodes();

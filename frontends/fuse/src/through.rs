@@ -1,22 +1,22 @@
 //! Passthrough: contents that the kernel reads and writes by itself, in the host's file.
 //!
-//! The kernel has a rule: while a file is open, all who have it open do it in one [`Way`].
-//! The first to open it decides, whoever comes later follows, and the last to close it ends
-//! it. So a node has a [`Ways`], with a weak reference to what is agreed, and each open file
-//! has a counted one. The kernel tells of a close after it is done with it, so what it
-//! believes to be open is never more than what is open here.
+//! The kernel has a rule: while a file is open, all its open files use one [`Way`]. The first
+//! open decides, later ones follow, and the last close ends it. So a node has a [`Ways`], with
+//! a weak reference to the current way, and each open file has a counted one. The kernel
+//! reports a close after it is done with the file, so the files that it considers open are
+//! always open here too.
 //!
 //! **Who writes.** The kernel writes with the credentials of the thread that registers the
-//! host's file, and that is a privileged one: a write by whoever it be would leave set-id
-//! bits. So it registers without the right to keep them ([`as_stripping`]), and the host
-//! takes them away. A file that has such bits when it is opened goes by request: there, who
-//! writes is known, and root's writes leave them. Of a file that is given them meanwhile the
-//! kernel asks for the attributes at each use ([`Told`](crate::ops::Told)).
+//! host's file, and that is a privileged one: any user's write would leave set-id bits. So it
+//! registers without the right to keep them ([`as_stripping`]), and the host clears them. A
+//! file that has such bits when it is opened goes by request: there, the writer is known, and
+//! root's writes leave them. For a file that gets them meanwhile, the kernel asks for the
+//! attributes at each use ([`Told`](crate::ops::Told)).
 //!
-//! **What it looks like.** The VFS does not see these writes. The kernel notices that size
-//! and times have changed and asks; so the attributes of a file that is open this way are
-//! asked of the host each time, and once more when it is closed ([`File::stat`]). What is
-//! written to a mapping after that shows as a change on the host does.
+//! **What it looks like.** The VFS does not see these writes. The kernel notices that size and
+//! times have changed and asks; so while a file is open this way its attributes are read from
+//! the host each time, and once more when it is closed ([`File::stat`]). A later write to a
+//! mapping shows as a change on the host does.
 //!
 //! [`File::stat`]: rcuwalk::File::stat
 
@@ -123,7 +123,7 @@ impl Offer {
     }
 }
 
-/// Does `register` as somebody whose writes take set-id bits away: the kernel keeps the
+/// Runs `register` with credentials whose writes clear set-id bits: the kernel keeps the
 /// credentials of the moment.
 #[doc(alias("CAP_FSETID", "setattr_should_drop_suidgid"))]
 fn as_stripping<T>(register: impl FnOnce() -> io::Result<T>) -> io::Result<T> {

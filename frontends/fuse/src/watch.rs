@@ -17,8 +17,8 @@
 //! | the threads are at their bound, all but one blocked | that one waits until another goes on; it refuses what comes while all others are stuck |
 //! | the connection is cut, and all threads that are left are stuck | the mount ends without them   |
 //!
-//! Threads come one by one, a tick apart. So a user who sends any number of requests at once has
-//! reached the share, and is refused more, before the threads are at their bound.
+//! Threads are added one by one, a tick apart. So a user with any number of requests at once
+//! has reached the share, and is refused more, before the threads are at their bound.
 //!
 //! **What is refused gets `EAGAIN`**: nothing has been done, and it may succeed later. `EIO` would
 //! say that data are damaged: databases stop for good on it, and nothing here is lost. What the
@@ -124,7 +124,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// At none of so many threads.
+    /// An empty count for a group that wants this number of threads.
     pub(crate) fn wanting(wanted: usize) -> Look {
         Look {
             wanted,
@@ -387,7 +387,7 @@ mod tests {
         Duration::from_secs(time)
     }
 
-    /// What is seen of these threads, all of one group, of which one is wanted.
+    /// What the watcher sees of these threads, all of one group, of which one is wanted.
     fn look(watch: &Watch, now: Duration, works: &[Work]) -> Look {
         let mut looks = [Look::wanting(1)];
         watch.look_at(now, works.iter().map(|work| (0, work)), &mut looks);
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(watch.oldest.load(Relaxed), NONE);
     }
 
-    /// WATCH-1: a user who has used up the share is refused, and another one is not.
+    /// WATCH-1: a user beyond the share is refused, and another one is not.
     #[test]
     fn a_users_share_of_stuck_requests_is_bounded() {
         let watch = Watch::new();

@@ -4,9 +4,9 @@
 //! |-----------------------|--------------------------------------------------------------|
 //! | this file             | a connection's beginning: mounted here, or handed over       |
 //! | `wire/handler.rs`     | what it asks of the tree; where each operation begins and ends |
-//! | `wire/notice.rs`      | what the kernel is told unasked                              |
+//! | `wire/notice.rs`      | notices to the kernel: stale caches, nodes to give back      |
 //! | `wire/mount.rs`       | mount(2) and fusermount3                                     |
-//! | `wire/values.rs`      | numbers in requests, and what they mean                      |
+//! | `wire/values.rs`      | numbers in requests, and their meaning                       |
 //! | `wire/device.rs`      | the transport that reads /dev/fuse itself                    |
 //!
 //! Nothing outside of `wire/device` knows how messages look, but for `wire/notice.rs`.
@@ -49,7 +49,7 @@ pub(crate) fn mount(
     let serve = || device::serve(handler, connection, Some(at.to_owned()), options);
     let answering = confine().and_then(|()| serve());
     answering.inspect_err(|_| {
-        // Nobody would answer.
+        // No thread would answer.
         let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
         if rustix::mount::unmount(at, flags).is_err() {
             let _ = mount::unmount(at);
@@ -69,7 +69,7 @@ pub(crate) fn serve(
     device::serve(handler, device, None, options)
 }
 
-/// Whether a listing goes on, for who takes its entries.
+/// Tells a listing to stop when the answer is full.
 fn full(is_full: bool) -> ControlFlow<()> {
     if is_full {
         ControlFlow::Break(())
@@ -78,8 +78,8 @@ fn full(is_full: bool) -> ControlFlow<()> {
     }
 }
 
-/// Whether the other end is gone. Asks the connection: the threads that answer take a moment
-/// to notice, in which somebody else may have mounted in the same place.
+/// True if the other end is gone. Asks the connection: the threads that answer take a moment to
+/// notice, in which another mount may have been made in the same place.
 fn is_cut(connection: &OwnedFd) -> bool {
     let mut connection = [PollFd::new(connection, PollFlags::empty())];
     let at_once = Timespec::default();

@@ -14,7 +14,7 @@ use rcuwalk::{Error, LookupFlags, Result, VfsPath};
 
 use super::{Found, Ops, Told, as_daemon};
 
-/// No directory lies deeper: a path of so many names is too long for the host.
+/// Greatest depth of a directory: a path of more names is too long for the host.
 const DEEPEST: usize = 4096;
 
 impl Ops {
@@ -24,8 +24,9 @@ impl Ops {
     /// [`Error::Stale`] if it has been forgotten, and its file is not to be found.
     pub(super) fn lookup_itself(&self, id: NodeId) -> Result<Found<'_>> {
         if let Ok(node) = self.nodes.get(id) {
-            // FORGET is on its way, and the kernel has no inode any more. So nobody has the file
-            // open, and one that has been removed is gone, though it is still held here (HOLD-1).
+            // FORGET is on its way, and the kernel has no inode any more. So the file is not
+            // open, and if it has been removed it is gone, though it is still held here
+            // (HOLD-1).
             let attr = self.attr_of(&node).map_err(stale_if_gone)?;
             if attr.nlink == 0 {
                 return Err(Error::Stale);
@@ -70,8 +71,8 @@ impl Ops {
         self.found_again(&path, id, Some(last.generation))
     }
 
-    /// The directory that has the number `ino`: by where it was, or as the back end finds it. What
-    /// is found on the way need not be what it was: the file at the end has to be.
+    /// Finds the directory that has the number `ino`: where it was, or through the back end.
+    /// Directories on the way may have changed: only the file at the end has to be the same.
     fn directory(&self, ino: u64) -> Result<VfsPath> {
         match self.remembered_directory(ino) {
             Ok(place) if place.number_of(place.attr().ino) == ino => Ok(place),

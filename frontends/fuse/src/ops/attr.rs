@@ -38,14 +38,14 @@ impl Ops {
         Ok(Told::of(self.attr_of(&node)?, &node))
     }
 
-    /// What is cached of what was just found at `path`; or as the host has it, where
-    /// contents pass by.
+    /// Returns the cached attributes of the inode just found at `path`; or the host's, while
+    /// the file is open for passthrough.
     pub(super) fn attr_at(&self, node: &NodeRef, path: &VfsPath) -> Attr {
         let passing = passing(node).and_then(|open| open.file.stat().ok());
         passing.unwrap_or_else(|| path.attr())
     }
 
-    /// What is cached, brought up to date if it has a name to ask for.
+    /// Returns the attributes of a node, revalidated if it has a name to ask for.
     pub(super) fn attr_of(&self, node: &NodeRef) -> Result<Attr> {
         if let Some(open) = passing(node) {
             return open.file.stat();
@@ -87,14 +87,15 @@ impl Ops {
         Ok(Told::of(self.attr_of(&node)?, &node))
     }
 
-    /// A change of nothing: the kernel's chown(2) without an owner, or a write that is to come.
-    /// Both take set-id bits away, and the message does not say which it is. An owner may take
-    /// them in either case. For any other caller that would be too much of a chown(2), and too
-    /// little of a write, after which the kernel would go on believing the old mode. So the kernel
-    /// is told that they are gone while that write may come, and is told the truth later.
+    /// An empty change: either the kernel's chown(2) without an owner, or a write about to
+    /// follow. Both clear set-id bits, and the message does not say which it is. An owner may
+    /// clear them in either case. For any other caller that would be too much if it is a
+    /// chown(2), and not enough if it is a write, after which the kernel would go on using the
+    /// old mode. So the kernel is told that the bits are clear while that write may follow, and
+    /// is told the truth later.
     ///
-    /// The kernel holds the inode's lock from this request to the end of the write. What another
-    /// request has read before, it does not believe after this answer.
+    /// The kernel holds the inode's lock from this request to the end of the write. After this
+    /// answer it discards attributes that another request has read before.
     #[doc(alias("file_remove_privs", "FUSE_HANDLE_KILLPRIV_V2"))]
     fn take_set_ids(&self, who: Caller, node: &NodeRef) {
         let ask = |ctx: &Context| self.vfs.chown(ctx, "", None, None, ITSELF);
@@ -241,7 +242,7 @@ impl Ops {
     }
 }
 
-/// The attribute by which a file gives capabilities to whoever executes it.
+/// The attribute that holds a file's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";

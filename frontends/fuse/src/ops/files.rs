@@ -43,7 +43,7 @@ impl Ops {
         };
         let file = at_place(&node, |place| {
             let place = place.clone();
-            // A host that sees the caller goes by what it has when it opens the file.
+            // A host that sees the caller goes by the caller's capabilities at the open.
             match flags.contains(OpenFlags::WRITE) && place.attr().mode & SET_IDS != 0 {
                 true => open(&Context::within(place, who.for_set_ids())),
                 false => self.ask(who, place, 0, open),
@@ -124,7 +124,7 @@ impl Ops {
             let expects_little = |pid| self.guess.is_small(pid);
             match host {
                 Some(_) if open.made_by.is_some_and(expects_little) => Way::ByRequest,
-                // Who may keep these bits is known of requests only.
+                // Only requests tell whether the writer may keep these bits.
                 Some(host) if open.file.attr().mode & SET_IDS == 0 => {
                     self.offer.way(host, register)
                 }
@@ -147,8 +147,8 @@ impl Ops {
         let open = self.handles.file(handle)?;
         let mut read = 0;
         while read < data.len() {
-            // What is missing would be the end of the file, for all who read it by the
-            // kernel's cache: so all of it, or none because nobody is left to see that.
+            // A short answer would mark the end of the file, for all readers of the kernel's
+            // cache: so return all of it, or an error because no caller is left to see it.
             if !interrupt::is_wanted() && who.is_being_killed() {
                 return Err(interrupt::interrupted());
             }
@@ -156,15 +156,15 @@ impl Ops {
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(err) if read == 0 => return Err(err),
-                // What has been read is right; the next question is about the rest.
+                // The bytes read so far are right; the next request is about the rest.
                 Err(_) => break,
             }
         }
         Ok(read)
     }
 
-    /// WRITE. With `is_cached` it is a page that was mapped: it goes where it was, also
-    /// where the handle appends, and nobody is asking, so set-id bits stay.
+    /// WRITE. With `is_cached` it writes back a mapped page: to its own offset, also if the
+    /// handle appends, and without a caller, so set-id bits stay.
     pub(crate) fn write(
         &self,
         who: Caller,
@@ -196,14 +196,14 @@ impl Ops {
         })
     }
 
-    /// Who uses a file that somebody else may have opened, if that makes a difference: for
-    /// the set-id bits that a change of the contents takes away.
+    /// Returns the context of the caller for a change of a file that another user may have
+    /// opened, if the caller matters: for the set-id bits that a change of the contents clears.
     pub(super) fn user(&self, who: Caller, file: &File) -> Option<Context> {
         let has_set_ids = file.attr().mode & SET_IDS != 0;
         has_set_ids.then(|| Context::within(file.path().clone(), who.for_set_ids()))
     }
 
-    /// COPY_FILE_RANGE: the kernel asks once more for what is left.
+    /// COPY_FILE_RANGE. May copy less than `len`: the kernel asks again for the rest.
     pub(crate) fn copy_file_range(
         &self,
         who: Caller,
@@ -414,12 +414,13 @@ impl OpenFile {
     }
 }
 
-/// So much is copied for one request, and so much before who asks may be interrupted.
+/// Most bytes copied for one request, and copied between two checks for an interrupt.
 const MOST_COPIED: u64 = 128 << 20;
 const COPIED_AT_ONCE: u64 = 16 << 20;
 
-/// Writes until all is written; `write` is told how far it is, and what is left. Only who is
-/// being killed is left with less: any other signal waits for a write to a file.
+/// Writes until all of `data` is written; `write` gets its offset, and the rest of the data.
+/// Stops early only if the caller is being killed: any other signal waits for a write to a
+/// file.
 #[doc(alias("generic_perform_write", "fatal_signal_pending"))]
 fn write_all(who: Caller, data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<u32> {
     let mut written = 0;

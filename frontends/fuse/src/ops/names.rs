@@ -9,9 +9,9 @@ use super::{Found, Ops, as_daemon, at_place, name};
 use crate::caller::Caller;
 use crate::removed::HeldFile;
 
-/// How names are looked up that the kernel asks for. It does not know them, or not any more, and
-/// mostly they are not cached here either: a walk without references would be in vain. One that
-/// is costs little more with them, for a name in a directory that is held.
+/// Flags for lookups that the kernel requests. The kernel has not cached the name, or no
+/// longer, and mostly it is not cached here either: a walk without references would fail. A
+/// cached name costs little more with references, in a directory that is held.
 const UNKNOWN: LookupFlags = LookupFlags::REF_WALK;
 
 impl Ops {
@@ -37,8 +37,8 @@ impl Ops {
         }
     }
 
-    /// The LOOKUP in a READDIRPLUS: for the kernel, not for its caller, who may list a
-    /// directory that he may not search.
+    /// The LOOKUP in a READDIRPLUS: for the kernel, not for its caller, because a caller may
+    /// list a directory without search permission.
     pub(super) fn lookup_listed(&self, dir: &VfsPath, of: &[u8]) -> Result<Found<'_>> {
         let ctx = as_daemon(dir.clone());
         let path = self.vfs.lookup(&ctx, name(of)?, UNKNOWN)?;
@@ -96,8 +96,8 @@ impl Ops {
     ) -> Result<Found<'_>> {
         let file = self.nodes.get(id)?;
         self.make(who, (parent, of), 0, |ctx| {
-            // The kernel has come to the file by a name, and has looked who protects it;
-            // that it is given as itself is our affair.
+            // The kernel has found the file by a name, and has checked the permissions. Linking
+            // by an empty path needs this capability, whatever the caller has.
             let mut credentials = ctx.credentials().clone();
             credentials.caps |= Caps::DAC_READ_SEARCH;
             let ctx = ctx.clone().with_credentials(credentials);

@@ -18,7 +18,7 @@ use crate::interrupt;
 const SOON: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(1);
 
-/// See the module. What is kept here guards nothing: relaxed.
+/// Waits for space after a removal, see the module. Its atomics guard no other data: relaxed.
 pub(super) struct Room {
     began: Instant,
     /// The last removal, in milliseconds since then and one; 0 for none.

@@ -66,7 +66,7 @@ fn comes_true(done: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Somebody whose current directory is `dir`.
+/// A process whose current directory is `dir`.
 struct Inside(Child);
 
 impl Inside {
@@ -87,9 +87,9 @@ impl Drop for Inside {
     }
 }
 
-/// NODE-2: asked by node id, the kernel drops what nobody uses and nothing else; a name
-/// that only expires keeps its node; one that is invalidated goes, and who is in there
-/// loses it.
+/// NODE-2: asked by node id, the kernel drops unused nodes and no others; a name that only
+/// expires keeps its node; one that is invalidated goes, and a process in that directory loses
+/// it.
 #[test]
 fn what_is_pruned_goes_and_what_expires_stays() {
     mounted(
@@ -107,7 +107,7 @@ fn what_is_pruned_goes_and_what_expires_stays() {
             let ids = all.map(|name| NodeId(fs::metadata(at.join(name)).unwrap().ino()));
             let open = File::open(at.join("open")).unwrap();
             let inside = Inside::of(&at.join("in"));
-            // Again, where somebody else has the machine's caches dropped meanwhile.
+            // Repeated, because another process may drop the machine's caches meanwhile.
             let stay = || {
                 for name in all {
                     fs::metadata(at.join(name)).unwrap();
@@ -139,8 +139,8 @@ fn what_is_pruned_goes_and_what_expires_stays() {
     );
 }
 
-/// NODE-2: by names, too, as older kernels have it, the files that nobody uses go, and
-/// directories, open files and files that are mounted on stay.
+/// NODE-2: asked by name, as for older kernels, the kernel drops unused files; directories,
+/// open files and files that are mounted on stay.
 #[test]
 fn by_name_only_unused_files_go() {
     let by_name = |mut worker: Worker<'_>| {
@@ -156,7 +156,7 @@ fn by_name_only_unused_files_go() {
         mount_bind("/proc/version", at.join("a/mounted on")).unwrap();
         // Read from there, so that it is known without its being used.
         fs::metadata(at.join("a")).unwrap();
-        // More, where somebody else has the machine's caches dropped meanwhile.
+        // More, if another process drops the machine's caches meanwhile.
         let is_asked = || {
             for n in 0..500 {
                 fs::write(at.join(format!("a/b/{n}")), "x").unwrap();
@@ -177,7 +177,7 @@ fn by_name_only_unused_files_go() {
     });
 }
 
-/// NODE-2: what is in use is not asked for without end, and unmounting does not wait for
+/// NODE-2: the worker does not ask endlessly for nodes in use, and unmounting does not wait for
 /// the worker's rest.
 #[test]
 fn what_is_in_use_is_left_alone() {

@@ -9,11 +9,11 @@
 //! | `device/watcher.rs`   | more threads while these are blocked                       |
 //! | `device/desk.rs`      | one message after the other; answers that do not arrive    |
 //! | `device/decode.rs`    | from bytes to a request; `decode/fields.rs`: of what parts |
-//! | `device/answer.rs`    | what each request asks of the tree, and what is said       |
+//! | `device/answer.rs`    | what each request asks of the tree, and its answer         |
 //! | `device/encode.rs`    | from values to bytes                                       |
-//! | `device/init.rs`      | what the kernel is promised                                |
+//! | `device/init.rs`      | INIT: the features that are agreed with the kernel         |
 //! | `device/abi.rs`       | the protocol's numbers                                     |
-//! | `device/ioctl.rs`     | what is asked of the device itself                         |
+//! | `device/ioctl.rs`     | ioctls of the device itself                                |
 //! | `device/uring.rs`     | requests that come by rings instead                        |
 //! | `device/rehearsal.rs` | the same without a connection, for a fuzzer                |
 //!
@@ -101,8 +101,8 @@ pub(super) fn serve(
 }
 
 impl Transport {
-    /// True once the last of its threads has nothing more to answer: it is not mounted
-    /// any more, and nobody uses it.
+    /// True once the last of its threads has nothing more to answer: it is not mounted any
+    /// more, and not in use.
     pub(crate) fn is_over(&self) -> bool {
         is_cut(&self.connection) || self.session.has_ended()
     }

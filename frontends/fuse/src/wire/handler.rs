@@ -67,7 +67,7 @@ impl Agreed {
     }
 }
 
-/// How long the kernel may believe an answer.
+/// How long the kernel may cache an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
     pub(crate) entry: Duration,
@@ -79,7 +79,7 @@ pub(crate) struct Timeouts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) op: Opcode,
-    /// What it is about; of two directories, the first.
+    /// The node of the request; of two directories, the first.
     pub(crate) node: NodeId,
     pub(crate) who: Caller,
 }
@@ -118,7 +118,7 @@ impl Handler {
         work: impl FnOnce(&'h Ops) -> Result<T>,
     ) -> Result<T> {
         let Request { op, node, who } = *request;
-        // Where nobody wants to know, it costs one look at the level that is wanted.
+        // With debug logging off, this costs one check of the level.
         let _span = tracing::debug_span!("request", ?op, node = node.0, uid = who.uid).entered();
         self.metrics.measure(op, || {
             // What a panic may leave half done is behind locks that say so, or behind guards.
@@ -133,9 +133,9 @@ impl Handler {
 }
 
 impl Handler {
-    /// After the answer to a listing has been sent: what is to come is read ahead.
+    /// Reads the next entries ahead, after the answer to a listing has been sent.
     pub(crate) fn listed(&self, handle: u64) {
-        // As in `answer`. There is nobody to be told.
+        // As in `answer`. No caller waits for the result.
         let _ = catch_unwind(AssertUnwindSafe(|| self.ops.read_ahead(handle)));
     }
 }
@@ -150,7 +150,7 @@ impl Request {
 /// The kinds of request, and the list of them that counters go by.
 macro_rules! opcodes {
     ($($op:ident,)*) => {
-        /// What is asked for.
+        /// The operation of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Opcode {
             $($op,)*

@@ -1,7 +1,7 @@
-//! Mounting: by mount(2), or with the help of fusermount3 for who may not.
+//! Mounting: by mount(2), or with the help of fusermount3 for users without the privilege.
 //!
-//! Whoever mounts keeps the connection, and goes by that when the session ends, never by the
-//! name: unmounted by somebody else, something else may be mounted there by then.
+//! The process that mounts keeps the connection, and goes by that when the session ends, never
+//! by the path: after an unmount from outside, another file system may be mounted there.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::Options;
 
 const HELPER: &str = "fusermount3";
 
-/// The connection of what is mounted on `at` now.
+/// Mounts on `at` and returns the connection.
 ///
 /// # Errors
 /// What the kernel or fusermount3 say; [`io::ErrorKind::NotFound`] if that is needed and not
@@ -35,7 +35,7 @@ pub(super) fn mount(at: &Path, options: &Options) -> io::Result<OwnedFd> {
     }
 }
 
-/// Takes it out of the tree, for who may not by themselves.
+/// Detaches the mount at `at` through fusermount3, for users without the privilege.
 ///
 /// # Errors
 /// What fusermount3 says.
@@ -82,7 +82,7 @@ fn by_helper(at: &Path, options: &Options) -> io::Result<OwnedFd> {
     helper.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(its));
     helper.stdout(Stdio::null()).stderr(Stdio::piped());
     let child = helper.spawn()?;
-    // What is left of the other end of the socket is its own.
+    // Closes our copy of the helper's end of the socket; the helper has its own.
     drop(helper);
     let received = receive(&ours);
     let said = child.wait_with_output()?;

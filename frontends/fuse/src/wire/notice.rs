@@ -1,5 +1,5 @@
-//! What the kernel is told unasked: that something it believes is no longer so, or that it
-//! should give something back.
+//! Notices to the kernel: that a cached name, attribute or page is stale, or that it should
+//! give nodes back.
 //!
 //! They are three short structures (`include/uapi/linux/fuse.h`).
 
@@ -22,8 +22,8 @@ const EXPIRE_ONLY: u32 = 1;
 /// `struct fuse_out_header`.
 const HEADER: usize = 16;
 
-/// Tells the kernel what it should no longer believe. Nodes go by their ids, which are the
-/// inode numbers that the mount shows.
+/// Tells the kernel that its cached data is stale. Nodes go by their ids, which are the inode
+/// numbers that the mount shows.
 ///
 /// A notice waits for locks that requests hold while they wait for their answers: give none
 /// from a thread that answers, nor with anything locked.
@@ -55,8 +55,8 @@ impl Notifier {
         self.entry(parent, name, 0)
     }
 
-    /// A name may stand for something else by now: the kernel asks before it believes it
-    /// again. What is there stays, mounts as well. Kernels before 6.2 do as with
+    /// A name may stand for something else by now: the kernel revalidates it at the next use.
+    /// The file there stays, and mounts stay as well. Kernels before 6.2 do as with
     /// [`invalidate_entry`](Self::invalidate_entry).
     ///
     /// # Errors
@@ -66,8 +66,8 @@ impl Notifier {
         self.entry(parent, name, EXPIRE_ONLY).map(drop)
     }
 
-    /// Attributes may be others by now; and, unless `data` is `None`, the contents from
-    /// `offset` on, for so many bytes or, with 0, to the end.
+    /// Attributes may have changed; and, unless `data` is `None`, the contents: from `offset`
+    /// on, for `len` bytes or, if that is 0, to the end.
     ///
     /// # Errors
     /// Those of the kernel; a node that it does not know is none.
@@ -85,9 +85,8 @@ impl Notifier {
         self.send(notice).map(drop)
     }
 
-    /// The kernel drops the names of these nodes that nobody uses, and then forgets what has
-    /// no other user: what is open, a current directory or a mount point stays. From
-    /// Linux 6.18 on.
+    /// The kernel drops the unused names of these nodes, and then forgets the nodes without
+    /// other users: open files, current directories and mount points stay. From Linux 6.18 on.
     ///
     /// # Errors
     /// `EINVAL` from a kernel that does not know this; else as for the others.
@@ -116,8 +115,8 @@ impl Notifier {
         self.send(notice)
     }
 
-    /// False if the kernel does not know that node or name, or not any more: it believes
-    /// nothing of it.
+    /// False if the kernel does not know that node or name, or not any more: it caches nothing
+    /// of it.
     fn send(&self, mut notice: Vec<u8>) -> Result<bool> {
         let len = notice.len() as u32;
         notice[..4].copy_from_slice(&len.to_ne_bytes());
@@ -142,7 +141,7 @@ fn notice(code: u32) -> Vec<u8> {
     notice
 }
 
-/// Offsets in files are signed; what is beyond is as far as they go.
+/// Offsets in files are signed: a larger one becomes the largest.
 fn signed(offset: u64) -> i64 {
     i64::try_from(offset).unwrap_or(i64::MAX)
 }

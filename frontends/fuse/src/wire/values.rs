@@ -1,4 +1,4 @@
-//! Numbers in requests that every transport hands over as they came, and what they mean.
+//! Numbers in requests that every transport passes on unchanged, and their meaning.
 
 use std::io;
 
@@ -44,8 +44,8 @@ pub(super) fn ioctl(
     }
 }
 
-/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`: for lsattr(1) and chattr(1). What is passed is
-/// an `unsigned int`, whatever the numbers say.
+/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`: for lsattr(1) and chattr(1). The argument is an
+/// `unsigned int`, although the numbers say otherwise.
 const GET_FLAGS: u32 = libc::FS_IOC_GETFLAGS as u32;
 const SET_FLAGS: u32 = libc::FS_IOC_SETFLAGS as u32;
 

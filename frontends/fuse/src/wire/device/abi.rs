@@ -21,7 +21,7 @@ pub(super) const DIRENT: usize = 24;
 /// `struct fuse_init_out`, before [`LONG_INIT`].
 pub(super) const SHORT_INIT_OUT: usize = 24;
 
-/// Operations. What is not here is answered `ENOSYS`, after which the kernel does without.
+/// Operations. Any other is answered `ENOSYS`, after which the kernel does without.
 pub(super) mod op {
     pub(in super::super) const LOOKUP: u32 = 1;
     pub(in super::super) const FORGET: u32 = 2;
@@ -108,7 +108,7 @@ pub(super) mod set {
 pub(super) const WRITE_CACHE: u32 = 1;
 /// `FUSE_WRITE_KILL_SUIDGID`: the caller has not CAP_FSETID.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// `FUSE_OPEN_KILL_SUIDGID`: the same of a caller who truncates the file.
+/// `FUSE_OPEN_KILL_SUIDGID`: a caller without CAP_FSETID truncates the file.
 pub(super) const OPEN_KILL_SUIDGID: u32 = 1;
 /// `FUSE_SETXATTR_ACL_KILL_SGID`: the caller is not in the file's group, and has not CAP_FSETID.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1;

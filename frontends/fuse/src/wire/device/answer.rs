@@ -210,7 +210,7 @@ impl<'h> Ask<'_, 'h> {
                 let told = self.of(Opcode::Ioctl, |ops, who, id| {
                     ioctl(ops, who, id, (cmd, data, out_size))
                 })?;
-                // What it returns, and nothing more to be fetched or put.
+                // The ioctl's return value, with nothing more to fetch or put.
                 out.extend(&[0; 16]);
                 out.extend(&told);
                 Ok(Owed::Nothing)
@@ -384,7 +384,7 @@ fn data(out: &mut Out, data: Result<impl AsRef<[u8]>>) -> Result<Owed> {
     Ok(Owed::Nothing)
 }
 
-/// As getxattr(2): how long it is for who has no room, and an error for who has too little.
+/// As getxattr(2): the length if the caller has no room, and an error if it has too little.
 fn sized(out: &mut Out, size: u32, value: Result<impl AsRef<[u8]>>) -> Result<Owed> {
     let value = value?;
     match u32::try_from(value.as_ref().len()) {

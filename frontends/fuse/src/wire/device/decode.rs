@@ -1,8 +1,8 @@
-//! From bytes to a request. Nothing is asked here, nothing allocated, and nothing believed:
-//! every length is held against what has come, a name is one string that ends with its NUL,
-//! and what is left over is as wrong as what is missing.
+//! Decodes bytes into a request. Makes no calls, allocates nothing, and trusts nothing: every
+//! length is checked against the message, a name is one string that ends with its NUL, and
+//! bytes left over are as wrong as missing ones.
 //!
-//! What is wrong is [`Refused`], and with that it is settled whether anybody is to be told.
+//! A wrong message becomes [`Refused`], which also says whether it is answered.
 
 mod fields;
 
@@ -13,7 +13,7 @@ use super::abi::{self, op};
 use crate::caller::Caller;
 use crate::ops::Change;
 
-/// What is before every request.
+/// The header of every request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) op: u32,
@@ -26,10 +26,10 @@ pub(super) struct Header {
 /// Why there is no request in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Shorter than a header, or with the number of no request, or about what is never
-    /// answered: there is nobody to tell.
+    /// Shorter than a header, or without a request's number, or of an operation that is never
+    /// answered: no answer is sent.
     Dropped,
-    /// Whoever has sent this number is told `EINVAL`.
+    /// The request of this number is answered `EINVAL`.
     Answered(u64),
 }
 
@@ -178,7 +178,7 @@ pub(super) fn decode(message: &[u8], long_setxattr: bool) -> Result<(Header, Ask
     let refused = match header {
         // The kernel's notices go by that number: an answer would be one.
         Header { unique: 0, .. } => Refused::Dropped,
-        // What is not answered if it is right is not if it is wrong.
+        // Operations that are never answered get no answer if they are wrong, either.
         Header {
             op: op::FORGET | op::BATCH_FORGET | op::NOTIFY_REPLY,
             ..

@@ -2,9 +2,10 @@
 //! does not arrive.
 //!
 //! With its answer the kernel gets a count of a node, or a handle, and owes us a FORGET or a
-//! RELEASE. It can be as quick as the answer, so what it owes is noted before. An answer that
-//! is not taken (the connection was aborted, the answer makes no sense to the kernel) is owed
-//! nothing for, and nobody would ever give it back: so [`Owed`] is undone.
+//! RELEASE. That may arrive as soon as the answer is sent, so the debt is recorded before. If
+//! an answer is not taken (the connection was aborted, the answer makes no sense to the
+//! kernel), the kernel owes nothing for it and would never give anything back: so [`Owed`] is
+//! undone.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ pub(super) trait Line {
     /// Those of the kernel.
     fn register(&self, host: BorrowedFd<'_>) -> std::io::Result<Backing>;
 
-    /// Somebody who answers on this connection has been interrupted.
+    /// Interrupts the request of that number. True if a thread of this connection is answering
+    /// it.
     fn interrupt(&self, unique: u64) -> bool;
 
     /// The kernel is to ask again for the interrupt of that number: sent by whatever way the
@@ -206,7 +208,7 @@ impl<'h, L: Line> Desk<'h, L> {
             register: &|host| self.line.register(host),
         };
         let filled = ask.fill(asked, out);
-        // Before the answer: after it, that number is nobody's.
+        // Before the answer: after it, the number belongs to no request.
         drop(answering);
         match filled {
             Ok(owed) => {
@@ -234,7 +236,7 @@ impl<'h, L: Line> Desk<'h, L> {
         }
     }
 
-    /// Whether it is taken is all the same.
+    /// Sends an error number as the answer; ignores errors of the send.
     fn send(&self, unique: u64, errno: i32, out: &mut Out) {
         let _ = out
             .finish(unique, errno)
@@ -254,7 +256,7 @@ impl<'h, L: Line> Desk<'h, L> {
             }
         };
         if let Some(handle) = handle {
-            // It is there: nobody else has been told of it.
+            // Cannot fail: the handle exists, and no other thread has been told of it.
             let _ = ops.release(handle);
         }
         if let Some(node) = node {

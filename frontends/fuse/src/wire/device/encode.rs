@@ -30,8 +30,8 @@ impl Out {
         Out::after(0)
     }
 
-    /// The same, with so much room before each body as a request's header may need, which comes
-    /// by the same memory (`uring/ring.rs`).
+    /// Makes a buffer with room before each body for the `headers` of a request, which comes by
+    /// the same memory (`uring/ring.rs`).
     pub(super) fn after(headers: usize) -> Out {
         let start = headers.saturating_sub(abi::OUT_HEADER);
         Out {
@@ -66,7 +66,7 @@ impl Out {
         Ok(self.answer())
     }
 
-    /// What was finished.
+    /// The finished answer.
     pub(super) fn answer(&self) -> &[u8] {
         &self.space[self.start..self.used]
     }
@@ -112,8 +112,8 @@ impl Out {
         Some(message)
     }
 
-    /// Has so much filled in by `fill`, which says how much it was; less if there is no room
-    /// for more.
+    /// Lets `fill` write up to `most` bytes, fewer if there is less room; `fill` returns how
+    /// many it wrote.
     pub(super) fn fill<E>(
         &mut self,
         most: usize,
@@ -140,13 +140,13 @@ impl Out {
         self.put(number.to_ne_bytes());
     }
 
-    /// A few bytes: most of what is sent are numbers.
+    /// Appends a few bytes: answers are mostly numbers.
     #[inline]
     fn put<const N: usize>(&mut self, bytes: [u8; N]) {
         self.extend(&bytes);
     }
 
-    /// How long something is believed: `struct fuse_attr_out` up to the attributes.
+    /// `struct fuse_attr_out`: the attributes, after the time for which they are valid.
     pub(super) fn attr(&mut self, attr: &Attr, ttl: Duration) {
         self.u64(ttl.as_secs());
         self.u32(ttl.subsec_nanos());
@@ -245,8 +245,8 @@ impl Out {
         self.extend(&[0; 28]);
     }
 
-    /// `struct fuse_dirent`, if there is room for it within `most` bytes of body, and
-    /// for so many before it. `ino` is the number that it shows.
+    /// `struct fuse_dirent`, if there is room within `most` bytes of body for it and for the
+    /// bytes that `before` writes in front. `ino` is the number that it shows.
     pub(super) fn dirent(
         &mut self,
         most: usize,
@@ -272,7 +272,7 @@ impl Out {
     }
 }
 
-/// How long names and attributes are believed.
+/// How long the kernel may cache names and attributes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ttl {
     pub(super) entry: Duration,

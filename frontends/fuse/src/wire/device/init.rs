@@ -29,7 +29,7 @@ use super::encode::Out;
 /// Bytes that one WRITE brings at most, and one READ asks for.
 pub(super) const MAX_WRITE: u32 = 1 << 20;
 
-/// Requests that nobody waits for, which the kernel has under way at most.
+/// Background requests (those without a waiting caller) that the kernel has under way at most.
 const MAX_BACKGROUND: u16 = 16;
 
 const PROMISED: u64 = bits::ASYNC_READ
@@ -47,13 +47,13 @@ const PROMISED: u64 = bits::ASYNC_READ
     | bits::READDIRPLUS_AUTO
     | bits::INIT_EXT;
 
-/// What is promised if it is wanted and offered.
+/// Features that are promised if they are wanted and offered.
 pub(super) struct Wanted {
     pub(super) passthrough: bool,
     pub(super) idmap: bool,
 }
 
-/// What was agreed on.
+/// The features agreed with the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     /// The kernel's minor version.
@@ -67,7 +67,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Of whoever writes and truncates, requests tell whether they may keep set-id bits.
+    /// Requests that write or truncate say whether the caller may keep set-id bits.
     pub(super) fn tells_set_ids(&self) -> bool {
         self.flags & bits::HANDLE_KILLPRIV_V2 != 0
     }
@@ -92,7 +92,8 @@ pub(super) enum Answer {
     TooOld,
 }
 
-/// `has_rings` is asked only if rings are offered, and what it says is promised.
+/// Answers an INIT. Calls `has_rings` only if rings are offered, and promises rings if it
+/// returns true.
 pub(super) fn answer(
     offered: &Offered,
     wanted: &Wanted,

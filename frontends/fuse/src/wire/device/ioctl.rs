@@ -67,7 +67,7 @@ impl BackingFile {
 }
 
 impl Drop for BackingFile {
-    /// Who has it open keeps it.
+    /// Unregisters the file; open files keep it.
     #[doc(alias = "FUSE_DEV_IOC_BACKING_CLOSE")]
     fn drop(&mut self) {
         if let Some(device) = self.device.upgrade() {

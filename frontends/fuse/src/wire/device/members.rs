@@ -106,8 +106,9 @@ impl Members {
         watch.are_stuck(self.all().iter().map(|one| &one.slot.work))
     }
 
-    /// A spare thread that is idle may end if so many others of its group go on. It leaves the
-    /// list at once, so that two do not take each other for one of those.
+    /// True if the idle spare thread `member` may end: at least `wanted` other threads of its
+    /// group go on. Takes it off the list at once, so that two spare threads do not rely on
+    /// each other.
     pub(super) fn may_end(&self, member: &Arc<Member>, wanted: usize, watch: &Watch) -> bool {
         let mut all = self.all();
         let of_group = |one: &&Arc<Member>| one.slot.group == member.slot.group;

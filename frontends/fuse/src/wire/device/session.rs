@@ -47,7 +47,7 @@ use crate::through::Backing;
 use crate::watch::TICK;
 use crate::wire::{Handler, is_cut, is_device};
 
-/// The longest message: a WRITE, with room for what is before its data.
+/// The longest message: a WRITE, with room for the headers before its data.
 const LONGEST: usize = MAX_WRITE as usize + 4096;
 
 /// How long a spare thread waits for a request before it asks whether it is still needed.
@@ -64,7 +64,7 @@ pub(super) struct Session {
     configured: usize,
     pub(super) members: Members,
     groups: OnceLock<Box<[Group]>>,
-    /// Unless somebody else has mounted it.
+    /// `None` if another process has mounted it.
     pub(super) mount_point: Option<PathBuf>,
     /// DESTROY has come.
     is_over: AtomicBool,
@@ -79,7 +79,7 @@ pub(super) struct Group {
 }
 
 impl Session {
-    /// With so many threads, if requests are to come by the device.
+    /// Makes a session that has `threads` threads if requests come by the device.
     ///
     /// # Errors
     /// What the descriptor reports.
@@ -105,8 +105,8 @@ impl Session {
     /// requests come by rings, if it can, and if they are offered.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] for what is no INIT that is understood;
-    /// [`io::ErrorKind::NotConnected`] if none comes; what the descriptor reports.
+    /// [`io::ErrorKind::InvalidData`] if the first message is no INIT, or not one that we
+    /// support; [`io::ErrorKind::NotConnected`] if none comes; errors of the descriptor.
     pub(super) fn shake_hands(&self, mut has_rings: impl FnMut() -> bool) -> io::Result<()> {
         let mut desk = Desk::new(&self.handler, self.wire(&self.device), Arc::default());
         let (mut message, mut out) = (vec![0; LONGEST], Out::new());
@@ -151,7 +151,7 @@ impl Session {
         at_device
     }
 
-    /// Threads by what they read from: first those at the device.
+    /// Groups of threads by what they read from: first those at the device.
     pub(super) fn groups(&self) -> &[Group] {
         self.groups.get().map_or(&[], |groups| groups)
     }
@@ -290,7 +290,7 @@ impl Session {
 
     /// One that does not answer any more.
     pub(super) fn leave(&self, member: &Arc<Member>) {
-        // What is done at the end is watched as a request is.
+        // The watcher treats the work at the end like a request.
         member.slot.work.begin(0);
         self.members.leave(member, || self.handler.ops.end());
     }

@@ -41,7 +41,7 @@ fn message(op: u32, node: u64, body: &[&[u8]]) -> Vec<u8> {
     message
 }
 
-/// Each operation with what is before its names and data, and those.
+/// Each operation with the length of its fixed part, and its names and data.
 const WHOLE: [(u32, usize, &[u8]); 38] = [
     (op::LOOKUP, 0, b"a\0"),
     (op::FORGET, 8, b""),
@@ -184,7 +184,7 @@ fn who_has_no_number_is_told_nothing() {
     let mut whole = message(op::LOOKUP, 1, &[b"a\0"]);
     whole[8..16].fill(0);
     assert_eq!(decode(&whole).unwrap_err(), Refused::Dropped);
-    // What is never answered needs none.
+    // Operations that are never answered need no number.
     let mut forget = message(op::FORGET, 9, &[&[0; 8]]);
     forget[8..16].fill(0);
     assert!(matches!(decode(&forget), Ok((_, Asked::Forget(0)))));
@@ -246,7 +246,7 @@ fn versions_are_agreed_on_or_not() {
     assert!(matches!(agreed, init::Answer::Agreed(terms) if !terms.rings));
     assert_eq!(upper(&body) & rings, 0, "there are none");
     asked_for_rings.set(0);
-    // What is not offered is not promised, and upper bits need the one that says so.
+    // Features that are not offered are not promised, and upper bits need the one that says so.
     let (agreed, body) = offer(7, 40, all & !bits::INIT_EXT & !bits::POSIX_ACL);
     let flags = u32::from_ne_bytes(*body[12..].first_chunk().unwrap());
     assert_eq!(u64::from(flags) & bits::POSIX_ACL, 0);
@@ -375,7 +375,7 @@ fn what_is_unknown_is_refused_and_nothing_hangs() {
     );
 }
 
-/// What comes before INIT is refused, if there is somebody to be told; and is the end of it.
+/// A message before INIT is refused, if it can be answered; and the session ends.
 #[test]
 fn the_first_message_is_init() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
@@ -410,8 +410,8 @@ fn the_first_message_is_init() {
     assert_eq!(lens, [16 + 8, 16 + 64]);
 }
 
-/// EDGE-1: a caller of user 0 who finds a set-id file where it was to make one, and truncates that,
-/// leaves its bits only with CAP_FSETID.
+/// EDGE-1: if a caller of user 0 creates a file, finds a set-id file there instead, and
+/// truncates it, the file keeps its bits only if the caller has CAP_FSETID.
 #[test]
 fn a_create_that_truncates_takes_set_id_bits_as_it_tells() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
@@ -510,7 +510,7 @@ fn entries_of_a_listing_are_whole_and_fit() {
     assert_eq!(out.body(), expected.concat());
 }
 
-/// Names and attributes are believed for times of their own.
+/// Names and attributes have timeouts of their own.
 #[test]
 fn names_and_attributes_have_their_own_times() {
     let mut out = Out::new();

@@ -1,6 +1,6 @@
 //! Requests that come by rings that the kernel shares with us, where it offers that
 //! (`FUSE_OVER_IO_URING`, with `fuse.enable_uring`; Linux 6.15): one system call gives an
-//! answer and waits for the next request, and both happen on the processor of who asks.
+//! answer and waits for the next request, and both happen on the caller's processor.
 //!
 //! | read              | to learn                                                     |
 //! |-------------------|--------------------------------------------------------------|
@@ -11,11 +11,11 @@
 //! INIT comes by the device, before there is a ring; FORGET and INTERRUPT always do. One
 //! thread stays there for them.
 //!
-//! Three things are otherwise than by the device. Listings are not read ahead: who asks next would
-//! wait for this thread, though others are idle. That an answer was not taken is not told: it
-//! happens only when the connection ends, and then all is given back
+//! Three things differ from the device. Listings are not read ahead: the next caller would wait
+//! for this thread, though other threads are idle. We do not learn that an answer was not
+//! taken: it happens only when the connection ends, and then everything is given back
 //! ([`Ops::end`](crate::ops::Ops::end)). And an INTERRUPT that overtakes its request does not
-//! come again, so that one takes as long as it takes.
+//! come again, so that request runs to its end.
 
 mod queues;
 mod ring;
@@ -54,7 +54,7 @@ pub(super) struct Hand {
     thread: Handle,
     /// The first is to register the ring, the second to answer.
     orders: Sender<()>,
-    /// What has become of the first.
+    /// The result of the first order.
     registered: Receiver<io::Result<()>>,
     slot: Arc<Slot>,
 }
@@ -109,8 +109,8 @@ impl Crew {
         (self.groups, self.hands)
     }
 
-    /// Has requests come to it: from now on they do not come otherwise. Nobody is left if the
-    /// kernel has thought better of it.
+    /// Lets the kernel send requests to these threads: from now on they come no other way. The
+    /// crew is empty if the kernel has withdrawn its offer.
     ///
     /// # Errors
     /// The kernel does not take a ring. That cannot be undone, so the connection is of no use.
@@ -168,7 +168,7 @@ impl Hand {
         })
     }
 
-    /// What it is answering.
+    /// The slot of the request that it is answering.
     pub(super) fn slot(&self) -> Arc<Slot> {
         self.slot.clone()
     }
@@ -210,11 +210,11 @@ pub(super) fn start_spare(
     Ok(())
 }
 
-/// Has the kernel hand out what has come while all entries of the queue were taken: a new entry
-/// gets only what comes from now on, and with the answer to that, what has been waiting. So a
-/// thread on that processor asks something of the mount, which is answered at once
-/// ([`Watch::is_provoked`](crate::watch::Watch::is_provoked)). Where there is no mount point to
-/// ask, or another mount on top of it, what has been waiting waits for the next request there.
+/// Makes the kernel hand out requests that came while all entries of the queue were taken: a
+/// new entry gets only later requests, and the answer to one of those releases the waiting
+/// ones. So a thread on that processor makes a system call on the mount, which is answered at
+/// once ([`Watch::is_provoked`](crate::watch::Watch::is_provoked)). Without a mount point, or
+/// with another mount on top of it, they wait for the next request on that processor.
 fn provoke(session: &Arc<Session>, on: Option<u16>) {
     let (Some(mount_point), Some(cpu)) = (session.mount_point.clone(), on) else {
         return;
@@ -232,8 +232,8 @@ fn provoke(session: &Arc<Session>, on: Option<u16>) {
     }
 }
 
-/// Answers what comes by the ring, until the connection is gone. What is not about one answer
-/// goes by the `device`.
+/// Answers requests from the ring until the connection is gone. Messages that are not answers
+/// go by the `device`.
 fn answer(
     mut ring: Ring,
     handler: &Handler,
@@ -286,8 +286,8 @@ fn is_end(err: &io::Error) -> bool {
     )
 }
 
-/// The line by which a request in a ring has come: its answer stays in the entry, which is
-/// given back as soon as nobody reads the request any more.
+/// The line of a request in a ring: its answer stays in the entry, which is given back as soon
+/// as the request is no longer read.
 struct RingLine<'s> {
     is_made: &'s Cell<bool>,
     device: &'s Wire<'s>,

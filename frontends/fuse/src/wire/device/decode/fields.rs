@@ -1,4 +1,4 @@
-//! The parts that messages are made of. What is taken is there, or [`Wrong`].
+//! The parts of messages. Each read returns a whole part, or [`Wrong`].
 
 use rcuwalk::inode::NodeId;
 use rcuwalk::{SetAttr, SetTime, Timestamp};
@@ -11,7 +11,7 @@ use crate::ops::Change;
 #[derive(Debug)]
 pub(super) struct Wrong;
 
-/// What is left of a message.
+/// The rest of a message.
 pub(super) struct Fields<'m>(pub(super) &'m [u8]);
 
 impl<'m> Fields<'m> {
@@ -43,7 +43,7 @@ impl<'m> Fields<'m> {
         Ok(taken)
     }
 
-    /// Padding, and what is not of interest.
+    /// Skips padding and unused fields.
     pub(super) fn skip(&mut self, len: usize) -> Result<(), Wrong> {
         self.take(len).map(drop)
     }
@@ -194,7 +194,7 @@ impl<'m> Fields<'m> {
     pub(super) fn init(&mut self) -> Result<Asked<'m>, Wrong> {
         let (major, minor) = (self.u32()?, self.u32()?);
         let (max_readahead, flags) = match major {
-            // What comes then may be anything.
+            // Other major versions may continue with anything.
             abi::MAJOR => (self.u32()?, u64::from(self.u32()?)),
             _ => (0, 0),
         };

@@ -4,8 +4,8 @@
 //! that of the processor whose program asks. All must be served, or none is: so those of
 //! processors that are off share a thread.
 //!
-//! A thread runs on the processor of its queue, if it may: who asks goes to sleep there, and
-//! the answer is made next, without another processor being called.
+//! A thread runs on the processor of its queue, if it may: the caller goes to sleep there, and
+//! the thread answers next, without waking another processor.
 
 use std::fs;
 use std::io;

@@ -1,9 +1,9 @@
 //! A thread's ring, and the memory that requests come by: the second of the front end's two
 //! places with unsafe code.
 //!
-//! A thread has an entry for each queue that it serves. An entry is a place for the headers
+//! A thread has an entry for each queue that it serves. An entry is a buffer for the headers
 //! and one for the rest, to which the kernel copies a request and from which it takes the
-//! answer. Who has the entry at a time:
+//! answer. The entry changes hands like this:
 //!
 //! ```text
 //!   REGISTER ──► the kernel ──► completion: a request is there ──► this thread
@@ -97,7 +97,7 @@ impl Ring {
         let most = u32::try_from(queues.len()).unwrap_or(u32::MAX);
         let ring = builder.build(most.next_power_of_two())?;
         if !ring.params().is_feature_no_iowait() {
-            // Who waits for a request would count as waiting for a disk, all the time.
+            // A thread waiting for a request would count as waiting for a disk, all the time.
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(Ring {
@@ -132,7 +132,7 @@ impl Ring {
     /// What the kernel reports.
     pub(super) fn wait(&mut self) -> io::Result<Came> {
         loop {
-            // Who waits for an answer does not wait for the next as well.
+            // Submits answers first: their callers must not wait for the next request as well.
             self.submit_if(|this| !this.ring.completion().is_empty())?;
             if let Some(told) = self.ring.completion().next() {
                 // The number of the entry was given with its command.
@@ -208,8 +208,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits what there is, and waits until so much is completed; or less, if a signal comes
-    /// or there is no memory just now.
+    /// Submits all queued commands, and waits for `want` completions; or fewer, if a signal
+    /// comes or the kernel has no memory just now.
     #[doc(alias = "io_uring_enter(2)")]
     fn enter(&mut self, want: u32) -> io::Result<()> {
         let most = self.ring.submission().len() as u32;
@@ -218,7 +218,7 @@ impl Ring {
             _ => EnterFlags::GETEVENTS | EnterFlags::NO_IOWAIT,
         };
         let submitter = self.ring.submitter();
-        // SAFETY: so many commands there are, and no argument goes with that.
+        // SAFETY: the queue holds `most` commands, and the call passes no argument.
         let done = unsafe { submitter.enter::<libc::sigset_t>(most, want, flags.bits(), None) };
         match done {
             Ok(_) => Ok(()),
@@ -254,7 +254,7 @@ pub(super) enum Came {
 pub(super) struct Request<'r> {
     /// As it would come from the device.
     pub(super) message: &'r [u8],
-    /// Where its answer is to be made: in place, unless the request is there.
+    /// The buffer for its answer: in place, unless the request lies there.
     pub(super) out: &'r mut Out,
     pub(super) made: Made,
 }
@@ -290,7 +290,7 @@ impl Entry {
 
     /// `IORING_OP_URING_CMD` with a `struct fuse_uring_cmd_req`.
     fn command(&mut self, device: i32, command: u32, at: usize) -> Entry128 {
-        // Anew for each: what was borrowed since is over.
+        // Taken anew for each command: borrows since the last one have ended.
         let headers = &raw mut *self.headers;
         *self.places = [
             Place {
