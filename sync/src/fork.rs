@@ -1,9 +1,9 @@
 //! fork(2): what the child finds.
 //!
 //! The child has one thread, the one that forked, and a copy of all memory. The other threads
-//! are not there, but what they had written is: a reader's slot that says "inside", and locks
-//! that nobody will give back. Without this file the first would stall every grace period of
-//! the child, and the second block it for ever. So, as malloc(3) does:
+//! do not exist there, but their writes do: a reader's slot that says "inside", and locks that
+//! no thread will release. Without this file the first would stall every grace period of the
+//! child, and the second block it for ever. So, as malloc(3) does:
 //!
 //! | when          | what                                                                |
 //! |---------------|---------------------------------------------------------------------|
@@ -11,10 +11,10 @@
 //! | in the parent | it gives them back                                                  |
 //! | in the child  | it gives them back, after it has emptied the slots of the others    |
 //!
-//! RCU-1 holds in the child: what a vanished thread could reach in its read section is reached
-//! by nobody there, since none of its instructions is executed any more. The forking thread's
-//! own section stays open, and what it had retired stays in its bag. What others had retired
-//! is freed by the child as well as by the parent: each has its own copy.
+//! RCU-1 holds in the child: no thread reaches the objects that a vanished thread could reach
+//! in its read section, since none of its instructions is executed any more. The forking
+//! thread's own section stays open, and its retired objects stay in its bag. Objects that other
+//! threads had retired are freed by the child as well as by the parent: each has its own copy.
 //!
 //! While another thread frees, it holds [`freeing`](crate::rcu) for as long as foreign `Drop`
 //! code takes. The forking thread may hold a lock that this code waits for, so it does not wait
@@ -44,9 +44,9 @@ type Hold = fn() -> Box<dyn Any>;
 /// What crates above this one have that is static.
 static OTHERS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
 
-/// Has `hold` called before each fork, by the thread that forks; what it returns is dropped
-/// after it, in both processes. It takes static locks of the crate that adds it. A thread that
-/// holds one of them may call this crate; this crate runs nothing of others under its own.
+/// Registers `hold`. The forking thread calls it before each fork, and drops its result after
+/// the fork, in both processes. It takes static locks of the crate that registers it. A thread
+/// that holds one of them may call this crate; this crate runs no foreign code under its own.
 #[doc(alias = "pthread_atfork(3)")]
 pub fn also(hold: Hold) {
     let mut others = OTHERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,9 +76,9 @@ pub(crate) fn init() {
     // Several may come here at once, and each registers them: to wait for the first would be to
     // wait for ever in a child that was forked meanwhile. `DEPTH` makes one of them.
     //
-    // SAFETY: the handlers are functions, so they are there as long as this code is. They do not
-    // unwind: what is `extern "C"` aborts instead. They lock nothing that this thread has locked:
-    // no foreign code, which might fork, runs under a lock of this crate that is static.
+    // SAFETY: the handlers are functions, so they exist as long as this code does. They do not
+    // unwind: an `extern "C"` function aborts instead. They lock nothing that this thread has
+    // locked: no foreign code, which might fork, runs under a static lock of this crate.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     REGISTERED.store(true, Relaxed);
 }
@@ -137,7 +137,7 @@ fn leave() -> bool {
 
 fn take() -> Option<Box<Held>> {
     let held = HELD.replace(ptr::null_mut());
-    // SAFETY: `before` made it with `Box::into_raw` on this thread, and whoever takes it leaves
-    // null behind.
+    // SAFETY: `before` made it with `Box::into_raw` on this thread, and each `take` leaves null
+    // behind.
     (!held.is_null()).then(|| unsafe { Box::from_raw(held) })
 }

@@ -25,7 +25,7 @@ use crate::{model, rcu};
 pub enum Rank {
     /// The mount table: one mount or unmount at a time.
     Namespace,
-    /// `SuperBlock::rename_mutex`: held by who locks two directories.
+    /// `SuperBlock::rename_mutex`: held by a thread that locks two directories.
     RenameMutex,
     /// `Inode::rwsem`, held across a directory change. Two of them: ancestor
     /// first, otherwise by address.
@@ -136,9 +136,8 @@ fn do_what_waited() -> bool {
     any
 }
 
-/// Calls foreign code that has nothing to do with who gives the lock back here, and
-/// perhaps has others wait for what comes next. A panic has been reported, and goes no
-/// further.
+/// Calls foreign code, which has nothing to do with the thread that unlocks here; other threads
+/// may wait for its next steps. A panic has been reported, and goes no further.
 fn reported(work: impl FnOnce()) {
     if model::MODEL {
         return work();
@@ -300,8 +299,8 @@ mod order {
 
 /// A mutex with a place in the lock order.
 ///
-/// A panic while it is held does not poison it: what it guards in this crate is
-/// changed in steps that are each complete.
+/// A panic while it is held does not poison it: this crate changes the guarded data in steps
+/// that are each complete.
 pub struct Mutex<T> {
     rank: Rank,
     inner: model::Mutex<T>,
@@ -333,7 +332,7 @@ impl<T> Mutex<T> {
         MutexGuard { inner, _held: held }
     }
 
-    /// The lock if nobody has it.
+    /// Returns a guard if the lock is free.
     pub(crate) fn try_lock(&self, same_rank_is_ordered: bool) -> Option<MutexGuard<'_, T>> {
         self.try_lock_as(Held::new(self.rank, same_rank_is_ordered))
     }
@@ -355,7 +354,7 @@ impl<T> Mutex<T> {
         Some(MutexGuard { inner, _held: held })
     }
 
-    /// What it guards, when nobody else can hold it.
+    /// The guarded data. `&mut self` shows that the lock is free.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -441,7 +440,7 @@ impl<T: Ranked> RwLock<T> {
         Some(ReadGuard { inner, _held: held })
     }
 
-    /// Waits until nobody holds it.
+    /// Waits until no thread holds it.
     pub fn write(&self) -> WriteGuard<'_, T> {
         self.write_ranked(false)
     }
@@ -551,7 +550,7 @@ mod tests {
         assert!(left.count() < objects.len() / 2, "RCU-1: they pile up");
     }
 
-    /// CALL-1: nobody waits for deferred drops with a lock held.
+    /// CALL-1: a thread that holds a lock may not wait for deferred drops.
     #[test]
     #[should_panic(expected = "CALL-1")]
     fn a_barrier_under_a_lock_is_refused() {

@@ -6,8 +6,8 @@
 //! | read                | to learn                                         |
 //! |---------------------|--------------------------------------------------|
 //! | this file           | the interface, over one process-wide domain      |
-//! | `rcu/domain.rs`     | why a grace period is one; who frees, and when   |
-//! | `rcu/turn.rs`       | whose turn it is to free                         |
+//! | `rcu/domain.rs`     | grace periods, the proof, and when bags are freed |
+//! | `rcu/turn.rs`       | the lock that a freeing thread holds             |
 //! | `rcu/slot.rs`       | what a reader stores, and its own retired bag    |
 //! | `rcu/membarrier.rs` | the fence that only the writer pays for          |
 //!
@@ -16,8 +16,8 @@
 //! every running thread execute a full barrier. Where the kernel has no membarrier
 //! both sides use a full fence.
 //!
-//! After fork(2), the child has the forking thread alone, and grace periods there wait for
-//! nobody else: see [`fork`](crate::fork).
+//! After fork(2), the child has the forking thread alone, and grace periods there wait for no
+//! other: see [`fork`](crate::fork).
 //!
 //! RCU-2: no sleeping lock and no back-end call while a guard lives. Debug builds
 //! check it at every lock of [`lock`](crate::lock).
@@ -36,8 +36,8 @@ use domain::domain;
 pub(crate) use domain::fork::{OverFork, before_fork};
 pub use slot::Reader;
 
-/// An open read section of this thread. What was loaded under it stays allocated
-/// until it is dropped.
+/// An open read section of this thread. Objects loaded under it stay allocated until it is
+/// dropped.
 ///
 /// Guards nest. A guard belongs to its thread:
 ///
@@ -117,8 +117,8 @@ pub fn defer(bytes: usize, callback: impl FnOnce() + Send + 'static) {
 /// Frees an object after a grace period.
 ///
 /// # Safety
-/// `object` may be passed to `free` once no reader can reach it any more, and
-/// after this call nobody publishes it again.
+/// `object` may be passed to `free` once no reader can reach it any more, and no thread
+/// publishes it again after this call.
 pub(crate) unsafe fn retire(object: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
     domain().retire(
         slot::this_thread(),

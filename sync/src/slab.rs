@@ -159,8 +159,8 @@ mod pages {
         })
     }; CLASSES];
 
-    /// All classes, of which nobody else holds two, and the pages below them: for
-    /// [`fork`](crate::fork).
+    /// Locks all classes, and the pages below them, for [`fork`](crate::fork). No other code
+    /// holds two classes at once.
     #[cfg(unix)]
     pub(crate) fn before_fork() -> impl Iterator<Item = Box<dyn std::any::Any>> {
         let classes = (0..CLASSES).map(|class| -> Box<dyn std::any::Any> { Box::new(lock(class)) });

@@ -39,7 +39,7 @@ fn queue_of(address: usize) -> &'static Queue {
     &TABLE[(address >> 6) % TABLE.len()]
 }
 
-/// Takes all queues, for [`fork`](crate::fork). Nobody holds two of them else.
+/// Locks all queues, for [`fork`](crate::fork). No other code holds two of them at once.
 #[cfg(all(unix, not(any(miri, loom, shuttle))))]
 pub(crate) fn before_fork() -> impl Iterator<Item = Box<dyn std::any::Any>> {
     let queues = TABLE.iter();

@@ -113,7 +113,8 @@ fn a_grace_period_ends_in_a_child_forked_while_another_thread_reads() {
     });
 }
 
-/// RCU-1: what was retired before the fork, by whomever, is freed once in each process.
+/// RCU-1: objects retired before the fork, by this thread or others, are freed once in each
+/// process.
 #[test]
 fn retired_objects_are_freed_in_the_child_and_in_the_parent() {
     let _alone = alone();
@@ -194,7 +195,7 @@ fn the_own_read_section_goes_on_in_the_child() {
     });
 }
 
-/// RCU-1: nobody waits for `Drop` code of another thread, neither who forks nor the child.
+/// RCU-1: neither the forking thread nor the child waits for `Drop` code of another thread.
 #[test]
 fn a_child_frees_though_another_thread_was_freeing() {
     let _alone = alone();
@@ -220,7 +221,7 @@ fn a_child_frees_though_another_thread_was_freeing() {
     });
 }
 
-/// A fork from `Drop` code: both processes go on with what they are freeing.
+/// A fork from `Drop` code: both processes go on with the objects that they are freeing.
 #[test]
 fn a_fork_within_drop_code_is_survived() {
     let _alone = alone();
@@ -242,8 +243,8 @@ fn a_fork_within_drop_code_is_survived() {
     assert_eq!(forked.load(SeqCst), 1);
 }
 
-/// Whatever of this crate is static is usable in the child, whoever was using it at the fork:
-/// places for readers, bags, memory for objects, queues to sleep in.
+/// All statics of this crate are usable in the child, whichever other thread used them at the
+/// fork: places for readers, bags, memory for objects, queues to sleep in.
 #[test]
 fn what_is_static_is_usable_in_the_child() {
     let _alone = alone();

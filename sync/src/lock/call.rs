@@ -1,8 +1,8 @@
 //! Calls of a back end, by the crate above.
 //!
-//! CALL-1: a thread in a call counts as one that holds a lock, so it frees nothing that RCU
-//! has retired before the call is over. A back end that holds a mutex of its own meets no
-//! `Drop` code there but what it runs itself, and whoever frees may use all locks.
+//! CALL-1: a thread in a call counts as one that holds a lock, so it frees nothing that RCU has
+//! retired before the call is over. While a back end holds a mutex of its own, the only `Drop`
+//! code on that thread is its own, and a thread that frees may take all locks.
 //!
 //! A call within a call is refused in debug builds. The outer one may have locks of one tree
 //! held, and the inner one takes those of another; two trees that do this to each other

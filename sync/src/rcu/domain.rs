@@ -1,4 +1,4 @@
-//! Grace periods, and who frees what when.
+//! Grace periods, and freeing of retired objects after them.
 //!
 //! The domain counts periods. A read section is stamped with the period it began
 //! in. To free a bag of retired objects: seal it with a new period number, pay for
@@ -14,11 +14,11 @@
 //! - The scan sees no stamp: then the reader's light fence came after our heavy
 //!   one, and its reads see the unpublishing; or it had left before the scan.
 //!
-//! Nobody but writers frees: a thread whose bag is full seals it and frees what
-//! is ripe, if nobody else is at it. Past the cap a writer waits for a grace
-//! period. A thread that holds a lock, is in a back end's call (CALL-1) or is itself
-//! inside a read section does neither, but when the last lock is given back, or at the
-//! first object it retires after that.
+//! Only writers free: a thread whose bag is full seals it and frees the ripe bags, unless
+//! another thread is doing so. Past the cap a writer waits for a grace period. A thread that
+//! holds a lock, is in a back end's call (CALL-1) or is itself inside a read section does
+//! neither at once, but when it releases its last lock, or at the first object it retires after
+//! that.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ model::local! {
 enum Freeing {
     No,
     Yes,
-    /// What is retired in turn is owed to a barrier, too.
+    /// The barrier also waits for objects that are retired meanwhile.
     Owed,
 }
 
@@ -119,7 +119,8 @@ impl Domain {
         let slot = slots.unused.pop().unwrap_or_else(|| {
             let slot: &'static Slot = Box::leak(Box::new(Slot::new(slots.all.len())));
             slots.all.push(slot);
-            // Whoever hears of what that thread does hears of this: it comes first there.
+            // A thread that learns of the new thread's actions sees this store: it precedes
+            // them there.
             self.threads.store(slots.all.len() as u64, Relaxed);
             slot
         });
@@ -183,7 +184,7 @@ impl Domain {
     }
 
     fn free_some(&self) {
-        // Freed first: what is freed later was retired before we look.
+        // `freed` first: objects freed after this load were retired before the next one.
         let freed = self.freed.load(Relaxed);
         let objects = self.retired.load(Relaxed).saturating_sub(freed);
         if self.pending_bytes.load(Relaxed) > Self::CAP_BYTES || objects > Self::CAP_OBJECTS {
@@ -210,7 +211,7 @@ impl Domain {
     /// See [`super::barrier`].
     pub fn barrier(&self) {
         self.free_all_owed();
-        // What was put off because of the freeing may retire more.
+        // Work that was deferred until after the freeing may retire more.
         while crate::lock::catch_up() {
             self.free_all_owed();
         }
@@ -218,11 +219,11 @@ impl Domain {
 
     fn free_all_owed(&self) {
         if FREEING.with(Cell::get) != Freeing::No {
-            // Called from `Drop` code that this thread is running while it frees:
-            // it would wait for itself. What it waits for is under way.
+            // Called from `Drop` code that this thread runs while it frees: it would wait for
+            // itself. The freeing that it would wait for is under way.
             return;
         }
-        // First of all: whoever is freeing now retires in turn before we collect.
+        // First: the thread that is freeing now has retired all it will before we collect.
         let freeing = self.freeing.take();
         self.seal_all(|_| true);
         // Only what is there now, and what that retires: others who keep retiring
@@ -360,10 +361,10 @@ impl Default for Domain {
 }
 
 /// Bags whose grace period is over, being freed one by one: the others stay in the queue, where
-/// the child of a fork finds them. If `Drop` code panics, what is left of the bag goes back.
+/// the child of a fork finds them. If `Drop` code panics, the rest of the bag goes back.
 struct Ripe<'a> {
     domain: &'a Domain,
-    /// The last period whose bags may be freed. Nobody else takes bags out of the queue.
+    /// The last period whose bags may be freed. No other thread takes bags out of the queue.
     until: u64,
     bag: Option<(u64, Bag)>,
     /// Freed, and not yet told the domain.
@@ -416,8 +417,8 @@ impl Drop for Ripe<'_> {
     }
 }
 
-/// The slots of domains that are gone. Somebody may have kept a [`Reader`], so they
-/// are not freed; and leak checkers want to see where they are.
+/// The slots of dropped domains. A caller may have kept a [`Reader`], so they are not freed;
+/// here leak checkers find them.
 #[cfg(not(any(loom, shuttle)))]
 static ABANDONED: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 

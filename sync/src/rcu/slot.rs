@@ -1,4 +1,4 @@
-//! A reader's slot: the line it announces itself on, and what it retired.
+//! A reader's slot: the line it announces itself on, and its retired objects.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as OwnU64;
@@ -12,8 +12,8 @@ use crate::model::{self, Mutex, atomic::AtomicU64 as PlainU64};
 /// Not inside a read section.
 pub(super) const QUIESCENT: u64 = 0;
 
-/// One thread's place in a domain. Never freed, so that whoever scans the slots
-/// needs no lock; a later thread takes over the slot of one that ended.
+/// One thread's place in a domain. Never freed, so that a thread that scans the slots needs no
+/// lock; a later thread takes over the slot of one that ended.
 #[repr(align(128))]
 pub(super) struct Slot {
     /// The grace period the outermost read section began in, or [`QUIESCENT`].
@@ -25,7 +25,7 @@ pub(super) struct Slot {
     pub(super) index: usize,
     /// What the thread retired since it last handed over a full bag.
     pub(super) bag: Mutex<Bag>,
-    /// Who this is and since when it has been in one section, for the statistics.
+    /// The thread's name, and since when it has been in one section, for the statistics.
     pub(super) watch: Mutex<Watch>,
 }
 
@@ -36,7 +36,8 @@ pub(super) struct Bag {
     pub(super) bytes: usize,
     /// A barrier waits for it.
     pub(super) owed: bool,
-    /// A full one was sealed where nothing may be freed; the next occasion is to be used.
+    /// Set when a full bag was sealed where this thread may not free: it frees on the next
+    /// occasion.
     pub(super) due: bool,
 }
 
@@ -80,8 +81,8 @@ impl Retired {
     /// The caller has waited for a grace period since this was retired.
     pub(super) fn run(self) {
         match self.what {
-            // SAFETY: RCU-1: `retire`'s caller unpublished the object before, and a
-            // grace period has passed since, so nobody else can reach it.
+            // SAFETY: RCU-1: `retire`'s caller unpublished the object before, and a grace
+            // period has passed since, so no other thread can reach it.
             What::Object(object, free) => unsafe { free(object) },
             What::Callback(callback) => callback(),
         }

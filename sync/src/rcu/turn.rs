@@ -1,7 +1,7 @@
 //! Whose turn it is to free.
 //!
-//! A lock, but one that the child of a fork can set back: its holder runs foreign `Drop` code,
-//! for which nobody who forks waits (see `fork.rs`).
+//! A lock, but one that the child of a fork can reset: its holder runs foreign `Drop` code, for
+//! which no forking thread waits (see `fork.rs`).
 
 use crate::atomic::*;
 use crate::wait;
@@ -26,20 +26,20 @@ impl Turn {
         if let Some(mine) = self.try_take() {
             return mine;
         }
-        // Marked as awaited in the same step, also by who gets it: others may sleep still.
+        // Each waiter marks the turn as awaited when it takes it: others may still be asleep.
         wait::wait_until(self.address(), || {
             self.0.fetch_or(TAKEN | AWAITED, Acquire) & TAKEN == 0
         });
         MyTurn(self)
     }
 
-    /// The turn, if nobody has it.
+    /// Takes the turn if it is free.
     pub(super) fn try_take(&self) -> Option<MyTurn<'_>> {
         // Acquire: pairs with the Release in `MyTurn`'s drop.
         (self.0.fetch_or(TAKEN, Acquire) & TAKEN == 0).then(|| MyTurn(self))
     }
 
-    /// In the child of a fork: whoever had it is not there.
+    /// Frees the turn in the child of a fork, where its holder does not exist.
     #[cfg(all(unix, not(any(miri, loom, shuttle))))]
     pub(super) fn set_back(&self) {
         self.0.store(0, Relaxed);

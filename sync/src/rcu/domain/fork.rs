@@ -25,11 +25,11 @@ pub(crate) fn before_fork() -> OverFork {
 impl OverFork {
     /// Called in the child.
     ///
-    /// Its memory is no picture of one moment: the kernel copies page after page while the other
-    /// threads go on. What is changed under locks only is whole all the same, since this thread
-    /// has them. Of what others change without, the slots are emptied here. The period only
-    /// grows, and bags are numbered under `sealed`: whichever moment the copy of the period is
-    /// from, it is not below the number of a bag.
+    /// Its memory is no snapshot: the kernel copies page after page while the other threads go
+    /// on. Data that is changed only under locks is whole nevertheless, since this thread holds
+    /// them. Of the data that other threads change without locks, this empties the slots. The
+    /// period only grows, and bags are numbered under `sealed`: at whatever moment the period
+    /// was copied, it is not below the number of a bag.
     pub(crate) fn in_child(&mut self) {
         let domain = domain();
         #[cfg(target_os = "linux")]
@@ -44,7 +44,7 @@ impl OverFork {
         for slot in &others {
             Reader(slot).vanish();
         }
-        // The next threads get them, with what is in their bags.
+        // The next threads get them, with the objects in their bags.
         self.slots.unused = others;
         if !is_freeing() {
             domain.freeing.set_back();

@@ -236,7 +236,7 @@ fn nothing_is_freed_inside_a_section() {
     );
 }
 
-/// RCU-1: what is retired under a lock is freed when the lock is given back.
+/// RCU-1: objects retired under a lock are freed when the lock is released.
 #[test]
 fn who_retires_under_locks_frees_between_them() {
     let freed = Arc::new(Plain::new(0));
