@@ -18,14 +18,14 @@ use rcuwalk::{Budget, Vfs};
 use rcuwalk_fuse::Options;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// One at a time: what is resident is the whole process's.
+/// One test at a time: they measure the resident memory of the whole process.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn one() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is used all the time while others walk: an open file, an open and a current
+/// Files in use all the time while other threads walk: an open file, an open and a current
 /// directory, and two mount points, a directory and a file.
 struct InUse {
     dir: PathBuf,
@@ -134,8 +134,8 @@ fn walk(top: &Path, dirs: u64, next: &AtomicU64, walked: &AtomicU64) {
     }
 }
 
-/// NODE-2: however many files are walked, the kernel holds no more nodes than it is to and
-/// a tenth, memory does not grow, and what is in use all along stays what it is.
+/// NODE-2: however many files are walked, the kernel holds no more nodes than the limit and a
+/// tenth, memory does not grow, and files in use all along stay the same.
 ///
 /// `RCUWALK_FUSE_FILES` and `RCUWALK_FUSE_MAX_NODES` make it larger.
 #[test]
@@ -218,7 +218,7 @@ fn unmounting_ends_the_worker() {
     }
 }
 
-/// NODE-2: what is detached while it is in use is used on, with its worker.
+/// NODE-2: a mount that is detached while in use goes on being served, and its worker goes on.
 #[test]
 fn what_is_detached_is_served_and_kept_small() {
     if !can_mount() {

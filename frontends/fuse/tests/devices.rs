@@ -132,7 +132,7 @@ fn files_of_two_devices_never_share_a_number() {
     );
 }
 
-/// NODE-3: what is one file on the host is one file here.
+/// NODE-3: one file of the host is one file here.
 #[test]
 fn a_file_by_two_mounts_of_its_device_has_one_number() {
     if !can_mount() {

@@ -1,5 +1,5 @@
-//! Who gets a signal while a request is being answered need not wait for its end. And a request
-//! that is never answered stops no other one.
+//! A caller that gets a signal while a request is being answered need not wait for the end of
+//! the answer. And a request that is never answered stops no other one.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Of a request that would take over an hour, who is killed waits for a byte or two.
+/// Of a request that would take over an hour, a killed caller waits for a byte or two.
 #[test]
 fn who_is_killed_does_not_wait_for_the_answer() {
     let Some((mount, bytes)) = slow() else { return };
@@ -104,7 +104,7 @@ fn a_signal_waits_for_a_write_to_a_file() {
     assert_eq!((done, bytes.load(Relaxed)), (200, 200), "EDGE-1");
 }
 
-/// NODE-1: a file that is open when nobody waits for it any more is closed: the connection is
+/// NODE-1: a file whose caller is gone by the time it is open is closed: the connection is
 /// aborted between the request and its answer, and no RELEASE comes.
 #[test]
 fn what_is_opened_for_nobody_is_closed() {
@@ -128,7 +128,7 @@ fn what_is_opened_for_nobody_is_closed() {
         assert_eq!(refused.raw_os_error(), Some(libc::ECONNABORTED));
     });
     wait_until("it is over", || mount.mounted.is_over());
-    // It was being opened meanwhile, and then for nobody.
+    // The open was still under way, and then had no caller.
     thread::sleep(Duration::from_millis(600));
     wait_until("it is closed", || mount.mounted.open() == 0);
     wait_until("it is forgotten", || mount.mounted.nodes() == 1);
@@ -136,8 +136,8 @@ fn what_is_opened_for_nobody_is_closed() {
     let _ = unmount(mount.path(), UnmountFlags::DETACH);
 }
 
-/// An interrupt as messages: the request that it names is answered, with all that there is since
-/// nobody is being killed; the INTERRUPT is not.
+/// An INTERRUPT as a message: the request that it names is answered, in full since the caller
+/// is not being killed; the INTERRUPT itself is not.
 #[test]
 fn an_interrupt_is_heard_by_the_request_that_it_names() {
     let slow = Slow::default();

@@ -67,7 +67,7 @@ fn a_listing_of_what_is_left_alone_is_asked_for_once() {
     });
 }
 
-/// FRESH-1: who believes nothing sees each change on the host in the next listing, however
+/// FRESH-1: without any caching, each change on the host shows in the next listing, however
 /// close the changes are to each other and to the listings.
 #[test]
 fn two_changes_within_a_tick_are_both_seen() {
@@ -125,7 +125,7 @@ fn a_change_that_is_hidden_from_the_mtime_is_seen() {
     }
     File::create(behind.join("b")).unwrap();
     put_back();
-    // What the kernel and the back end believe.
+    // Longer than the timeouts of the kernel and the back end.
     sleep(Duration::from_millis(2500));
     assert_eq!(names(&dir), names(&behind), "FRESH-1");
 }
@@ -259,7 +259,7 @@ fn two_who_list_at_once() {
         state.mtime = now();
     }
     thread::sleep(Duration::from_millis(400));
-    // Long after the change: whoever opens it now is told that it is at rest.
+    // Long after the change: the next open is told that the directory is at rest.
     let both = BTreeSet::from(["new".to_owned(), "slow".to_owned()]);
     assert_eq!(names(&at), both, "FRESH-1: the second");
     assert_eq!(first.join().unwrap().len(), 1, "it began before");

@@ -269,7 +269,7 @@ fn others_may_what_they_may() {
         assert!(!user("rm -f open/roots"), "sticky");
         assert!(user("rm open/g && chmod 4755 open/f"));
         fs::set_permissions(at("open/f"), Permissions::from_mode(0o4777)).unwrap();
-        // A write by somebody else takes the set-id bit away.
+        // A write by another user clears the set-id bit.
         assert!(as_user(
             65533,
             "cd \"$M\" && echo more >> open/f",
@@ -318,7 +318,7 @@ fn set_id_bits_go_by_who_writes() {
             assert!(echo.status().unwrap().success());
             assert_eq!(mode(), left, "root has opened it, another writes");
         }
-        // chown(2) to nobody in particular takes them from root as well.
+        // chown(2) without an owner clears them for root as well.
         tool.set_permissions(Permissions::from_mode(0o6755))
             .unwrap();
         std::os::unix::fs::chown(&path, None, None).unwrap();
@@ -434,13 +434,13 @@ fn a_file_that_grows_on_the_host_grows_where_it_is_open() {
     });
 }
 
-/// Who has a user namespace of his own has all capabilities there, and none here.
+/// A user in a user namespace of their own has all capabilities there, and none here.
 #[test]
 fn capabilities_over_other_users_count_for_nothing() {
     if !can_mount() {
         return;
     }
-    // The kernel believes what was: what is so now, only the tree knows.
+    // The kernel has cached the old mode: only the tree knows the new one.
     let long = std::time::Duration::from_secs(60);
     let mount = Mount::hostfs_with(&Options {
         attr_timeout: long,

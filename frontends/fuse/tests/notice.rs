@@ -1,4 +1,4 @@
-//! What the kernel is told unasked, and what it makes of that.
+//! Notices to the kernel, and their effect.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Mount, can_mount};
 use rcuwalk::inode::NodeId;
 use rcuwalk_fuse::Options;
 
-/// A host mount that believes for an hour, with one file of one byte.
+/// A host mount that the kernel caches for an hour, with one file of one byte.
 fn believing() -> Option<Mount> {
     if !can_mount() {
         return None;
@@ -78,7 +78,7 @@ fn what_the_kernel_does_not_know_is_no_error() {
     }
 }
 
-/// NODE-1: pruned, what nobody uses is forgotten, and what is open stays.
+/// NODE-1: after a prune the kernel forgets unused nodes, and open files stay.
 #[test]
 fn what_is_pruned_is_forgotten_unless_it_is_open() {
     let Some(mount) = believing() else { return };

@@ -1,4 +1,4 @@
-//! Contents that the kernel reads and writes by itself, and what is seen of that.
+//! Contents that the kernel reads and writes by itself, and how that shows.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn one() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A host mount that believes for an hour what it is not told otherwise, on both sides; or
+/// A host mount that is cached for an hour unless it is told otherwise, on both sides; or
 /// `None`, where the kernel has no passthrough.
 fn mount() -> Option<Mount> {
     if !can_mount() {
@@ -98,7 +98,7 @@ fn the_daemon_sees_no_contents() {
     let (through, asked) = (moved(&mount), moved(&by_request));
     assert!(through < 10_000, "{through} bytes of requests");
     assert!(asked >= SIZE as u64, "{asked} bytes");
-    // Somebody who opens it by another way does not change that.
+    // Opening the file once more, in another way, does not change that.
     let before = read_by_daemon();
     assert!(fs::read(mount.path().join("file")).unwrap() == data);
     assert!(read_by_daemon() - before < 10_000);
@@ -296,7 +296,7 @@ fn set_id_bits_are_lost_to_whoever_writes_without_the_right_to_keep_them() {
     set(0o777);
     written_by_other(&path, || set(0o6777));
     assert_eq!(mode(&host), 0o777);
-    // Who has it open the kernel does not ask, once it has been let through.
+    // The kernel does not check a file that is open again, once the open has been allowed.
     let early = File::options().append(true).open(&path).unwrap();
     set(0o6777);
     (&early).write_all(b"early").unwrap();

@@ -102,7 +102,7 @@ fn place(path: &Path) -> (File, PathBuf) {
     (place, by_proc)
 }
 
-/// HOLD-1: a removed file is opened for as long as somebody holds its place.
+/// HOLD-1: a removed file can be opened for as long as a process holds its place.
 #[test]
 fn a_file_that_has_lost_its_name_is_opened_by_proc() {
     on_each(|mount| {
@@ -124,7 +124,7 @@ fn a_file_that_has_lost_its_name_is_opened_by_proc() {
     });
 }
 
-/// HOLD-1: another name of it, which nobody has looked up, is not needed.
+/// HOLD-1: another name of it, which has not been looked up, is not needed.
 #[test]
 fn a_file_that_has_lost_one_of_its_names_is_opened() {
     if !can_mount() {
@@ -139,7 +139,7 @@ fn a_file_that_has_lost_one_of_its_names_is_opened() {
     assert_eq!(fs::read_to_string(&by_proc).unwrap(), "contents", "HOLD-1");
 }
 
-/// HOLD-1: what is no regular file is changed after it has lost its name, too.
+/// HOLD-1: a file that is not a regular one can be changed after it has lost its name, too.
 #[test]
 fn an_open_pipe_that_has_lost_its_name_is_changed() {
     on_each(|mount| {

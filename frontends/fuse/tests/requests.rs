@@ -52,7 +52,8 @@ fn ranges_are_copied_without_the_kernel_reading_them() {
     });
 }
 
-/// What is copied in pieces, so that it can be interrupted, is whole: also where pieces meet.
+/// A range that is copied in pieces, so that it can be interrupted, is whole: also where pieces
+/// meet.
 #[test]
 fn a_long_range_is_copied_whole() {
     const LEN: u64 = 40 << 20;
@@ -86,7 +87,7 @@ fn a_long_range_is_copied_whole() {
     });
 }
 
-/// EDGE-1: what is being executed is not cut by who opens it, who is refused.
+/// EDGE-1: an open that would truncate a running program is refused, and leaves the file whole.
 #[test]
 fn what_is_executed_is_not_truncated() {
     on_each(|mount| {

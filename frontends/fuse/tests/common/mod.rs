@@ -58,7 +58,7 @@ impl Mount {
         Mount::with(vfs, Some(backing), "hostfs", options)
     }
 
-    /// A host mount whose back end is sure that nobody else changes the directory.
+    /// A host mount whose back end assumes that no other process changes the directory.
     pub(crate) fn hostfs_believed(options: &Options) -> Mount {
         let backing = open_to_all();
         let host = HostFs::new(backing.path()).unwrap();
@@ -66,7 +66,7 @@ impl Mount {
         Mount::with(vfs, Some(backing), "hostfs", options)
     }
 
-    /// A directory that is somebody else's to remove.
+    /// A host mount of a directory that the caller removes.
     pub(crate) fn host_dir(dir: &Path, options: &Options) -> Mount {
         let vfs = Vfs::new(HostFs::new(dir).unwrap()).unwrap();
         Mount::with(vfs, None, "hostfs", options)
@@ -97,7 +97,7 @@ impl Mount {
     }
 }
 
-/// Ends a test that does not end, and its mount: who waits for that gets an error.
+/// Ends a test that does not end, and its mount: calls that wait for that get an error.
 pub(crate) struct Watchdog {
     _stop: Sender<()>,
 }

@@ -6,7 +6,7 @@ use rcuwalk::{
     InodeKey, InodeRef, Name, OpenFlags, RawEntry, Result, SuperBlock,
 };
 
-/// So many directories of so many files.
+/// A tree of `dirs` directories with `files` files each.
 pub(crate) struct Numbers {
     pub(crate) dirs: u64,
     pub(crate) files: u64,

@@ -1,4 +1,4 @@
-//! File handles of the mount: what they open after the kernel has forgotten the file.
+//! File handles of the mount: the files that they open after the kernel has forgotten them.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -105,8 +105,8 @@ impl Program {
         self.ask(&["open", at].into_iter().chain(handles).collect::<Vec<_>>())
     }
 
-    /// The sizes of the file of `handle` that somebody holds, before four bytes are appended to it
-    /// at the path `behind` and after.
+    /// The sizes of the file of `handle`, which a process holds, before and after four bytes
+    /// are appended to it at the path `behind`.
     fn sizes(&mut self, mount: &Mount, handle: &Handle, behind: &Path) -> Vec<String> {
         let at = mount.path().to_str().unwrap();
         self.ask(&["sizes", at, handle, behind.to_str().unwrap()])
@@ -120,7 +120,7 @@ impl Drop for Program {
     }
 }
 
-/// Since Linux 6.13: with the directory, so that a path leads to what it opens.
+/// Since Linux 6.13: with the directory, so that the open file has a path.
 const CONNECTABLE: &str = "2";
 /// Since Linux 6.12: tells the mount by a number that is never used again.
 const MNT_ID_UNIQUE: &str = "1";
@@ -280,7 +280,7 @@ fn handles_open_no_other_file_while_names_change() {
     });
 }
 
-/// Two directories, and files in them that nobody else changes.
+/// Moves files between two directories. No other thread changes them.
 fn move_files(mount: &Mount, n: usize) {
     let mut program = Program::start();
     let dirs = ["a", "b"].map(|name| mount.path().join(format!("{n}{name}")));
@@ -393,7 +393,7 @@ fn handles_of_removed_files_are_stale() {
     });
 }
 
-/// HANDLE-1: what is moved on the host is found below the source, and nowhere else.
+/// HANDLE-1: a file that is moved on the host is found below the source, and nowhere else.
 #[test]
 fn handles_do_not_lead_out_of_the_source() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! What the kernel forgets goes, and what it uses stays.
+//! The kernel forgets nodes, and they go; nodes that it uses stay.
 //!
 //! | read          | to learn                                                      |
 //! |---------------|---------------------------------------------------------------|
@@ -281,7 +281,7 @@ fn same_tree(shown: &Path, backing: &Path) -> usize {
         entries += names.len();
         for name in names {
             let (a, b) = (shown.join(&name), backing.join(name));
-            // Nobody uses what has been removed, so no number is taken any more.
+            // Removed files are not in use, so in the end no number is taken any more.
             let is_same = comes_true(|| {
                 let is_same = look(&a) == look(&b);
                 if !is_same {
@@ -326,8 +326,8 @@ fn names(dir: &Path) -> Vec<std::ffi::OsString> {
     names
 }
 
-/// NODE-1: a number stays a file's, also when the kernel has forgotten it in between, and
-/// a directory that somebody is in is not forgotten.
+/// NODE-1: a file keeps its number, also when the kernel has forgotten it in between, and a
+/// directory that is a process's current one is not forgotten.
 #[test]
 fn what_is_asked_for_again_has_the_same_number() {
     on_each(|mount| {

@@ -3,12 +3,12 @@
 //!
 //! | read          | to learn                                                   |
 //! |---------------|------------------------------------------------------------|
-//! | this file     | what is sent, and what must hold                           |
+//! | this file     | the messages that are sent, and the rules that must hold   |
 //! | `message.rs`  | messages, whole and broken                                 |
 //! | `session.rs`  | a connection without a kernel                              |
 //!
-//! What is sent follows from a number. `RCUWALK_HOSTILE` is how many sessions there are,
-//! `RCUWALK_HOSTILE_SEED` the first one's number.
+//! The messages follow from a seed. `RCUWALK_HOSTILE` is the number of sessions,
+//! `RCUWALK_HOSTILE_SEED` the seed of the first one.
 
 mod message;
 mod random;
@@ -25,7 +25,7 @@ use rcuwalk_memfs::MemFs;
 use rustix::fs::IFlags;
 use session::{Ended, Session};
 
-/// What must never be read.
+/// Contents that must never be read.
 const SECRET: &[u8] = b"what is outside of the root stays there";
 
 /// A directory to be served, with something outside of it.
@@ -194,7 +194,7 @@ fn what_is_given_back_twice_is_given_back_once() {
     session.hang_up("twice");
 }
 
-/// Sizes from the wire are not believed: 4 GiB are asked for, and there is one byte.
+/// Sizes from the wire are not trusted: the request is for 4 GiB, and there is one byte.
 #[test]
 fn sizes_are_bounded() {
     let canary = Canary::new();
@@ -211,7 +211,7 @@ fn sizes_are_bounded() {
     session.hang_up("sizes");
 }
 
-/// An INTERRUPT about a request that nobody is answering is to come again; one that makes no
+/// An INTERRUPT about a request that no thread is answering must come again; one that makes no
 /// sense is refused.
 #[test]
 fn an_interrupt_that_comes_early_is_to_come_again() {
@@ -322,7 +322,7 @@ fn the_end_is_the_end() {
     }
 }
 
-/// With DESTROY all threads end, though nobody hangs up.
+/// With DESTROY all threads end, though the other end keeps the connection open.
 #[test]
 fn the_end_is_heard_by_all() {
     let mut session = Session::with_threads(Vfs::new(MemFs::new()).unwrap(), 4);

@@ -54,7 +54,7 @@ pub(crate) const HEADER: usize = 40;
 /// `struct fuse_entry_out`.
 const ENTRY: usize = 128;
 
-/// What has been told in answers.
+/// Nodes and handles from earlier answers.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
     pub(crate) nodes: Vec<u64>,
@@ -427,20 +427,21 @@ impl Message {
         says == self.sent()
     }
 
-    /// The last one, or nothing at all, which is what comes when there is nobody any more.
+    /// True for DESTROY, and for an empty message, which is what a closed connection reads as.
     pub(crate) fn ends_session(&self) -> bool {
         let is_header = self.sent() == HEADER && self.body.is_empty();
         let is_last = self.opcode == DESTROY && is_header && self.is_whole();
         self.sent() == 0 || is_last
     }
 
-    /// Whoever sends more than a header hears of it, but for what is never answered.
+    /// Every message of a header's length or more is answered, except the operations without an
+    /// answer.
     pub(crate) fn is_answered(&self) -> bool {
         let never = [FORGET, BATCH_FORGET, NOTIFY_REPLY];
         self.sent() >= HEADER && !never.contains(&self.opcode)
     }
 
-    /// What would only fill the disk of who tests.
+    /// True for requests that would only fill the disk of the machine.
     pub(crate) fn takes_too_much(&self) -> bool {
         let number = |at: usize| {
             let bytes = self.body.get(at..).and_then(<[u8]>::first_chunk);

@@ -58,7 +58,7 @@ impl Session {
         send(&self.socket, b"", SendFlags::NOSIGNAL).unwrap();
     }
 
-    /// Sends a message, and returns its answer, if there is to be one.
+    /// Sends a message, and returns its answer, if it gets one.
     pub(crate) fn send(&mut self, message: &Message) -> Result<Vec<u8>, Ended> {
         self.last += 1;
         let bytes = message.bytes(self.last);
@@ -104,7 +104,7 @@ impl Session {
                 reply.truncate(len);
                 return if len == 0 { Err(Ended) } else { Ok(reply) };
             }
-            // What it said last came before.
+            // Its last answer arrived before it ended.
             if self.served.is_over() && !self.has_something(Duration::ZERO) {
                 return Err(Ended);
             }
@@ -135,7 +135,7 @@ impl Session {
         self.ended(what);
     }
 
-    /// What is left of it, with its connection.
+    /// Returns the served end, with our end of its connection.
     pub(crate) fn into_parts(self) -> (Served, OwnedFd) {
         (self.served, self.socket)
     }

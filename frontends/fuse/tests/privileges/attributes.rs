@@ -124,7 +124,7 @@ fn an_owner_gives_capabilities_away_in_a_user_namespace() {
         let path = file_of_user(mount, "tool", 0o755);
         let given = setcap(&["cap_net_raw+ep"], &path);
         assert!(given.status.success(), "EDGE-1: {given:?}");
-        // Version 3, with the user who is root there.
+        // Version 3, with the user id of root in that namespace.
         let mut expected = NET_RAW.to_vec();
         expected[3] = 3;
         expected.extend(65534_u32.to_le_bytes());

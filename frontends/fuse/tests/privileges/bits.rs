@@ -13,7 +13,7 @@ use crate::common::on_each;
 const OWNER: u32 = 1099;
 const GROUP: u32 = 2099;
 
-/// The owner, a member of the group, and one who is neither.
+/// The owner, a member of the group, and a user of neither class.
 const CALLERS: [User<'_>; 3] = [
     caller(OWNER, &[500]),
     caller(1200, &[GROUP]),
@@ -35,7 +35,8 @@ const USES: [fn(&Path) -> bool; 3] = [
     |path| File::open(path).is_ok(),
 ];
 
-/// EDGE-1: each permission bit lets its own class read, write or execute a file, and nobody else.
+/// EDGE-1: each permission bit lets its own class read, write or execute a file, and no other
+/// class.
 #[test]
 fn a_permission_bit_is_for_its_class() {
     on_each(|mount| {

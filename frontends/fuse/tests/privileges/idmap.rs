@@ -1,4 +1,4 @@
-//! A mount and an idmapped one of the same tree: users are mapped, and nobody gains by it.
+//! A mount and an idmapped one of the same tree: users are mapped, and no user gains by it.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -104,7 +104,7 @@ fn overflow() -> Option<i32> {
 
 fn is_refused<T: std::fmt::Debug>(done: io::Result<T>) {
     let err = done.unwrap_err();
-    // A user who is not mapped can own nothing, wherever.
+    // An unmapped user can own nothing, wherever.
     let is_unmapped = err.raw_os_error() == overflow();
     let is_denied = err.kind() == ErrorKind::PermissionDenied;
     assert!(is_denied || is_unmapped, "EDGE-1: {err}");
@@ -256,8 +256,8 @@ fn protected_things_stay_so(mount: &Mount, plain: &Path, mapped: &Path) {
     }
 }
 
-/// EDGE-1: the kernel has checked that a file may be made. If another process has made it by then,
-/// it is opened only by a user who may open it.
+/// EDGE-1: the kernel has checked that the user may make a file. If another process has made it
+/// by then, it is opened only if the user may open it.
 #[test]
 fn a_file_that_came_meanwhile_is_opened_as_the_kernel_lets_it() {
     if !can_mount() {
@@ -273,7 +273,7 @@ fn a_file_that_came_meanwhile_is_opened_as_the_kernel_lets_it() {
     set_mode(mount.path(), 0o777).unwrap();
     for (name, mode, may) in [("secret", 0o600, false), ("shared", 0o666, true)] {
         let path = mount.path().join(name);
-        // The kernel believes from now on that it is missing.
+        // From now on the kernel has cached that the name is missing.
         assert!(!path.exists());
         fs::write(host.join(name), name).unwrap();
         set_mode(&host.join(name), mode).unwrap();

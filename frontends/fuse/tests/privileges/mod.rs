@@ -63,8 +63,8 @@ impl User<'_> {
     }
 }
 
-/// Runs `test` on mounts that the kernel believes for an hour: with contents that it writes by
-/// itself, with contents by request, as the callers, and of a tree in memory.
+/// Runs `test` on mounts that the kernel caches for an hour: with passthrough, with contents by
+/// request, with a back end that acts as the caller, and of a tree in memory.
 fn on_believed(test: impl Fn(&Mount)) {
     if !can_mount() {
         return;
@@ -87,7 +87,7 @@ fn on_believed(test: impl Fn(&Mount)) {
     }
 }
 
-/// The kernel tells of a close after close(2): what is closed here is not open there at once.
+/// Waits until the mount has closed all files: the kernel tells of a close only after close(2).
 pub(crate) fn wait_until_closed(mount: &Mount) {
     for _ in 0..60_000 {
         if mount.mounted.open() == 0 {

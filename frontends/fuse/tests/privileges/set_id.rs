@@ -1,5 +1,5 @@
 //! Set-id programs that are written to: as soon as the write is done they run as the user who
-//! starts them, however long the kernel believes attributes.
+//! starts them, however long the kernel caches attributes.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -57,7 +57,7 @@ impl Writer {
     }
 }
 
-/// EDGE-1: after a write by another user a set-id program runs as the user who starts it.
+/// EDGE-1: after a write by another user a set-id program runs as its caller.
 #[test]
 fn a_set_id_program_that_another_writes_to_runs_as_who_starts_it() {
     on_believed(|mount| {
@@ -151,8 +151,8 @@ fn a_set_id_program_without_a_name_loses_its_bits_as_well() {
     });
 }
 
-/// EDGE-1: user 0 without CAP_FSETID leaves set-id bits as little as others, and a user who has
-/// it leaves them.
+/// EDGE-1: user 0 without CAP_FSETID loses set-id bits as other users do, and a user with it
+/// keeps them.
 #[test]
 fn set_id_bits_go_by_cap_fsetid_whatever_the_user() {
     on_believed(|mount| {
