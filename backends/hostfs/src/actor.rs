@@ -11,17 +11,17 @@
 //!   setresuid, capset, setgroups, setresgid           <- the daemon again
 //! ```
 //!
-//! Each of these makes the kernel copy the thread's credentials, for three microseconds or
-//! so; to read them costs a tenth of that. So what is right already is not set: mostly the
+//! Each of these makes the kernel copy the thread's credentials, for three microseconds or so;
+//! reading them costs a tenth of that. So values that are right already are not set: mostly the
 //! groups, and the capabilities, which go and come with user id 0.
 //!
-//! The permitted capabilities stay all along, which is what makes the way back possible.
-//! They stay because the real or saved user id does: the kernel takes them away only when
-//! none of the three ids is 0 any more. So the saved ids become what the effective ones
-//! were. A daemon that is not root, and may act as others all the same, has no such id;
-//! once it has acted as root, the way back would take everything away. It keeps its
-//! capabilities by `PR_SET_KEEPCAPS`, meanwhile. A thread that cannot go back would do the daemon's work with a stranger's rights,
-//! or a stranger's with the daemon's: then the process is aborted.
+//! The permitted capabilities stay all along, so the daemon can get its credentials back. They
+//! stay because the real or saved user id does: the kernel clears them only when none of the
+//! three ids is 0 any more. So the saved ids are set to the former effective ones. A daemon
+//! that is not root, and may act as other users all the same, has no such id; after acting as
+//! root, the return would clear all capabilities. It keeps them by `PR_SET_KEEPCAPS` meanwhile.
+//! A thread that cannot return would do the daemon's work with a stranger's rights, or a
+//! stranger's with the daemon's: then the process is aborted.
 //!
 //! Besides, as with any change of an effective id: the process is not dumped any more
 //! (`PR_SET_DUMPABLE`), and a signal that the thread is to get when its parent dies
@@ -77,7 +77,7 @@ impl From<NotPrivileged> for Error {
     }
 }
 
-/// Whether the calling thread may act as others.
+/// Returns whether the calling thread may act as other users.
 pub(crate) fn may_switch() -> Result<(), NotPrivileged> {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     match capabilities(None) {
@@ -89,7 +89,7 @@ pub(crate) fn may_switch() -> Result<(), NotPrivileged> {
 /// Does `ask` with the credentials `who` in this thread.
 ///
 /// # Errors
-/// [`Error::PermissionDenied`] if the host has no such user or group; what `ask` reports.
+/// [`Error::PermissionDenied`] if the host has no such user or group; the errors of `ask`.
 pub(crate) fn as_caller<T>(who: &Credentials, ask: impl FnOnce() -> Result<T>) -> Result<T> {
     let daemon = Daemon::current()?;
     // A panic of `ask` goes by the drop of `daemon` as well.
@@ -102,7 +102,7 @@ pub(crate) fn as_caller<T>(who: &Credentials, ask: impl FnOnce() -> Result<T>) -
 /// that they do belong to: where this process may not give files away, itself.
 ///
 /// # Errors
-/// No thread to be had; what `make` reports.
+/// If no thread can be started; the errors of `make`.
 #[doc(alias("setfsuid(2)", "setfsgid(2)"))]
 pub(crate) fn as_owner(
     uid: u32,
@@ -133,12 +133,12 @@ fn become_owner(uid: u32, gid: u32) -> rustix::io::Result<()> {
 /// Does `work` on a thread of its own, to which the umask of this process does not apply.
 ///
 /// # Errors
-/// No thread to be had; what `work` reports.
+/// If no thread can be started; the errors of `work`.
 pub(crate) fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("rcuwalk-make".to_owned());
         let thread = thread.spawn_scoped(scope, || {
-            // A sandbox may refuse it; then the mode is what the umask leaves of it.
+            // A sandbox may refuse it; then the umask applies to the mode.
             if sys::leave_shared_umask().is_ok() {
                 rustix::process::umask(Mode::empty());
             }
@@ -151,7 +151,7 @@ pub(crate) fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) ->
     })
 }
 
-/// What the thread is again when this is dropped.
+/// The thread's own credentials, restored on drop.
 struct Daemon {
     uid: Uid,
     gid: Gid,
@@ -197,8 +197,8 @@ impl Daemon {
         switch().map_err(|_| Error::PermissionDenied)
     }
 
-    /// What the caller has of our capabilities: all only if they have all that the VFS
-    /// knows.
+    /// Those of our effective capabilities that the caller has: all only if the caller has all
+    /// that the VFS knows.
     fn effective_for(&self, who: &Credentials) -> CapabilitySet {
         if who.caps.contains(Caps::all()) {
             self.caps.effective
@@ -325,7 +325,7 @@ mod tests {
             set_thread_res_gid(own.1, own.1, own.1).unwrap();
             set_thread_res_uid(own.0, own.0, own.0).unwrap();
             set_keep_capabilities(false).unwrap();
-            // What a service is given that is not to be root.
+            // Typical capabilities of a service that does not run as root.
             let held = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::CHOWN;
             let caps = CapabilitySets {
                 effective: held,
@@ -350,8 +350,8 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// EDGE-1: a file that a thread of its own makes is its owner's, where only this process may
-    /// make files and whatever the umask; the thread that asks stays what it is.
+    /// EDGE-1: a file that a separate thread makes belongs to its owner, even where only this
+    /// process may make files, whatever the umask; the calling thread keeps its credentials.
     #[test]
     fn a_thread_makes_files_for_another_owner_and_keeps_its_rights() {
         use std::os::unix::fs::{DirBuilderExt, MetadataExt};

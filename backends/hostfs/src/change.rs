@@ -195,7 +195,7 @@ fn move_names(fs: &HostFs, by: &Caller<'_>, how: &Rename<'_>, pins: &Pins) -> Re
     Ok(())
 }
 
-/// Holds what is to lose a name, and confirms that this is its name; and how it looks.
+/// Holds a file about to lose a name, and confirms the name; also returns its attributes.
 fn hold_victim<'a>(
     fs: &HostFs,
     by: &Caller<'_>,
@@ -225,7 +225,7 @@ fn ask_rename(how: &Rename<'_>, pins: &Pins) -> Result<()> {
         return names::rename(from, to, flags);
     }
     match names::rename(from, to, flags | HostRenameFlags::NOREPLACE) {
-        // The VFS has seen the name free. With what is there now, it is to decide anew.
+        // The VFS has seen the name free. It decides anew with the file that has the name now.
         Err(Error::Exists) => Err(Error::Stale),
         // Some file systems know no flags; others have had something else to say, and
         // will say it again.
@@ -236,7 +236,7 @@ fn ask_rename(how: &Rename<'_>, pins: &Pins) -> Result<()> {
     }
 }
 
-/// Publishes what has been moved, if that is what the new name stands for.
+/// Publishes the moved file's attributes, if the new name stands for it.
 fn arrived(fs: &HostFs, how: &Rename<'_>, pins: &Pins) -> Result<()> {
     let arrived = fs.publish(how.moved, || {
         let seen = host::stat_at(pins.to.fd(), how.to.1)?;

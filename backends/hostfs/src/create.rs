@@ -52,8 +52,8 @@ use crate::pin::{Nameless, found_at, kept, pinned, publish_dir};
 use crate::watch::Watch;
 use crate::{Actor, HostFs};
 
-/// How long after its birth a file may have changed, in nanoseconds, to count as new. In
-/// one system call that is the time between two looks at the clock.
+/// How long after its birth a file may have changed, in nanoseconds, to count as new. Within
+/// one system call, that is the time between two readings of the clock.
 const NEWBORN: i128 = 100_000_000;
 
 /// Makes a file of any kind.
@@ -113,8 +113,8 @@ pub(crate) fn tmpfile(
     making.inode(&seen, seen.fill().private(kept))
 }
 
-/// Makes of a whiteout, which the host has made on its own, what the VFS asked for; unless
-/// that is not what has the name.
+/// Sets owner, mode and ACLs of a whiteout that the host has made in a rename; unless the name
+/// stands for another file.
 pub(crate) fn adopt_whiteout(
     fs: &HostFs,
     by: &Caller<'_>,
@@ -138,7 +138,7 @@ struct Making<'a> {
     by: &'a Caller<'a>,
     new: &'a NewFile<'a>,
     place: Place<'a>,
-    /// What the watch has to know; see `Watch::settle`.
+    /// The watch's counter before the creation; see `Watch::settle`.
     before: u64,
 }
 
@@ -195,7 +195,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// The user as whom the host is asked.
+    /// The user whose credentials the host sees.
     fn asker(&self) -> u32 {
         match self.fs.actor {
             Actor::Daemon => geteuid().as_raw(),
@@ -203,7 +203,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// Has the host make what is no regular file. Returns the user that it belongs to.
+    /// Makes a file that is not regular. Returns its owner's user id.
     fn make_other(&self, at: &Within<'_>) -> Result<u32> {
         let (fs, by, new) = (self.fs, self.by, self.new);
         let (dir, name) = (at.pin.fd(), at.name);
@@ -283,7 +283,7 @@ impl<'a> Making<'a> {
         self.as_asked(held, seen, has_birth(&seen))
     }
 
-    /// Makes the new file, which is `seen` so far, what the VFS asked for, as far as the host
+    /// Sets owner, mode and ACLs of the new file, which is `seen` so far, as far as the host
     /// allows it; unless it is not `known` to be the new one.
     fn as_asked(&self, held: &Held<'_>, mut seen: Seen, known: bool) -> Result<Seen> {
         if !known {
@@ -393,7 +393,7 @@ impl<'a> Making<'a> {
 
 /// Ends a creation: publishes the directory's change, and removes the new file after an error.
 fn settle<T>(fs: &HostFs, at: &Within<'_>, made: &Seen, done: Result<T>) -> Result<T> {
-    // Stale says that what is there is not what was made.
+    // Stale means that the name stands for another file.
     if matches!(&done, Err(err) if !matches!(err, Error::Stale))
         && let Ok(Some(now)) = at.stat()
         && now.key == made.key
@@ -405,7 +405,7 @@ fn settle<T>(fs: &HostFs, at: &Within<'_>, made: &Seen, done: Result<T>) -> Resu
     done
 }
 
-/// Whether this can be what has been made just now, as a file of `owner`; see the module's
+/// Returns whether this can be the file made just now, for `owner`; see the module's
 /// documentation.
 fn is_newborn(seen: &Seen, kind: FileType, owner: u32) -> bool {
     let attr = &seen.attr;
@@ -418,7 +418,7 @@ fn is_newborn(seen: &Seen, kind: FileType, owner: u32) -> bool {
     attr.kind == kind && one_name && untouched
 }
 
-/// Whether the host records when a file was made.
+/// Returns whether the host records birth times.
 fn has_birth(seen: &Seen) -> bool {
     seen.attr.btime != Timestamp::default()
 }

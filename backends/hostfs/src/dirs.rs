@@ -29,9 +29,9 @@
 //!
 //! [`Error::Stale`]: rcuwalk::Error::Stale
 //!
-//! A record outlives its inode as long as one of a directory below is there: that one may
-//! be found again by way of it. The VFS evicts names from below, so these are few. Records
-//! point up, and never in a circle: [`Dir::found_at`].
+//! A record outlives its inode as long as a directory below has one, since that one may be
+//! reopened through it. The VFS evicts names from below, so these are few. Records point up,
+//! and never in a circle: [`Dir::found_at`].
 
 mod queue;
 mod reopen;
@@ -67,10 +67,10 @@ pub(crate) struct Dir {
     slot: RwLock<Slot>,
 }
 
-/// What changes about a directory.
+/// The mutable part of a directory's record.
 struct Slot {
     fd: Fd,
-    /// When it is looked at by the queue; 0: it is not in the queue.
+    /// Its turn in the queue; 0 if it is not in the queue.
     turn: u64,
     handle: Handle,
     above: Option<Above>,
@@ -182,7 +182,7 @@ impl Dir {
         Arc::new(Dir::new(among, pin, seen, None, Arc::new(mount)))
     }
 
-    /// The directory that was found as `name` in `dir`, and is what `pin` holds.
+    /// The directory found as `name` in `dir`, held by `pin`.
     pub(crate) fn below(
         dir: &Arc<Dir>,
         name: &[u8],
@@ -266,7 +266,7 @@ impl Dir {
             return;
         }
         // A directory that was below this one, and is above it now, has been moved on the host;
-        // a lookup at its new place will show where.
+        // a lookup at its new path will find it.
         let mut next = Some(above.clone());
         while let Some(dir) = next {
             next = dir.above().map(|above| above.dir);
@@ -350,7 +350,7 @@ impl Dir {
         pin
     }
 
-    /// True if what is seen can be this directory.
+    /// True if `seen` can be this directory.
     fn is(&self, seen: &Seen) -> bool {
         seen.key == self.key
             && seen.attr.kind == FileType::Directory
@@ -377,7 +377,7 @@ impl Dir {
     }
 }
 
-/// About what a record takes beside the inode, with its descriptor, name and handle.
+/// Approximate memory of a record beside the inode, with its descriptor, name and handle.
 pub(crate) const BYTES: usize = size_of::<Dir>() + size_of::<OpenDir>() + 96;
 
 impl Drop for Dir {

@@ -1,12 +1,12 @@
-//! Open files: contents by position, space, holes, and what makes them safe.
+//! Open files: contents by position, space, holes, and syncing.
 //!
 //! A file is opened again by directory and name, and the opened file is compared with the one
 //! that was looked up. From then on the descriptor is the file: it may lose its names, and
 //! lives on.
 //!
-//! A change of the contents is followed by a statx(2): size, blocks and times are what the
-//! host says, whoever else writes to the file. That is a few hundred nanoseconds on top of
-//! a pwrite(2) that takes a microsecond or more.
+//! A change of the contents is followed by a statx(2): size, blocks and times are the host's,
+//! whichever processes write to the file. That is a few hundred nanoseconds on top of a
+//! pwrite(2) that takes a microsecond or more.
 
 use std::any::Any;
 
@@ -34,8 +34,8 @@ pub(crate) struct HostFile {
     pub(crate) fd: Opened,
     /// It can be truncated.
     pub(crate) writable: bool,
-    /// On whose behalf the host is asked to write, if not on ours: what a user's quota and
-    /// the reserve for root are checked against.
+    /// The credentials for writes, if not this process's: the host checks a user's quota and
+    /// the reserve for root against them.
     opener: Option<Credentials>,
     /// A file of procfs: its contents depend on the reader.
     reads_as_opener: bool,
@@ -82,7 +82,7 @@ impl HostFile {
     }
 }
 
-/// Opens a regular file for what `flags` say.
+/// Opens a regular file with the access in `flags`.
 pub(crate) fn open(
     fs: &HostFs,
     by: &Caller<'_>,
@@ -165,8 +165,8 @@ fn open_nameless(fs: &HostFs, fd: &OwnedFd, access: OFlags) -> Result<OwnedFd> {
     }
 }
 
-/// Something of which only the place is open: it is not forgotten with its last name, and
-/// no other file gets its number.
+/// A file opened with `PATH`: it is kept after its last name, and no other file gets its
+/// number.
 enum HeldPlace {
     File(#[expect(dead_code, reason = "holds for as long as it lives")] Opened),
     Directory(#[expect(dead_code, reason = "holds for as long as it lives")] Pin),
@@ -178,7 +178,7 @@ impl FileHandle for HeldPlace {
     }
 }
 
-/// Holds what is not held by its inode for good.
+/// Holds a file for `PATH`, unless its inode holds it for good.
 pub(crate) fn open_place(
     fs: &HostFs,
     by: &Caller<'_>,
@@ -231,8 +231,8 @@ impl FileHandle for HostFile {
             let write = || rustix::io::pwrite(self.fd.fd(), buf, offset);
             return retry_on_intr(write).map_err(host::err);
         }
-        // On a file that was opened to append, Linux takes no notice of `offset`: what
-        // others on the host have appended meanwhile is not overwritten.
+        // Linux ignores `offset` on a file that was opened to append: so data that other
+        // processes on the host have appended meanwhile is not overwritten.
         self.change(inode, || rustix::io::pwrite(self.fd.fd(), buf, offset))
     }
 

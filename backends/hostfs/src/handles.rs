@@ -3,9 +3,9 @@
 //! HANDLE-1: a number and a generation lead to the file that they were given for, or to nothing
 //! ([`Error::Stale`]); never to another file, and never to one outside of the root.
 //!
-//! **The generation** is a hash of the host's own file handle, which holds what the host's file
-//! system tells the uses of an inode number apart by. So it is the same for every daemon that
-//! serves the file.
+//! **The generation** is a hash of the host's own file handle, which includes the number by
+//! which the host's file system tells apart the uses of an inode number. So it is the same for
+//! every daemon that serves the file.
 //!
 //! **The way back** is the host's handle as well. ext2, ext3, ext4 and f2fs open a file by its
 //! inode number alone if the handle has the generation 0, and this process may open handles if it
@@ -173,7 +173,7 @@ fn path_below(root: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<Box<[u8]>> {
     }
 }
 
-/// True if the VFS will find the file that looks like `found` by this path.
+/// True if this path leads the VFS to the file that looks like `found`.
 fn leads_to(root: BorrowedFd<'_>, path: &[u8], found: &Seen) -> bool {
     const BELOW: ResolveFlags = ResolveFlags::BENEATH
         .union(ResolveFlags::NO_SYMLINKS)
@@ -185,7 +185,7 @@ fn leads_to(root: BorrowedFd<'_>, path: &[u8], found: &Seen) -> bool {
     there.is_ok_and(|there| there.key == found.key)
 }
 
-/// What the host calls the file that `fd` holds.
+/// The host's path of the file that `fd` holds.
 fn path_of(fd: BorrowedFd<'_>) -> Result<Box<[u8]>> {
     let (top, link) = magic_link(fd).map_err(|_| Error::Stale)?;
     let read = || rustix::fs::readlinkat(top, &*link, Vec::new());
@@ -193,7 +193,7 @@ fn path_of(fd: BorrowedFd<'_>) -> Result<Box<[u8]>> {
     Ok(path.into_bytes().into())
 }
 
-/// The inode of the file that `fd` holds, which is no directory and looks like `found`.
+/// The inode of the file that `fd` holds: not a directory, with the attributes `found`.
 fn inode_of(sb: &SuperBlock, fd: BorrowedFd<'_>, found: &Seen) -> Result<InodeRef> {
     for _ in 0..ATTEMPTS {
         match sb.iget(found.key)? {

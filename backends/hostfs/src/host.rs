@@ -85,7 +85,7 @@ fn device(statx: &Statx) -> u64 {
     rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor)
 }
 
-/// What an open descriptor is.
+/// Attributes of an open descriptor.
 pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> Result<Seen> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let statx = retry_on_intr(|| rustix::fs::statx(fd, c"", flags, WANTED)).map_err(err)?;
@@ -107,7 +107,7 @@ const CAREFULLY: OFlags = OFlags::NOFOLLOW
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// Opens `name`, for what `access` says. The caller checks what it got.
+/// Opens `name` with `access`. The caller checks which file it got.
 pub(crate) fn open_file_at(dir: BorrowedFd<'_>, name: Name<'_>, access: OFlags) -> Result<OwnedFd> {
     let opened = open_name(dir, name, access | CAREFULLY, Mode::empty());
     opened.map_err(|errno| match errno {

@@ -1,4 +1,4 @@
-//! Who a host file is, and whether it still is the same one.
+//! The identity of a host file, and whether a file still is the same one.
 //!
 //! [`Seen`] is one answer of statx(2), split in two: the [`InodeKey`] says which
 //! file, the [`Attr`] says how it was at that moment.
@@ -13,24 +13,22 @@
 //!   63            0        63      32  31      20  19          0
 //! ```
 //!
-//! The mount id is in it because a bind mount shows one directory at two places,
-//! and the VFS wants one place per directory. The device is in it because btrfs
-//! subvolumes and overlay layers share a mount but not their inode numbers.
-//! Nothing is cut off: the kernel keeps mount ids in an `int`, and devices in 12
-//! bits of major and 20 of minor.
+//! The mount id is in it because a bind mount shows one directory at two paths, and the VFS
+//! wants one path per directory. The device is in it because btrfs subvolumes and overlay
+//! layers share a mount but not their inode numbers. Nothing is truncated: the kernel keeps
+//! mount ids in an `int`, and devices in 12 bits of major and 20 of minor.
 //!
 //! # One number, two files
 //!
-//! A host gives a freed inode number to the next file. The key cannot tell the two
-//! apart; the type and the time of birth usually can, and [`Seen::is_still`] asks
-//! them. A file system that records no birth times (its `stx_mask` says so) leaves
-//! the type alone to decide: there, a cached inode can stand for a new file of the
-//! same type and number, and only its attributes are brought up to date. So can it
-//! where both were born within one tick of the host's clock (up to 10 ms; Linux 6.13
-//! and later stamp finely enough on the common file systems). It does no harm to a
-//! file, whose attributes and contents are the new one's in any case; a directory is told
-//! apart by its file handle when it is opened again (see `dirs.rs`), if the file system has
-//! those; a link's target could be the old one's, which is why links are compared more
+//! A host gives a freed inode number to the next file. The key cannot tell the two apart; the
+//! type and the time of birth usually can, and [`Seen::is_still`] compares them. On a file
+//! system that records no birth times (its `stx_mask` says so) only the type decides: there, a
+//! cached inode can stand for a new file of the same type and number, with nothing but its
+//! attributes updated. So it can where both were born within one tick of the host's clock (up
+//! to 10 ms; Linux 6.13 and later stamp finely enough on the common file systems). It does no
+//! harm to a file, whose attributes and contents are the new one's in any case; a directory is
+//! told apart by its file handle when it is opened again (see `dirs.rs`), if the file system
+//! has those; a link's target could be the old one's, which is why links are compared more
 //! strictly.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -40,7 +38,7 @@ use rcuwalk::{
 };
 use rustix::fs::{Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 
-/// What statx(2) is asked for.
+/// The fields requested from statx(2).
 pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS
     .union(StatxFlags::BTIME)
     .union(StatxFlags::MNT_ID);
@@ -105,8 +103,8 @@ impl Seen {
         self.key == inode.inode_key() && is_same_file(&cached, &moved)
     }
 
-    /// What a new inode of it starts with. Whether there is an ACL is asked for when it
-    /// matters: most inodes are never looked at by members of their group.
+    /// The initial contents of a new inode. Whether there is an ACL is read when it matters:
+    /// most inodes are never used by members of their group.
     pub(crate) fn fill(&self) -> InodeFill {
         InodeFill::new(self.attr).acl(match self.attr.kind {
             FileType::Symlink => Acl::None,
@@ -120,8 +118,8 @@ impl Seen {
         inode.set_attr_found(&self.attr);
     }
 
-    /// The same file after it has lost its only name just now, as far as one can tell
-    /// without having held it.
+    /// The file's attributes after it has lost its only name just now, estimated because no
+    /// descriptor holds it.
     pub(crate) fn removed(self) -> Seen {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -138,7 +136,7 @@ impl Seen {
         Seen { attr, ..self }
     }
 
-    /// Whether the inode's attributes are others.
+    /// Returns whether these attributes differ from the inode's.
     pub(crate) fn is_news(&self, inode: &Inode) -> bool {
         let cached = inode.attr();
         let now = Attr {

@@ -83,8 +83,8 @@
 //! with any program on the host; a name that the VFS has found free is not replaced even then,
 //! where the host knows `RENAME_NOREPLACE`.
 //!
-//! What a change does to attributes (of the file, and of directories) is asked of the host
-//! afterwards, by one statx(2) each, and published.
+//! After a change, one statx(2) each reads the attributes of the file and of the directories,
+//! which are then published.
 //!
 //! | what                    | how the host handles it                                  |
 //! |-------------------------|----------------------------------------------------------|
@@ -118,33 +118,33 @@
 //!
 //! # Watching
 //!
-//! [`HostFs::watched`] has the host report changes, by fanotify(7) where this process may,
-//! else by inotify(7). A report costs each cached name of that directory a statx(2) at its
-//! next use; as long as nothing changes, nothing is asked. What changes shows after a
-//! millisecond or two.
+//! [`HostFs::watched`] has the host report changes, by fanotify(7) where this process may, else
+//! by inotify(7). A report costs each cached name of that directory a statx(2) at its next use;
+//! as long as nothing changes, the host is not asked. A change shows after a millisecond or
+//! two.
 //!
-//! | what                                      | with fanotify              | with inotify |
+//! |                                           | with fanotify              | with inotify |
 //! |-------------------------------------------|----------------------------|--------------|
 //! | needs                                     | CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH | /proc, and read permission on directories |
 //! | watches                                   | the whole file system      | each cached directory |
-//! | wakes for changes outside of the root     | yes: a look into a map each. Where a handle does not say which number a file has (all but ext4, xfs and tmpfs), each whose number of names changes is opened (O_PATH) | no |
+//! | wakes for changes outside of the root     | yes: a map lookup each. Where a handle does not say which number a file has (all but ext4, xfs and tmpfs), each file whose link count changes is opened (O_PATH) | no |
 //! | limited by                                | `fs.fanotify.max_user_groups` | `fs.inotify.max_user_watches`, `…_instances` |
 //! | a directory that cannot be watched        | as `EachUse`               | as `EachUse` |
 //! | mounts of the host below the root         | watched as well            | watched as well |
-//! | a cached file's second name in a directory that is not cached | heard of, on the root's mount | not heard of until a name of the file is next asked for |
-//! | a cached file's second name that is removed within the millisecond or two | heard of, on the root's mount | everything is asked for again, ten times a second at most |
-//! | what is written by a descriptor whose name is gone | heard of, on the root's mount, if that is ext4, xfs or tmpfs | not heard of until a name of the file is next asked for |
+//! | a cached file's second name in a directory that is not cached | reported, on the root's mount | unknown until a name of the file is next asked for |
+//! | a cached file's second name that is removed within the millisecond or two | reported, on the root's mount | everything is asked for again, ten times a second at most |
+//! | writes by a descriptor whose name is gone | reported, on the root's mount, if that is ext4, xfs or tmpfs | unknown until a name of the file is next asked for |
 //! | more changes than the queue holds (16,384)| everything is asked for again | everything is asked for again |
 //!
 //! If the host stops reporting (reading its reports fails), everything is as with `EachUse`
 //! from then on; [`HostFs::watch_health`] tells.
 //!
-//! Files with several names are as with `EachUse`, for any of the names may be used to
-//! change them. Changes made through this mount are reported like others', and cost the
-//! names in that directory one statx(2) more. **Not reported, so not seen** until the name
-//! is asked for for another reason: what other hosts do on a network file system, changes
-//! in the layers below an overlay, writing by way of a memory mapping, access times, and
-//! blocks that the host allocates later.
+//! Files with several names are as with `EachUse`, for any of the names may be used to change
+//! them. Changes made through this mount are reported like other processes', and cost the names
+//! in that directory one statx(2) more. **Not reported, so not seen** until the name is asked
+//! for for another reason: changes by other hosts on a network file system, changes in the
+//! layers below an overlay, writing by a memory mapping, access times, and blocks that the host
+//! allocates later.
 //!
 //! # Mounts of the host
 //!
@@ -159,9 +159,9 @@
 //! host last told them. ACLs are asked for when they matter, and again after the file's
 //! ctime has changed. Security labels are not seen by that check.
 //!
-//! Whose credentials the host sees is a setting, [`HostFs::acting_as`]. Names are looked up
-//! and directories listed with those of this process in either case, for the cache is
-//! everybody's: give it read and search permission on what it is to show.
+//! [`HostFs::acting_as`] sets whose credentials the host sees. Names are looked up and
+//! directories listed with those of this process in either case, since all callers share the
+//! cache: this process needs read and search permission on the tree.
 //!
 //! | changes, opens, extended attributes | [`Actor::Daemon`] (the default) | [`Actor::Caller`]        |
 //! |--------------------------|--------------------------------------------|--------------------------|
@@ -172,9 +172,9 @@
 //! | needs                    | to be root, to serve more than one user    | CAP_SETUID and CAP_SETGID in each thread |
 //! | costs                    | two calls more for a file that is given away | some tens of microseconds for each call made as the caller |
 //!
-//! On a host file system without birth times, directories, pipes and the like are made as their
-//! owner by a thread of their own, since a new one cannot be told from an old one that is moved
-//! to its place (`create.rs`). There they have no set-id bits but those that the host gives.
+//! On a host file system without birth times, a separate thread makes directories, pipes and
+//! the like as their owner, since a new one cannot be told from an old one that is moved to its
+//! name (`create.rs`). There they have no set-id bits except those that the host gives.
 //!
 //! A daemon that is not root serves one user well: the one that it is. To others it is as
 //! if they were that user, where the VFS lets them.
@@ -182,8 +182,8 @@
 //! Where the host does not itself clear set-id bits and file capabilities at a write, this
 //! process clears them, whoever the writer is.
 //!
-//! Modes are what the VFS says: the umask of this process does not count. A file system of
-//! the host that knows no ACLs or attributes has none here either.
+//! Modes are exactly as the VFS requests them: the umask of this process does not count. A file
+//! system of the host without ACLs or attributes has none here either.
 
 #![deny(unsafe_code)]
 
@@ -371,8 +371,7 @@ impl HostFs {
         Err(WatchError { tried })
     }
 
-    /// The same directory, changed with these credentials; see
-    /// [Permissions](crate#permissions).
+    /// Sets the credentials that the host sees; see [Permissions](crate#permissions).
     ///
     /// # Errors
     /// [`NotPrivileged`] if the host is to see the callers, and this thread may not act as
@@ -478,7 +477,7 @@ impl From<RootError> for Error {
 
 /// Why changes of a directory cannot be watched.
 ///
-/// The caller decides what to do without: [`Freshness::Ttl`] shows changes later,
+/// The caller chooses another freshness: [`Freshness::Ttl`] shows changes later,
 /// [`Freshness::EachUse`] costs a statx(2) per use.
 #[derive(Debug)]
 pub struct WatchError {

@@ -74,7 +74,7 @@ fn seek(dir: BorrowedFd<'_>, from: Position) -> Result<()> {
     Ok(())
 }
 
-/// A place in a listing as the VFS knows it; see the module's documentation.
+/// A position in a listing as the VFS knows it; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position(u64);
 

@@ -46,7 +46,7 @@ use crate::{change, create, file, handles, listing, procfs, setattr, xattr};
 /// How often a lookup starts again when the name changes under it.
 pub(crate) const ATTEMPTS: usize = 8;
 
-/// What a link's inode keeps in place of a target: the errno of reading it. Links of
+/// Private value of a link whose target cannot be read: the errno of reading it. Links of
 /// procfs can be seen by everyone and read by few.
 struct Unreadable(i32);
 
@@ -297,7 +297,7 @@ impl HostFs {
         }
     }
 
-    /// What a new inode starts with, or `None` if the name was given to another file.
+    /// The initial contents of a new inode, or `None` if the name was given to another file.
     fn read_in(
         &self,
         sb: &SuperBlock,
@@ -359,8 +359,8 @@ impl HostFs {
         Ok(Pin::counted(fd, counted))
     }
 
-    /// The inode of a directory that was found as `name` in `dir`, and is what `held` says
-    /// of `opened`.
+    /// The initial contents of a directory's inode: found as `name` in `dir`, with `held` the
+    /// attributes of `opened`.
     pub(crate) fn fill_directory(
         &self,
         sb: &SuperBlock,
@@ -422,14 +422,14 @@ impl HostFs {
     }
 }
 
-/// What the inode of the link that `fd` holds starts with. If it `is_guarded`, it has a target
-/// that is not everybody's to read.
+/// The initial contents of the inode of the link that `fd` holds. If it `is_guarded`, not every
+/// caller may read its target.
 pub(crate) fn fill_link(fd: BorrowedFd<'_>, held: &Seen, is_guarded: bool) -> Result<InodeFill> {
     let fill = held.fill();
     match host::read_link(fd) {
         Ok(_) if is_guarded => Ok(fill.private(Unreadable(Error::PermissionDenied.errno()))),
         Ok(target) => Ok(fill.link(target)),
-        // It can be looked at all the same, as with lstat(2).
+        // Its attributes can be read all the same, as with lstat(2).
         Err(err @ (Error::PermissionDenied | Error::NotFound)) => {
             Ok(fill.private(Unreadable(err.errno())))
         }

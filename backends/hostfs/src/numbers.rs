@@ -5,9 +5,9 @@
 //!
 //! The VFS shows one device for the whole mount, and a host numbers the files of each of its
 //! devices from 1 on. Programs take two files of one device and one number for two names of one
-//! file: `tar`, `rsync -H` and `cp -a` would link what they should copy. So a file of the
-//! root's device keeps its number, and one of another device gets it with an index of the
-//! device in the upper bits:
+//! file: `tar`, `rsync -H` and `cp -a` would make links of files that they should copy. So a
+//! file of the root's device keeps its number, and one of another device gets it with an index
+//! of the device in the upper bits:
 //!
 //! ```text
 //!  +---+---+--------------+---------------------+
@@ -16,11 +16,11 @@
 //!   63  62  61          48 47                   0
 //! ```
 //!
-//! An index is given when a file of the device is first seen, and lasts as long as the
-//! [`HostFs`](crate::HostFs). What does not fit (an inode number of more than 48 bits, as network
-//! file systems and overlays have them; more than 16,383 devices) becomes a hash of device and
-//! number in the lower 62 bits: that two of ten million such files share one has a
-//! probability of 1 in 90,000.
+//! A device gets an index when one of its files is first seen, and keeps it as long as the
+//! [`HostFs`](crate::HostFs) lives. A number that does not fit (an inode number of more than 48
+//! bits, as network file systems and overlays have them; more than 16,383 devices) becomes a
+//! hash of device and number in the lower 62 bits: that two of ten million such files share one
+//! has a probability of 1 in 90,000.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

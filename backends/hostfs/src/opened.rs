@@ -49,7 +49,7 @@ impl OpenFiles {
         seen.is_still(inode).then(|| Held::shared(fd, path_only))
     }
 
-    /// Whether there is one; it may be another file's that has got the number.
+    /// Returns whether there is one; it may be another file's that has the same number now.
     pub(crate) fn has(&self, inode: &Inode) -> bool {
         let key = inode.inode_key();
         let shard = self.shard(key);
@@ -77,7 +77,7 @@ impl Opened {
         Opened::add(among, inode, fd, false)
     }
 
-    /// The place of `inode`, open.
+    /// A file opened with `PATH`.
     pub(crate) fn held(among: &Arc<OpenFiles>, inode: &Inode, held: Held<'_>) -> Result<Opened> {
         let (fd, path_only) = held.into_owned()?;
         Ok(Opened::add(among, inode, fd, path_only))

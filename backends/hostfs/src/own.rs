@@ -1,10 +1,11 @@
 //! The mount of this tree, where the tree itself shows it.
 //!
-//! A front end shows the directory as a mounted file system. Where that is seen below the directory
-//! again (a bind mount of a directory above it, a mount that is propagated), each question about it
-//! would come back to this process, and wait for a thread that waits for the answer. What lies there
-//! is [`Error::TooManySymlinks`] (`ELOOP`): a name is asked about without the file system that it
-//! leads to being asked (`AT_STATX_DONT_SYNC`), and the device number tells which one that is.
+//! A front end shows the directory as a mounted file system. If that mount is visible below the
+//! directory itself (a bind mount of a directory above it, a mount that is propagated), each
+//! request about it would come back to this process, and wait for a thread that waits for the
+//! answer. So entries there are [`Error::TooManySymlinks`] (`ELOOP`): a statx(2) of a name does
+//! not query the file system that it leads to (`AT_STATX_DONT_SYNC`), and the device number
+//! identifies that one.
 //!
 //! A local file system answers such a question as it does any other, so on that of the root it is
 //! the only one. Any other file system may have to ask a server, and is asked once more.
@@ -55,7 +56,7 @@ impl OwnMounts {
             false => (device, NONE),
         };
         let mut devices = self.devices.iter();
-        // With more mounts than there is room for, only the front ends know what is a loop.
+        // If more mounts exist than fit, only the front ends detect a loop.
         let _ = devices.any(|one| one.compare_exchange(from, to, Relaxed, Relaxed).is_ok());
     }
 

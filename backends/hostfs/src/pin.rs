@@ -1,7 +1,7 @@
-//! From what the VFS means to a descriptor of it: the file that an operation acts on.
+//! From an inode or a path of the VFS to a descriptor of the file that an operation acts on.
 //!
-//! A change never goes by a name to a file and hopes. The file is held first, then compared
-//! with the expected inode ([`Seen::is_still`]), and the held file is changed:
+//! No change relies on a name alone. The file is held first, then compared with the expected
+//! inode ([`Seen::is_still`]), and the held file is changed:
 //!
 //! | the inode                         | is held by                                |
 //! |-----------------------------------|-------------------------------------------|
@@ -32,7 +32,7 @@ use crate::identity::Seen;
 use crate::watch::{Registration, publish_latest};
 use crate::{Actor, HostFs};
 
-/// What a directory's inode keeps.
+/// Private value of a directory's inode.
 pub(crate) struct Directory {
     // First: a file that is no longer held need not be reported.
     watch: Option<Registration>,
@@ -75,7 +75,7 @@ impl Directory {
     }
 }
 
-/// What the inode of a file made without a name keeps: the file, open for reading and
+/// Private value of the inode of a file made without a name: the file, open for reading and
 /// writing. Nothing else leads to it.
 pub(crate) struct Nameless(
     pub(crate) OwnedFd,
@@ -178,7 +178,7 @@ pub(crate) fn publish(fs: &HostFs, held: &Held<'_>, inode: &Inode) {
     publish_held(held, inode, fs.is_watched());
 }
 
-/// The same after a change of the contents.
+/// Like `publish`, after a change of the contents.
 ///
 /// The VFS has removed the set-id bits that it knew of. The host removes all of them, but not
 /// if the daemon is privileged: so with `strip`, bits that the file has got meanwhile are
@@ -196,7 +196,8 @@ pub(crate) fn publish_contents(held: &Held<'_>, inode: &Inode, watched: bool, st
     }
 }
 
-/// Whether it is for us to take set-id bits away: the host does not from whom we act as.
+/// Returns whether this process has to clear set-id bits: the host keeps them when the daemon
+/// writes.
 pub(crate) fn strips(fs: &HostFs, by: &Caller<'_>) -> bool {
     fs.actor == Actor::Daemon && !by.credentials.caps.contains(Caps::FSETID)
 }
@@ -208,7 +209,7 @@ fn set_ids(mode: u16) -> u16 {
     mode & (0o4000 | group)
 }
 
-/// The same, by an open file, which knows whether its file system is watched.
+/// Like `publish`, by an open file, which knows whether its file system is watched.
 fn publish_held(held: &Held<'_>, inode: &Inode, watched: bool) -> Option<Seen> {
     let mut last = None;
     let mut ask = || {
@@ -225,7 +226,7 @@ fn publish_held(held: &Held<'_>, inode: &Inode, watched: bool) -> Option<Seen> {
     last
 }
 
-/// Tells the inode what the file that is held looks like now.
+/// Publishes the held file's current attributes.
 pub(crate) fn refresh_held(held: &Held<'_>, inode: &Inode, watched: bool) -> Result<()> {
     match publish_held(held, inode, watched) {
         Some(_) => Ok(()),

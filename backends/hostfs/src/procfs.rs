@@ -1,4 +1,4 @@
-//! A checked descriptor of procfs, and what this back end does with files that lie on one.
+//! A checked descriptor of procfs, and the treatment of files that lie on one.
 //!
 //! Some system calls have no form that takes an `O_PATH` descriptor. For those the kernel is
 //! given a magic link: `thread-self/fd/N` of procfs leads to the file of descriptor N, without
@@ -7,8 +7,8 @@
 //! keeps it if it is the root of procfs. Anything mounted below it, in the namespace that this
 //! process started in, was mounted by the administrator of that namespace.
 //!
-//! By way of the thread: its descriptors are what the number means, even in a process whose
-//! threads do not share theirs.
+//! The path leads through the thread: the number means the thread's descriptors, even in a
+//! process whose threads do not share theirs.
 //!
 //! **A procfs in the tree** shows each process what the kernel lets that one see. So its files
 //! are opened and read as the caller ([`is_asked_as`]), and links below its top directory lead
@@ -58,7 +58,7 @@ fn hold() -> rustix::io::Result<BorrowedFd<'static>> {
 /// Asks by the magic link of `fd`: a directory, and a path from there.
 ///
 /// # Errors
-/// [`Error::NotSupported`] without procfs; what `ask` reports.
+/// [`Error::NotSupported`] without procfs; the errors of `ask`.
 pub(crate) fn through<T>(
     fd: BorrowedFd<'_>,
     mut ask: impl FnMut(BorrowedFd<'_>, &str) -> rustix::io::Result<T>,
@@ -71,7 +71,7 @@ pub(crate) fn through<T>(
     }
 }
 
-/// The top of procfs, and the path from there to what `fd` holds.
+/// The top of procfs, and the path from there to the file that `fd` holds.
 ///
 /// # Errors
 /// There is no procfs.
@@ -83,8 +83,8 @@ fn link(fd: BorrowedFd<'_>) -> String {
     format!("thread-self/fd/{}", fd.as_raw_fd())
 }
 
-/// Where a call that takes nothing but a path finds what `fd` holds. Only a process that may
-/// mount in this mount namespace can have it lead elsewhere before the call.
+/// The path of the file that `fd` holds, for calls that take only a path. Only a process that
+/// may mount in this mount namespace can have it lead elsewhere before the call.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if /proc is not the procfs that is held.
@@ -99,7 +99,7 @@ pub(crate) fn link_by_path(fd: BorrowedFd<'_>) -> rustix::io::Result<String> {
     }
 }
 
-/// Whether the file `key`, which `fd` holds, lies on procfs.
+/// Returns whether the file `key`, which `fd` holds, lies on procfs.
 pub(crate) fn is_on_procfs(key: InodeKey, fd: BorrowedFd<'_>) -> bool {
     // File systems without a device of their own alone have major number 0.
     host_device(key) >> 20 == 0 && is_procfs(fd)
@@ -109,11 +109,12 @@ fn is_procfs(fd: BorrowedFd<'_>) -> bool {
     retry_on_intr(|| fstatfs(fd)).is_ok_and(|told| told.f_type == PROC_SUPER_MAGIC)
 }
 
-/// Whether what `who` asks of a file of procfs is asked as `who`, and not as this process.
+/// Returns whether a request of `who` for a file of procfs is made as `who`, and not as this
+/// process.
 ///
 /// Modes protect little there: most files can be opened by everybody, and show more to the
-/// privileged, or refuse what ptrace(2) would be refused. The kernel asks the thread that opens
-/// and reads. Where the caller may do as much as this process, this process asks.
+/// privileged, or refuse what ptrace(2) would refuse. The kernel checks the thread that opens
+/// and reads. Where the caller has all rights of this process, this process opens and reads.
 ///
 /// # Errors
 /// [`Error::PermissionDenied`] if this process cannot act as `who`.
@@ -128,8 +129,9 @@ pub(crate) fn is_asked_as(who: &Credentials) -> Result<bool> {
     }
 }
 
-/// Whether a file of procfs, held by `fd`, says something about a thread of this process. The kernel
-/// lets each thread see that, as whomever it asks. A name that cannot be had counts as one.
+/// Returns whether a file of procfs, held by `fd`, is about a thread of this process. The
+/// kernel lets each thread see that, whichever credentials it has. A name that cannot be read
+/// counts as one.
 pub(crate) fn is_about_this_process(fd: BorrowedFd<'_>) -> bool {
     let Ok(path) = through(fd, |top, link| {
         rustix::fs::readlinkat(top, link, Vec::new())

@@ -2,20 +2,20 @@
 //!
 //! | read             | to learn                                                    |
 //! |------------------|-------------------------------------------------------------|
-//! | this file        | what can be asked for, and what a scan promises             |
-//! | `scan/worker.rs` | one thread: a directory listed, its entries looked at       |
+//! | this file        | the options, and the guarantees of a scan                   |
+//! | `scan/worker.rs` | one thread: a directory listed, its entries read            |
 //! | `scan/dir.rs`    | directories: how they are reached, and few held open        |
 //!
-//! The rule that holds it together: **the host is only ever asked about one name in one
-//! open directory, and links are not followed.** A path is what is reported, never what
-//! is opened, so paths may be longer than `PATH_MAX`, and a directory that is replaced
-//! by a link while the scan runs leads nowhere.
+//! The rule that holds it together: **the host is only ever asked about one name in one open
+//! directory, and links are not followed.** Paths are reported, never opened, so they may be
+//! longer than `PATH_MAX`, and a directory that is replaced by a link while the scan runs leads
+//! nowhere.
 //!
 //! # What it promises on a tree that changes meanwhile
 //!
-//! An entry that is there all through comes once. One that is made, removed or moved
-//! while the scan runs comes or does not; that is no error. Attributes are those of the
-//! moment when the entry was looked at.
+//! An entry that exists throughout comes once. One that is made, removed or moved while the
+//! scan runs comes or does not; that is no error. Attributes are those at the moment of the
+//! entry's statx(2).
 //!
 //! # Threads, not io_uring
 //!
@@ -38,7 +38,7 @@ use crate::host::{as_fd, open_dir, open_root};
 use dir::{Found, Held, Shape};
 use worker::{Shared, Task, Worker};
 
-/// In which order the entries of a directory are looked at.
+/// The order in which the entries of a directory are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// As the directory lists them.
@@ -122,30 +122,31 @@ impl HostScan {
         thread::available_parallelism().map_or(4, |cpus| (cpus.get() * 2).min(64))
     }
 
-    /// Whether to stay on the root's file system (`find -xdev`), as is usual. A mount point is
-    /// then reported as an entry, and nothing below it.
+    /// Sets whether to stay on the root's file system (`find -xdev`), which is the default. A
+    /// mount point is then reported as an entry, and nothing below it.
     #[must_use]
     pub fn one_file_system(mut self, stay: bool) -> HostScan {
         self.shape.one_device = stay;
         self
     }
 
-    /// In which order a directory's entries are looked at.
+    /// Sets the order in which a directory's entries are read.
     #[must_use]
     pub fn order(mut self, order: Order) -> HostScan {
         self.order = order;
         self
     }
 
-    /// Whether the targets of symbolic links are read, as is usual: one call for each.
+    /// Sets whether to read the targets of symbolic links, which is the default: one call for
+    /// each.
     #[must_use]
     pub fn targets(mut self, wanted: bool) -> HostScan {
         self.targets = wanted;
         self
     }
 
-    /// Whether file handles are asked for: one call for each entry. File systems without
-    /// handles give `None`.
+    /// Sets whether to read file handles: one call for each entry. File systems without handles
+    /// give `None`.
     ///
     /// Handles of the kind that ext4 and f2fs give hold the inode's generation, which is
     /// delivered too. It is not read in another way: `FS_IOC_GETVERSION` needs each file

@@ -11,7 +11,7 @@ use crate::host::held::Held;
 use crate::host::{self, as_fd};
 use crate::pin::{hold, open_file, publish_contents, strips};
 
-/// Changes what `change` names.
+/// Changes the attributes that `change` names.
 ///
 /// The host has a call for each of them. The one that fails most, for want of space or
 /// quota, is the first, and times are the last, since the others set some themselves.

@@ -156,8 +156,8 @@ pub(crate) fn truncate(path: &CStr, size: u64) -> Result<(), Errno> {
 /// Gives the calling thread a umask, a root and a current directory of its own, which are those
 /// of the process so far.
 pub(crate) fn leave_shared_umask() -> Result<(), Errno> {
-    // SAFETY: no pointers. Only what the thread itself sees of later changes is different: the
-    // caller is a thread that no other code runs on.
+    // SAFETY: no pointers. Only the thread's own view of later changes differs: the caller is a
+    // thread that runs no other code.
     let done = unsafe { libc::unshare(libc::CLONE_FS) };
     returned(c_long::from(done)).map(drop)
 }
@@ -276,8 +276,8 @@ pub(crate) fn removexattrat(dir: BorrowedFd<'_>, path: &CStr, name: &CStr) -> Re
     returned(done).map(drop)
 }
 
-/// The same wherever numbers begin at 0; where they do not (MIPS), nothing has these, and the
-/// calls are [`Errno::NOSYS`].
+/// The same numbers on all architectures whose numbers begin at 0; elsewhere (MIPS) no call has
+/// them, and the result is [`Errno::NOSYS`].
 const SETXATTRAT: c_long = 463;
 const GETXATTRAT: c_long = 464;
 const LISTXATTRAT: c_long = 465;
@@ -291,7 +291,7 @@ pub(crate) fn handle_len(bytes: &[u8]) -> Option<usize> {
     (len <= bytes.len()).then_some(len)
 }
 
-/// What a system call returned, a small number, or why it did not.
+/// The result of a system call, a small number, or its errno.
 fn returned(value: c_long) -> Result<c_int, Errno> {
     match c_int::try_from(value) {
         Ok(value) if value >= 0 => Ok(value),
@@ -302,7 +302,7 @@ fn returned(value: c_long) -> Result<c_int, Errno> {
     }
 }
 
-/// Puts another open file in the place of `fd`, for a test of what breaks.
+/// Replaces the open file of `fd` by another, for a test of the failure.
 #[cfg(test)]
 pub(crate) fn replace(fd: BorrowedFd<'_>, by: BorrowedFd<'_>) {
     // SAFETY: no pointers. Both are open for as long as they are borrowed, and `fd` stays its

@@ -1,8 +1,8 @@
-//! Changes on the host, heard of as they happen: [`Freshness::Watched`].
+//! Changes on the host, reported as they happen: [`Freshness::Watched`].
 //!
 //! | read                | to learn                                              |
 //! |---------------------|-------------------------------------------------------|
-//! | this file           | what is done about a report, and why that is enough   |
+//! | this file           | the reaction to a report, and why that is enough      |
 //! | `watch/heard.rs`    | reports gathered, and new names that were missed      |
 //! | `watch/fanotify.rs` | reports of a whole file system, for the privileged    |
 //! | `watch/inotify.rs`  | reports of each directory that is cached              |
@@ -20,10 +20,10 @@
 //! | lost reports                       | everything becomes stale                     |
 //! | the end of all reports             | everything is stale from now on ([`WatchHealth`]) |
 //!
-//! A doubted name costs one statx(2), when it is next used. Reports are gathered for a
-//! millisecond, so a directory in which a thousand files are made is doubted once, not a
-//! thousand times. Changes that come from this process by way of the VFS are reported as
-//! well: they cost one question more.
+//! A stale name costs one statx(2), when it is next used. Reports are gathered for a
+//! millisecond, so a directory in which a thousand files are made becomes stale once, not a
+//! thousand times. Changes that come from this process through the VFS are reported as well:
+//! they cost one question more.
 //!
 //! # Why it is enough
 //!
@@ -49,8 +49,8 @@
 //! - It came by a name that the file had before (a process that has it open writes to it).
 //!   Fanotify reports the file with it. Inotify does not: see below.
 //!
-//! *A link* is another one if it has changed at all, for its target is cached with it. So
-//! what is cached is given up, and its names are asked for.
+//! *A link* counts as another one if it has changed at all, because its target is cached with
+//! it. So its inode is evicted, and its names are asked for.
 //!
 //! *A directory that is renamed* while it is cached: both its old and its new directory report
 //! it, and both names become stale; the entries below keep their own reports. *One that is
@@ -108,8 +108,8 @@ const GATHER: Duration = Duration::from_millis(1);
 /// Bytes that are read at once: a few thousand reports.
 const BUFFER: usize = 64 << 10;
 
-/// How often everything is doubted, at most, because of new names that were missed: files
-/// of a moment are common, and second names of a moment are not.
+/// Shortest time between two invalidations of everything for missed new names: short-lived
+/// files are common, and short-lived second names are not.
 const DOUBT_EVERY: Duration = Duration::from_millis(100);
 
 /// How often a question is repeated because others publish answers.
@@ -128,7 +128,7 @@ pub enum Watcher {
     Inotify,
 }
 
-/// What a directory is called in reports: a file handle, or a watch descriptor.
+/// A directory's name in reports: a file handle, or a watch descriptor.
 type Id = Box<[u8]>;
 
 enum Source {
@@ -143,18 +143,18 @@ pub(crate) struct Watch {
     alive: (OwnedFd, OwnedFd),
 }
 
-/// What the thread and all [`Registration`]s share.
+/// State shared by the thread and all [`Registration`]s.
 struct Ears {
     source: Source,
     /// Which cached directories are meant; several where a mount shows one again.
     dirs: Mutex<HashMap<Id, Vec<InodeKey>>>,
-    /// Counts what was reported and looked for; see [`Watch::settle`].
+    /// Counts reports whose inode was looked for; see [`Watch::settle`].
     unplaced: AtomicU64,
     /// Why there are no reports any more.
     deaf: Arc<OnceLock<Errno>>,
 }
 
-/// Whether a watched host directory still is: to be kept beside the mount, by
+/// Tells whether a watched host directory still is watched: keep it beside the mount, by
 /// [`HostFs::watch_health`](crate::HostFs::watch_health).
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
@@ -234,11 +234,11 @@ impl Watch {
         self.ears.unplaced.load(Relaxed)
     }
 
-    /// Whether something was reported since `before`: that could have been about an inode
-    /// that the caller has now, which was not to be found yet.
+    /// Returns whether a report came since `before`: it could be about an inode that the caller
+    /// has now, and that was not in the cache yet.
     pub(crate) fn has_heard(&self, before: u64) -> bool {
-        // Pairs with the fence in `Ears::ilookup`: either that looks for the inode
-        // after it was there, or its count is seen here.
+        // Pairs with the fence in `Ears::ilookup`: either that looks for the inode after it was
+        // cached, or its count is seen here.
         fence(SeqCst);
         self.unplaced() != before
     }
@@ -348,7 +348,7 @@ impl Ears {
         fds[0].revents().is_empty()
     }
 
-    /// Reads what there is, and deals with it. An error says that there is no more to come.
+    /// Reads the queued reports, and handles them. An error says that no more will come.
     fn turn(
         &self,
         buf: &mut [MaybeUninit<u8>],
@@ -442,7 +442,8 @@ impl Ears {
         }
     }
 
-    /// Whether each file of this directory that gets another name is reported by itself.
+    /// Returns whether each file of this directory that gets another name has a report of its
+    /// own.
     fn opens_files_of(&self, dir: InodeKey) -> bool {
         match &self.source {
             Source::Fanotify(fanotify) => fanotify.opens_files_of(dir),
@@ -478,15 +479,15 @@ impl Ears {
 #[derive(PartialEq, Eq)]
 enum Done {
     All,
-    /// A change in some directory could not be looked at.
+    /// A change in some directory could not be read.
     Missed,
 }
 
-/// What the thread knows from one turn to the next.
+/// The thread's state from one turn to the next.
 #[derive(Default)]
 struct Turns {
     fresh: Fresh,
-    /// New names were missed since everything was last doubted, which was then.
+    /// New names were missed since everything last became stale, at that time.
     missed: bool,
     doubted: Option<Instant>,
 }
@@ -531,8 +532,8 @@ fn tell(sb: &SuperBlock, inode: &InodeRef, ask: impl Fn() -> Result<Option<Seen>
 
 /// Asks for attributes and publishes them; false if `ask` has no answer about this inode.
 ///
-/// An answer counts if nothing has been published since the question, or else it is asked
-/// again. So who published last has asked after all others had published.
+/// An answer counts if nothing has been published since the question; otherwise the question is
+/// repeated. So the last to publish has asked after all others had published.
 pub(crate) fn publish_latest(
     inode: &Inode,
     ask: impl FnMut() -> Result<Option<Seen>>,
@@ -540,7 +541,7 @@ pub(crate) fn publish_latest(
     publish(inode, false, ask)
 }
 
-/// `anyhow`: even what is no news keeps those from publishing who have asked before.
+/// `anyhow`: publishes an unchanged answer too, which makes earlier questions void.
 fn publish(
     inode: &Inode,
     anyhow: bool,

@@ -45,8 +45,8 @@ pub(crate) fn set(
 pub(crate) fn remove(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<()> {
     let held = hold(fs, by, at)?;
     let done = if name == CAPABILITY && !by.credentials.caps.contains(Caps::SETFCAP) {
-        // The VFS would not have let them ask. It is what a write takes away, which is not
-        // theirs to do; and if not ours, the host does it when it comes to the write.
+        // The VFS would not have let the caller remove it. A write does, with rights that the
+        // caller lacks; and if this process lacks them too, the host does it at the write.
         match held.remove_xattr(name) {
             Err(Error::NotPermitted) => Ok(()),
             done => done,

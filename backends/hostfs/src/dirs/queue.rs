@@ -123,7 +123,7 @@ impl Dirs {
         }
     }
 
-    /// No thread goes by a name meanwhile.
+    /// Locks out threads that reopen directories by name.
     pub(crate) fn moving(&self) -> RwLockWriteGuard<'_, ()> {
         self.moves.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,7 +148,7 @@ impl fmt::Debug for Dirs {
     }
 }
 
-/// What a [`HostFs`](crate::HostFs) does with its descriptors of directories: see
+/// Counters of a [`HostFs`](crate::HostFs)'s directory descriptors: see
 /// [`HostFs::descriptors`](crate::HostFs::descriptors).
 #[derive(Clone, Debug)]
 pub struct DescriptorCounts(pub(crate) Arc<Dirs>);
@@ -159,7 +159,7 @@ impl DescriptorCounts {
         self.0.kept()
     }
 
-    /// How many have been given back to make room.
+    /// How many have been given back for others.
     pub fn given_back(&self) -> u64 {
         self.0.given_back.load(Relaxed)
     }

@@ -43,7 +43,7 @@ impl Dir {
         let mut way = Vec::new();
         let mut dir = self.clone();
         let mut pin = loop {
-            // Without a place: it was found above one that is above it now.
+            // Without a parent: it was found above one that is above it now.
             let Above { dir: above, name } = dir.above().ok_or(Error::Stale)?;
             way.push((dir, name));
             match above.at_hand() {
@@ -98,7 +98,7 @@ impl Dir {
         Ok(self.keep(Pin::counted(fd, counted)))
     }
 
-    /// Whether what has been opened is this directory.
+    /// Returns whether the opened directory is this one.
     pub(super) fn compare(&self, fd: BorrowedFd<'_>) -> Result<()> {
         if !self.is(&host::stat_fd(fd)?) {
             return Err(Error::Stale);

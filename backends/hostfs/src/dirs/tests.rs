@@ -54,7 +54,7 @@ fn a_number_that_is_used_again_is_told_apart_by_the_handle() {
         drop(pin);
         std::fs::remove_dir(&path).unwrap();
     }
-    // Not each file system gives numbers away again.
+    // Not every file system reuses inode numbers.
     eprintln!("{told_apart} numbers were used again");
 }
 

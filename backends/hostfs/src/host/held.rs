@@ -86,7 +86,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// A descriptor of one's own, and whether it is `O_PATH`.
+    /// Its own descriptor (a duplicate if needed), and whether it is `O_PATH`.
     pub(crate) fn into_owned(self) -> Result<(OwnedFd, bool)> {
         let fd = match self.fd {
             Fd::Own(fd) => fd,
@@ -114,8 +114,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Opens the file once more, for what `access` says: it must be a regular file or a
-    /// directory.
+    /// Opens the file once more with `access`: it must be a regular file or a directory.
     pub(crate) fn reopen(&self, access: OFlags) -> Result<OwnedFd> {
         let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         through(self.fd(), |top, path| {
@@ -158,9 +157,9 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// The file, open, for what asks for no more permission than any can have:
-    /// [`set_flags`](Self::set_flags). It must be a regular file or a directory. To be called as
-    /// the daemon: an owner need not be allowed to read it.
+    /// Opens the file for calls that any descriptor allows: [`set_flags`](Self::set_flags). It
+    /// must be a regular file or a directory. Call it as the daemon: the owner may lack read
+    /// permission.
     pub(crate) fn opened(&self) -> Result<Held<'_>> {
         let fd = match self.path_only {
             true => Fd::Own(self.reopen(OFlags::RDONLY)?),
@@ -188,8 +187,8 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Gives a file the size that it has, as truncate(2) does. What becomes of its times is the
-    /// file system's to decide; ftruncate(2) sets them on any.
+    /// Truncates a file to its present size, as truncate(2) does. The file system decides
+    /// whether its times change; ftruncate(2) sets them on any.
     pub(crate) fn truncate_to_its_size(&self, size: u64) -> Result<()> {
         let truncate = || {
             let path = CString::new(link_by_path(self.fd())?).map_err(|_| Errno::INVAL)?;
@@ -308,7 +307,7 @@ pub(crate) fn truncate(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
     retry_on_intr(|| rustix::fs::ftruncate(fd, size)).map_err(err)
 }
 
-/// Returns when what was written is safe.
+/// fsync(2) or fdatasync(2).
 pub(crate) fn sync(fd: BorrowedFd<'_>, data_only: bool) -> Result<()> {
     let sync = || match data_only {
         true => rustix::fs::fdatasync(fd),
@@ -327,8 +326,8 @@ fn through_at<T>(
     through(fd, |top, link| {
         let path = CString::new(link).map_err(|_| Errno::INVAL)?;
         match at(top, &path) {
-            // Too old a kernel; or one that is not allowed to know the call, and says so in
-            // either way. What refuses the file itself refuses it once more.
+            // The kernel is too old, or a seccomp filter forbids the call, with either errno. A
+            // refusal by the file itself is repeated below.
             Err(errno @ (Errno::NOSYS | Errno::PERM)) => match link_by_path(fd) {
                 Err(_) if errno == Errno::PERM => Err(errno),
                 path => by_path(&path?),

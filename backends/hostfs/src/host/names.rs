@@ -1,7 +1,7 @@
 //! Changes of names: one name in one directory that is held, or two of them.
 //!
-//! All of it is "do not follow" by nature: what makes a name fails where there is one,
-//! and what moves or removes a name takes what has it, be it a link.
+//! None of these calls follows a link: a call that makes a name fails if it exists, and one
+//! that moves or removes a name acts on the entry itself, be it a link.
 
 use rcuwalk::{Error, FileType, Name, NewFile, Result};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::{err, open_name};
 use crate::procfs::magic_link;
 
-/// Makes a regular file and opens it, for what `access` says.
+/// Makes a regular file and opens it with `access`.
 pub(crate) fn make_file(
     dir: BorrowedFd<'_>,
     name: Name<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn make_file(
     open_name(dir, name, flags, bits(mode)).map_err(err)
 }
 
-/// Makes what is no regular file.
+/// Makes a file that is not regular.
 pub(crate) fn make_other(
     dir: BorrowedFd<'_>,
     name: Name<'_>,
@@ -49,13 +49,13 @@ pub(crate) fn make_other(
 pub(crate) fn make_nameless(dir: BorrowedFd<'_>, mode: u16) -> Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match retry_on_intr(|| rustix::fs::openat(dir, c".", flags, bits(mode))) {
-        // What a file system that does not know the flag says: it opens the directory.
+        // A file system that does not know the flag opens the directory, which fails with this.
         Err(Errno::ISDIR) => Err(Error::NotSupported),
         made => made.map_err(err),
     }
 }
 
-/// Gives what `held` holds the name `name` in `dir`.
+/// Gives the file that `held` holds the name `name` in `dir`.
 pub(crate) fn link(held: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: Name<'_>) -> Result<()> {
     use rustix::fs::linkat;
     let path = name.as_bytes();

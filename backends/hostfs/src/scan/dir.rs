@@ -73,7 +73,7 @@ pub(super) struct Dir {
     fd: Mutex<Weak<OwnedFd>>,
 }
 
-/// What keeps a directory from being entered.
+/// Why a directory cannot be entered.
 pub(super) enum Closed {
     /// It is gone, or no longer a directory: not an error.
     Gone,
@@ -251,13 +251,13 @@ impl Held {
     }
 }
 
-/// Opens the directory `name` in `dir`, but not what a link of that name leads to.
+/// Opens the directory `name` in `dir`, without following a link of that name.
 fn open(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
-/// What an entry is.
+/// An entry, as it was read.
 pub(super) struct Found {
     pub(super) attr: Attr,
     pub(super) generation: Option<u32>,
@@ -273,8 +273,8 @@ impl Found {
         target: bool,
         handle: bool,
     ) -> Result<Option<Found>> {
-        // A link that becomes something else between the two calls is looked at again;
-        // one that does so all the time is left out.
+        // A link that becomes another file between the two calls is read again; one that does
+        // so all the time is left out.
         for _ in 0..4 {
             let flags = if name.is_empty() {
                 AtFlags::EMPTY_PATH
@@ -323,8 +323,8 @@ fn generation(handle: &FileHandle) -> Option<u32> {
     }
 }
 
-/// statx(2), as stat(2) would answer: on a network file system the server is asked where
-/// stat would ask it. What a backup then reads would otherwise not match.
+/// statx(2), with stat(2)'s answer: on a network file system it asks the server where stat
+/// would ask it. A backup would otherwise read attributes that do not match.
 fn stat(dir: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<Result<(Seen, u64)>, Errno> {
     let flags = flags | AtFlags::NO_AUTOMOUNT;
     let statx = retry_on_intr(|| rustix::fs::statx(dir, name, flags, WANTED))?;

@@ -1,4 +1,4 @@
-//! What a scan promises, on trees made for it.
+//! The guarantees of a scan, on trees made for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,7 +54,7 @@ fn scan(scan: &HostScan, threads: usize) -> BTreeMap<Vec<u8>, (Attr, Option<Vec<
     all
 }
 
-/// The same by std, slowly.
+/// Scans with std, slowly.
 fn expected(root: &Path) -> BTreeMap<Vec<u8>, u64> {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! One thread of a scan: a directory listed, its entries looked at.
+//! One thread of a scan: a directory listed, its entries read.
 
 use std::ffi::CStr;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ const PART: usize = 1024;
 /// As many names are sorted at once where the order is that of the inodes.
 const SORTED: usize = 1 << 20;
 
-/// What all threads of a scan have in common.
+/// State shared by all threads of a scan.
 pub(super) struct Shared<'a> {
     pub(super) root: &'a OwnedFd,
     pub(super) shape: Shape,
@@ -45,7 +45,7 @@ impl Shared<'_> {
 
 /// Something to do.
 pub(super) enum Task {
-    /// List a directory, and look at what is in it.
+    /// List a directory, and read its entries.
     List {
         parent: Option<Arc<Dir>>,
         name: Box<CStr>,
@@ -61,7 +61,7 @@ impl Task {
     }
 }
 
-/// A directory that is being listed, or that parts of are still to be looked at.
+/// A directory that is being listed, or with parts still to be read.
 pub(super) struct Open {
     dir: Arc<Dir>,
     fd: Arc<OwnedFd>,
@@ -144,7 +144,7 @@ impl<'s, 'a, V: Visitor> Worker<'s, 'a, V> {
         self.visitor
     }
 
-    /// Lists a directory, and has its entries looked at part by part.
+    /// Lists a directory, and has its entries read part by part.
     fn list(&mut self, parent: Option<&Arc<Dir>>, name: Box<CStr>) -> ControlFlow<()> {
         let entered = Dir::enter(
             self.shared.root,

@@ -1,7 +1,7 @@
 //! fanotify(7): one mark for a whole file system.
 //!
-//! Reports carry handles. A directory's is known from when it was pinned, so what
-//! happens elsewhere on the file system costs a look into a map and no more.
+//! Reports carry handles. A directory's is known since it was pinned, so a change elsewhere on
+//! the file system costs one map lookup and no more.
 //!
 //! The handle of a file is opened if it comes without a directory: a change of the number of
 //! its names, or one by a descriptor that no name led to. If it comes with one, the written
@@ -47,8 +47,8 @@ pub(super) struct Fanotify {
     numbers: Option<Numbers>,
 }
 
-/// Where in a handle a file's inode number is. Handles are what NFS clients keep, so these
-/// stay as they are.
+/// Where in a handle a file's inode number is. NFS clients keep handles, so their formats do
+/// not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbers {
     /// ext4, and xfs where all numbers are small: 32 bits, and a generation.
@@ -79,8 +79,8 @@ impl Fanotify {
         Ok(fanotify)
     }
 
-    /// Watches the file system of `dir`, if that is not being done, and says what `dir`
-    /// is called in reports.
+    /// Watches the file system of `dir`, unless it is watched already, and returns `dir`'s name
+    /// in reports.
     pub(super) fn watch(&self, dir: BorrowedFd<'_>) -> Result<Id, Errno> {
         // Each time: an existing mark costs little to find, and a file system that was
         // unmounted and mounted again has none.
@@ -88,13 +88,14 @@ impl Fanotify {
         sys::name_to_handle(dir)
     }
 
-    /// Whether each file of this directory that gets another name is reported by itself.
+    /// Returns whether each file of this directory that gets another name has a report of its
+    /// own.
     pub(super) fn opens_files_of(&self, dir: InodeKey) -> bool {
         host_mount_id(dir) == host_mount_id(self.key)
     }
 
-    /// What the file that a report was about is cached as, if it is in the root's mount and
-    /// file system. `None` where a handle does not say.
+    /// The inode key of a report's file, if it is in the root's mount and file system. `None`
+    /// where a handle does not say.
     pub(super) fn key_of(&self, handle: &[u8]) -> Option<InodeKey> {
         let ino = self.numbers?.read(handle)?;
         let space = self.key.space;
@@ -105,12 +106,12 @@ impl Fanotify {
         self.group.as_fd()
     }
 
-    /// What a report was about, with O_PATH.
+    /// Opens the file of a report, with O_PATH.
     pub(super) fn open(&self, handle: &[u8]) -> Result<OwnedFd, Errno> {
         sys::open_by_handle(self.root.as_fd(), handle)
     }
 
-    /// Hands out what there is to read, a bufferful at most; true if that was all.
+    /// Hands out the queued reports, a bufferful at most; true if that was all.
     pub(super) fn read(
         &self,
         buf: &mut [MaybeUninit<u8>],
@@ -151,7 +152,7 @@ impl Numbers {
     fn read(self, handle: &[u8]) -> Option<u64> {
         let bytes = &handle[..sys::handle_len(handle)?];
         let small = |at| u64::from(u32_at(bytes, at));
-        // The length of what follows, and its type.
+        // The length of the following record, and its type.
         match (self, bytes.len() - sys::HEAD, u32_at(bytes, 4)) {
             (Numbers::Small | Numbers::Xfs, 8, 1) => Some(small(sys::HEAD)),
             (Numbers::Xfs, 12, 0x81) => Some(u64_at(bytes, sys::HEAD)),
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(reports(&bytes.concat()), expected);
     }
 
-    /// Nothing that comes from the kernel, of whichever version, ends in a panic.
+    /// No message from the kernel, of any version, ends in a panic.
     #[test]
     fn damaged_reports_are_lost() {
         let whole = event(libc::FAN_MODIFY, &[record(2, &[1; 8], b"name\0")]);

@@ -1,8 +1,8 @@
-//! Collects reports, and finds new names that were gone before they were looked at.
+//! Collects reports, and finds new names that were gone before they were looked up.
 //!
 //! Where reports name no files, a second name of a cached file is known by its report alone:
 //! "something was made there". The name itself tells which file it is, as soon as it is looked
-//! at. That is too late if a process has removed the name by then: the file may be cached under
+//! up. That is too late if a process has removed the name by then: the file may be cached under
 //! its first name, and its attributes have changed, at least its ctime. So every new name is
 //! followed from its report ([`Fresh`]):
 //!
@@ -49,7 +49,7 @@ pub(super) enum Change {
     /// It has been given away, to the name that is reported as [`Arrived`](Change::Arrived)
     /// with the same number.
     Left(u32),
-    /// It is new for a file that has had another one in its place.
+    /// The new name has replaced another file.
     Arrived(u32),
     Gone,
     /// Anything else, and whatever happens to a directory's name.
@@ -62,7 +62,7 @@ pub(super) struct Heard {
     pub(super) dirs: HashMap<InodeKey, Names>,
     /// By handle.
     pub(super) files: HashSet<Box<[u8]>>,
-    /// Directories that nothing more is heard of.
+    /// Directories with no more reports to come.
     pub(super) ended: HashSet<InodeKey>,
     /// Anything may have happened.
     pub(super) lost: bool,
@@ -74,13 +74,12 @@ pub(super) struct Heard {
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) changed: bool,
-    /// To be looked at.
+    /// Names to look up.
     pub(super) made: HashSet<Box<[u8]>>,
 }
 
 impl Heard {
-    /// Takes note of a report. `follows` says of which directories new names are looked
-    /// at.
+    /// Takes note of a report. `follows` says in which directories new names are looked up.
     pub(super) fn note(
         &mut self,
         report: &Report<'_>,
@@ -133,7 +132,7 @@ impl Heard {
     }
 }
 
-/// New names that may be gone before they are looked at, or be another file's by then.
+/// New names that may be gone before they are looked up, or be another file's by then.
 #[derive(Default)]
 pub(super) struct Fresh {
     names: HashMap<Id, HashMap<Box<[u8]>, Turn>>,
@@ -172,9 +171,9 @@ impl Fresh {
         names.is_some_and(|names| names.remove(name).is_some())
     }
 
-    /// Reports have been read, and the new names among them are looked at next. `all`: there
-    /// were no more of them. Then names looked at before are settled. True if a new name has
-    /// gone to an unwatched place.
+    /// Reports have been read, and the new names among them are looked up next. `all`: no more
+    /// of them were queued. Then names looked up before are settled. True if a new name has
+    /// gone to an unwatched directory.
     pub(super) fn end_turn(&mut self, all: bool) -> bool {
         let turn = self.turn;
         self.turn += 1;
@@ -189,7 +188,7 @@ impl Fresh {
         gone
     }
 
-    /// Whether reports have to be looked for, be there any or not.
+    /// Returns whether to poll for reports even if none is queued.
     pub(super) fn is_waiting(&self) -> bool {
         !self.names.is_empty()
     }
@@ -201,7 +200,7 @@ mod tests {
 
     const DIRS: [&[u8]; 2] = [b"a", b"b"];
 
-    /// Whether something is missed, if these reports are read in these turns.
+    /// Returns whether a name is missed, if these reports are read in these turns.
     fn missed(turns: &[&[(usize, &str, Change)]]) -> bool {
         let known: HashMap<Id, Vec<InodeKey>> = (DIRS.iter().zip(1..))
             .map(|(dir, ino)| (Box::from(*dir), vec![InodeKey::new(ino)]))
@@ -227,7 +226,7 @@ mod tests {
         missed
     }
 
-    /// FRESH-1: a new name is looked at, or it is known that it was not.
+    /// FRESH-1: a new name is looked up, or it is known that it was not.
     #[test]
     fn a_new_name_is_followed_until_it_is_looked_at() {
         use Change::*;
@@ -243,7 +242,7 @@ mod tests {
         assert!(!missed(&[&[(2, "x", Made), (2, "x", Gone)]]), "not watched");
     }
 
-    /// FRESH-1: a name that is moved on is looked at in its last place.
+    /// FRESH-1: a name that is moved on is looked up at its last path.
     #[test]
     fn a_new_name_is_followed_to_another_place() {
         use Change::*;
@@ -257,8 +256,8 @@ mod tests {
         assert!(!missed(&[&[(0, "x", Left(7))]]), "it was not new");
     }
 
-    /// FRESH-1: as long as there is more to read, a name that has been looked at may yet
-    /// turn out to have been another's.
+    /// FRESH-1: as long as more reports are queued, a name that has been looked up may yet turn
+    /// out to have been another's.
     #[test]
     fn what_is_queued_may_still_take_a_new_name_away() {
         let mut fresh = Fresh::default();

@@ -14,8 +14,8 @@ use super::Id;
 use super::heard::{Change, Report};
 use crate::procfs::link_by_path;
 
-/// As fanotify's. With `EXCL_UNLINK`, writes by way of a removed name are not reported;
-/// otherwise every temporary file without a name would be, without telling which file it is.
+/// As fanotify's. With `EXCL_UNLINK`, writes by a removed name are not reported; otherwise
+/// every temporary file without a name would be, without telling which file it is.
 const WATCH: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
@@ -36,8 +36,8 @@ impl Inotify {
         Ok(inotify)
     }
 
-    /// Watches `dir`, and says what it is called in reports. The caller holds the lock
-    /// of the map, so that no [`forget`](Self::forget) comes in between.
+    /// Watches `dir`, and returns its name in reports. The caller holds the lock of the map, so
+    /// that no [`forget`](Self::forget) comes in between.
     pub(super) fn watch(&self, dir: BorrowedFd<'_>) -> Result<Id, Errno> {
         let wd = inotify::add_watch(&self.0, link_by_path(dir)?, WATCH)?;
         Ok(Box::from(wd.to_ne_bytes()))
@@ -55,7 +55,7 @@ impl Inotify {
         self.0.as_fd()
     }
 
-    /// Hands out what there is to read, a bufferful at most; true if that was all.
+    /// Hands out the queued reports, a bufferful at most; true if that was all.
     pub(super) fn read(
         &self,
         buf: &mut [MaybeUninit<u8>],

@@ -68,7 +68,7 @@ impl Scratch {
         self.vfs.stat(&self.ctx, path, LookupFlags::empty())
     }
 
-    /// What the cache says without asking the host; `None` if it will not say.
+    /// The cache's answer without asking the host; `None` if it has none.
     fn cached(&self, path: &str) -> Option<rcuwalk::Result<Attr>> {
         match self.vfs.stat(&self.ctx, path, LookupFlags::CACHED) {
             Err(Error::WouldBlock) => None,
@@ -100,8 +100,8 @@ impl Scratch {
         self.vfs.statistics().revalidations
     }
 
-    /// Until what was queued before has been dealt with. Removes nothing: a name that is
-    /// made and removed at once casts doubt on everything.
+    /// Waits until all queued reports have been handled. Removes nothing: a name that is made
+    /// and removed at once makes everything stale.
     fn settle(&self) {
         let settled = self.host("settled");
         let len = fs::metadata(&settled).map_or(0, |settled| settled.len()) + 1;
@@ -109,8 +109,8 @@ impl Scratch {
         self.soon("settled", || {
             self.lstat("/settled").is_ok_and(|seen| seen.size == len)
         });
-        // It may have been seen on the word of an earlier report: the last one is still
-        // to come, and casts doubt once more.
+        // An earlier report may have shown it: the last one is still to come, and makes it
+        // stale once more.
         let ears = self.ears.upgrade().unwrap();
         self.soon("all reports are read", || {
             rustix::io::ioctl_fionread(ears.as_fd()).unwrap() == 0
@@ -340,7 +340,7 @@ fn nothing_is_asked_while_nothing_changes() {
     });
 }
 
-/// FRESH-1: reports that the kernel had no room for put everything in doubt.
+/// FRESH-1: an overflow of the kernel's queue makes everything stale.
 #[test]
 fn after_lost_reports_nothing_is_believed() {
     let queue = |name: &str| -> usize {
@@ -445,8 +445,8 @@ fn mounts_of_the_host_are_watched() {
     });
 }
 
-/// FRESH-1: a second name in another directory that is cached is heard of, whichever mount
-/// of the host both are in.
+/// FRESH-1: a second name in another cached directory is reported, whichever mount of the host
+/// both are in.
 #[test]
 fn a_second_name_in_a_cached_directory_is_heard_of() {
     if !is_root() {
@@ -504,7 +504,7 @@ fn ino_of(tree: &Scratch, path: &str) -> u64 {
     fs::symlink_metadata(tree.host(path)).unwrap().ino()
 }
 
-/// FRESH-1: a second name that is gone, or somewhere else, before anyone looks at it.
+/// FRESH-1: a second name that is gone, or moved, before the thread looks it up.
 #[test]
 fn a_second_name_of_a_moment_shows() {
     type Then = fn(&Scratch);
@@ -749,8 +749,8 @@ fn an_unmount_ends_the_thread() {
 const NAMES: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
 const DIRS: [&str; 3] = ["a", "c", "a/b"];
 
-/// FRESH-1: whatever went on, in the end the cache says what the host says. Often a bit,
-/// since what is missed in one bit is mended by the next.
+/// FRESH-1: after any changes, the cache agrees with the host in the end. The test compares
+/// after each short round, since the next round would mend what one misses.
 #[test]
 fn the_cache_agrees_with_the_host_in_the_end() {
     let ops = std::env::var("RCUWALK_STRESS_OPS").ok();
@@ -802,7 +802,7 @@ fn change_beside_readers(tree: &Scratch, random: &mut Random, changes: u64) {
         for _ in 0..changes {
             let (path, other) = (tree.host(&random.path()), tree.host(&random.path()));
             let mode = 0o600 | random.pick(0o100) as u32;
-            // What fails, fails.
+            // Failures are expected.
             let _ = match random.pick(7) {
                 0 | 1 => fs::write(path, vec![0; random.pick(50) as usize]),
                 2 => fs::remove_file(path),
