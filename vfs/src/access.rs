@@ -22,13 +22,13 @@ impl Vfs {
     /// Checks whether the caller may access what `path` leads to; with an empty
     /// `mode`, whether it exists. A cached answer takes no reference.
     ///
-    /// As access(2) does, it goes by the [real ids](Credentials::real) all the way, and by
-    /// the capabilities that a user has by being user 0; with [`LookupFlags::EACCESS`],
-    /// by what counts for all other calls.
+    /// Like access(2), this checks the [real ids](Credentials::real) all the way, with the
+    /// capabilities that a user has by being user 0; with [`LookupFlags::EACCESS`], the
+    /// credentials that all other calls check.
     ///
     /// # Errors
-    /// See [`Vfs`]; [`Error::PermissionDenied`] if the caller may not,
-    /// [`Error::NotPermitted`] for writing what is immutable, [`Error::ReadOnly`].
+    /// See [`Vfs`]; [`Error::PermissionDenied`] if the caller may not, [`Error::NotPermitted`]
+    /// for writing an immutable file, [`Error::ReadOnly`].
     #[doc(alias("access(2)", "faccessat2(2)", "do_faccessat"))]
     #[inline]
     pub fn access(
@@ -72,7 +72,7 @@ impl Vfs {
             |found| {
                 let (mnt, inode) = (found.mnt(), found.inode()?);
                 if mode.contains(Access::WRITE) && mnt.sb.read_only {
-                    // That comes before what is wrong with the caller.
+                    // `ReadOnly` comes before errors about the caller.
                     return None;
                 }
                 let verdict = cached_verdict(who, inode, mode)?.through(mnt, inode, mode);
@@ -109,7 +109,7 @@ impl Verdict {
     }
 }
 
-/// `None` if the back end has to be asked.
+/// The answer of the cache; `None` if the back end must be asked.
 #[inline]
 fn cached_verdict(who: &Credentials, inode: &Inode, mode: Access) -> Option<Verdict> {
     if mode.is_empty() {

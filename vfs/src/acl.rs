@@ -2,10 +2,10 @@
 //!
 //! | read              | to learn                                             |
 //! |-------------------|------------------------------------------------------|
-//! | `acl/entries.rs`  | the format, and what an ACL means                    |
-//! | `inode/acl.rs`    | how one is kept with its inode                       |
-//! | `permission.rs`   | where it has a say                                   |
-//! | this file         | what becomes of ACLs: asked for, set, inherited      |
+//! | `acl/entries.rs`  | the format and meaning of an ACL                     |
+//! | `inode/acl.rs`    | how one is cached with its inode                     |
+//! | `permission.rs`   | where it is checked                                  |
+//! | this file         | reading, setting and inheriting ACLs                 |
 
 mod entries;
 
@@ -127,8 +127,8 @@ impl Target<'_> {
         }
     }
 
-    /// Asks the back end for the access ACL and keeps the answer with the inode.
-    /// Returns it together with what protects the inode besides: of one moment.
+    /// Reads the access ACL from the back end and caches it with the inode. Returns it together
+    /// with the inode's other permissions, all of one moment.
     #[cold]
     pub(crate) fn ask_access_acl(&self) -> Result<(Protection, Option<Box<[u8]>>)> {
         let inode = self.inode();

@@ -1,4 +1,4 @@
-//! What stat(2) tells about a file.
+//! File attributes, as stat(2) returns them.
 
 /// The type of a file, without its permission bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,12 +74,11 @@ bitflags::bitflags! {
 /// The attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// The number of the super block; the VFS fills it in, what a back end puts
-    /// there is ignored.
+    /// The number of the super block; the VFS fills it in, and ignores the back end's value.
     pub dev: u64,
     /// The inode number shown to users.
     pub ino: u64,
-    /// What the file is.
+    /// The type of the file.
     pub kind: FileType,
     /// Permission bits with set-id and sticky: `mode & 0o7777`.
     pub mode: u16,

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rcuwalk_sync::{LookAfter, Lru};
 
-/// What the caches of one [`Vfs`](crate::Vfs) may hold beyond what is in use.
+/// Limits on the unused objects in the caches of one [`Vfs`](crate::Vfs).
 ///
-/// MEM-1: cached names, inodes, bytes and descriptors stay within the budget plus what
-/// is in use (open files, current directories, mounts, and the directories above
-/// them), but for two percent for moments, plus what RCU has retired and not yet freed: a bag per thread as a rule
-/// ([`Domain::BATCH_OBJECTS`](rcuwalk_sync::rcu::Domain::BATCH_OBJECTS)), and what a
-/// stalled reader holds up, to the cap of the domain.
+/// MEM-1: cached names, inodes, bytes and descriptors stay within the budget plus the ones in
+/// use (open files, current directories, mounts, and the directories above them), with two
+/// percent more for moments. Objects that RCU has retired and not yet freed come on top: a bag
+/// per thread as a rule ([`Domain::BATCH_OBJECTS`](rcuwalk_sync::rcu::Domain::BATCH_OBJECTS)),
+/// and while a reader stalls, more, up to the cap of the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Names, found and missing ones. The missing ones take a quarter of it at most, and go sooner.
@@ -25,8 +25,8 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// A million names, a million inodes, 512 MiB, and 512 descriptors: half of what
-    /// a process may usually have. Give more where the limit has been raised.
+    /// A million names, a million inodes, 512 MiB, and 512 descriptors: half of a process's
+    /// usual limit. Raise it where the limit has been raised.
     fn default() -> Self {
         Budget {
             dentries: 1 << 20,
@@ -37,7 +37,7 @@ impl Default for Budget {
     }
 }
 
-/// Objects looked over at a time, with their shard locked.
+/// Objects scanned at a time, with their shard locked.
 pub(crate) const BATCH: usize = 64;
 
 /// How much a cache has to reclaim from its unused objects.
@@ -47,11 +47,11 @@ pub(crate) enum Need {
     Nothing,
     /// Some; objects used since the last scan get a second chance.
     Room,
-    /// Room, from everybody.
+    /// Some; second chances are over.
     RoomAtOnce,
 }
 
-/// One cache's budget, and how room is made in it.
+/// One cache's budget, and how it reclaims.
 ///
 /// The thread that inserts reclaims: after every few insertions it compares the total with the
 /// budget, and scans objects until the budget is met. The scan is bounded, or an insertion
@@ -85,8 +85,8 @@ impl Share {
         self.objects.min(self.bytes / self.object_bytes)
     }
 
-    /// How many shards the list is to have: few for small budgets, where each would hold
-    /// next to nothing.
+    /// The number of shards of the list: few for small budgets, where each would hold next to
+    /// nothing.
     pub(crate) fn shards(&self) -> usize {
         (self.fits() / 256).clamp(1, 16)
     }
@@ -107,7 +107,7 @@ impl Share {
         objects > self.objects || objects * self.object_bytes + extra > self.bytes
     }
 
-    /// Whether it is time to make room ahead of need: a sixteenth is left.
+    /// Whether to reclaim ahead of need: a sixteenth of the budget is left.
     pub(crate) fn is_nearly_over(&self, objects: usize, extra: usize) -> bool {
         let bytes = objects * self.object_bytes + extra;
         objects > self.objects - self.objects / 16 || bytes > self.bytes - self.bytes / 16
@@ -131,8 +131,8 @@ impl Share {
         lists: &[&Lru<T>],
         prune: impl Fn(&Lru<T>, usize, usize),
     ) -> bool {
-        // A batch for each that may have come since the last look: so all of them are
-        // looked over before two percent more have come.
+        // A batch for each object that may have come since the last scan: so all objects are
+        // scanned before two percent more have come.
         let limit = BATCH * (self.look_after().objects + 1);
         let insists = self.insists.load(Relaxed);
         let has_room = || self.has_room(lists);
@@ -146,8 +146,8 @@ impl Share {
         found_room
     }
 
-    /// One batch from the shard that is to give, and more from the others for as long as
-    /// that was not enough.
+    /// Prunes one batch from the shard whose turn it is, and more from the next ones until the
+    /// cache is within its budget.
     fn prune_patiently<T>(
         lru: &Lru<T>,
         limit: usize,

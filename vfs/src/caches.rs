@@ -11,10 +11,10 @@ use crate::descriptors::{Descriptors, HeldDescriptor};
 use crate::inode::{Inode, InodeCache, InodeId, Scheme, VfsInode};
 use crate::stats::{self, Counters, Statistics};
 
-/// Objects looked at in each cache to get descriptors back.
+/// Objects scanned in each cache to get descriptors back.
 const PRUNE_FOR_DESCRIPTORS: usize = 4096;
 
-/// Objects looked at in each cache, at least, where names keep too many inodes.
+/// Objects scanned in each cache, at least, where names keep too many inodes.
 const PRUNE_FOR_INODES: usize = 64;
 
 /// Names, inodes and counters.
@@ -64,8 +64,8 @@ impl Caches {
         }
     }
 
-    /// Counts one more descriptor. If those are too many by now, this thread makes room as
-    /// soon as it holds no lock and its call is over (CALL-1).
+    /// Counts one more descriptor. If that exceeds the budget, this thread reclaims as soon as
+    /// it holds no lock and its call is over (CALL-1).
     pub(crate) fn hold_descriptor(self: &Arc<Self>) -> HeldDescriptor {
         let (held, too_many) = self.descriptors.hold();
         if too_many {
@@ -80,7 +80,7 @@ impl Caches {
         if self.descriptors.are_too_many() {
             self.dcache.prune(PRUNE_FOR_DESCRIPTORS);
             self.icache.prune_now(PRUNE_FOR_DESCRIPTORS);
-            // They are closed when their inodes are freed, not when those are dropped.
+            // Descriptors are closed when their inodes are freed, not when those are dropped.
             rcu::barrier();
             self.descriptors.made_room();
         }

@@ -1,7 +1,7 @@
 //! Calls of the VFS into a back end, and the retry when a back end has run out of descriptors.
 //!
-//! CALL-1 says what holds during a call; see [`filesystem`](crate::filesystem). The calls
-//! that only tell what never changes (a name, a numbering) go without.
+//! CALL-1 says what holds during a call; see [`filesystem`](crate::filesystem). It does not
+//! apply to methods that return constants (a name, a numbering).
 //!
 //! A back end that is out of descriptors cannot get any in a call: those of unused inodes are
 //! closed when RCU frees the inodes, which runs `Drop` code of all back ends. So it says
@@ -46,8 +46,8 @@ impl<T: ?Sized> Deref for Called<'_, T> {
 impl Caches {
     /// Does a whole operation, again if a back end has run out of descriptors.
     ///
-    /// The caller holds no lock and nothing that others wait for: `Drop` code of back ends
-    /// runs in between.
+    /// The caller holds no lock, and nothing that another thread waits for: `Drop` code of back
+    /// ends runs in between.
     #[inline]
     pub(crate) fn with_descriptors<R>(
         &self,

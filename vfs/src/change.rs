@@ -18,8 +18,8 @@
 //! directories among them before all other files, so that a directory's link count and its
 //! removal are one change.
 //!
-//! The checks come in the kernel's order (`fs/namei.c`), as it shows in what is reported
-//! where several things are wrong.
+//! The checks come in the kernel's order (`fs/namei.c`), which decides the error that is
+//! reported when several apply.
 
 mod link;
 mod locked;
@@ -176,7 +176,7 @@ impl Vfs {
         self.retry_estale(|reval| self.remove_dir(ctx, path.as_ref(), reval))
     }
 
-    /// Renames `old` to `new`, replacing what has that name. Links are not followed.
+    /// Renames `old` to `new`, replacing a file that has that name. Links are not followed.
     ///
     /// # Errors
     /// As [`renameat2`](Self::renameat2).
@@ -226,15 +226,15 @@ impl Vfs {
         self.is_own(start)?;
         let parent = path_parentat(&self.request_at(ctx, start, path, flags))?;
         if flags.contains(LookupFlags::REVAL) {
-            // What an outdated name above has made look like a loop (DENTRY-5).
+            // An outdated name above may have looked like a loop (DENTRY-5).
             parent.dir.mnt().sb.ask_names_above(parent.dir.dentry());
         }
         Ok(parent)
     }
 
-    /// Does a whole operation: once more, asking the back end about every name on the way, if
-    /// what was cached turns out to be gone from there, and again
-    /// [with descriptors](crate::caches::Caches::with_descriptors).
+    /// Runs a whole operation. If a cached file turns out to be gone from the back end, runs it
+    /// once more and asks about every name on the way; in both cases [with
+    /// descriptors](crate::caches::Caches::with_descriptors).
     pub(crate) fn retry_estale<R>(&self, change: impl Fn(LookupFlags) -> Result<R>) -> Result<R> {
         let caches = &self.ns().caches;
         match caches.with_descriptors(|| change(LookupFlags::empty())) {

@@ -9,8 +9,8 @@ use crate::inode::{Inode, InodeRef};
 use crate::mount::{Mount, MountRef};
 use crate::permission::Credentials;
 
-/// A place in the namespace, held: it stays what it is, whatever happens to its
-/// name, until the `VfsPath` is dropped.
+/// A path in the namespace, held: it stays the same file, whatever happens to its name, until
+/// the `VfsPath` is dropped.
 #[doc(alias = "struct path")]
 #[derive(Clone)]
 pub struct VfsPath {
@@ -55,9 +55,9 @@ impl VfsPath {
         self.inode.attr()
     }
 
-    /// True if [`attr`](Self::attr) is what the back end would say, as far as its
-    /// [`Freshness`](crate::Freshness) goes; otherwise [`Vfs::stat`](crate::Vfs::stat) asks.
-    /// Takes no lock.
+    /// True if [`attr`](Self::attr) is up to date, as far as the back end's
+    /// [`Freshness`](crate::Freshness) goes; otherwise [`Vfs::stat`](crate::Vfs::stat) asks the
+    /// back end. Takes no lock.
     pub fn is_believed(&self) -> bool {
         let guard = rcu::read_lock();
         let (dentry, sb) = (self.dentry(), &self.mnt.sb);
@@ -125,7 +125,8 @@ impl std::fmt::Debug for VfsPath {
     }
 }
 
-/// What a process has in the kernel: a root, a current directory, and credentials.
+/// The caller of a path walk, as the kernel keeps it with a process: a root, a current
+/// directory, and credentials.
 #[doc(alias("struct fs_struct", "struct cred"))]
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -173,7 +174,7 @@ impl Context {
         .at_home()
     }
 
-    /// The same, with another current directory: relative paths start there.
+    /// Replaces the current directory: relative paths start there.
     #[doc(alias("chdir", "fchdir"))]
     pub fn with_cwd(self, cwd: VfsPath) -> Context {
         let cwd = Some(cwd);
@@ -195,8 +196,7 @@ impl Context {
         }
     }
 
-    /// The same, with permission bits that new files do not get. Without it, they get all
-    /// that is asked for.
+    /// Sets the permission bits that new files do not get; by default none.
     #[doc(alias = "umask(2)")]
     pub fn with_umask(self, umask: u16) -> Context {
         Context {

@@ -45,8 +45,8 @@ pub(crate) type DentryRef = Ref<Dentry>;
 
 /// A name in a directory.
 ///
-/// The first 48 bytes are what an RCU-walk reads; with the 16 bytes before them in
-/// [`Shared`] they fill one cache line.
+/// An RCU-walk reads the first 48 bytes; with the 16 bytes before them in [`Shared`] they fill
+/// one cache line.
 #[doc(alias = "struct dentry")]
 #[repr(C)]
 pub(crate) struct Dentry {
@@ -72,7 +72,7 @@ pub(crate) struct Dentry {
 }
 
 bitflags::bitflags! {
-    /// What a walk must know of a dentry, in the payload of its sequence count.
+    /// The state of a dentry that a walk must know, in the payload of its sequence count.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Flags: u32 {
         /// Stands for something that is no symbolic link. With neither this nor
@@ -124,12 +124,12 @@ impl Flags {
     /// The flags to check where a walk ends; any walk may end in a directory that is no root
     /// and cannot expire.
     pub(crate) const END: Flags = Flags::DIR.union(Flags::ROOT).union(Flags::REVALIDATE);
-    /// A child that is both, nothing to look at and everyone may search it: all that
-    /// the walk's loop itself goes through.
+    /// The flags that the loop of the RCU-walk checks. It goes on by itself only through a
+    /// child that has nothing to check and that everyone may search.
     pub(crate) const WALK: Flags = Flags::STEP.union(Flags::LOOKUP);
     pub(crate) const WALK_ON: Flags = Flags::PLAIN.union(Flags::SEARCHABLE);
 
-    /// What of them tells about the inode.
+    /// The flags that follow from the inode.
     pub(crate) const OF_INODE: Flags = Flags::PLAIN
         .union(Flags::LINK)
         .union(Flags::DIR)
@@ -196,7 +196,7 @@ impl Dentry {
         })
     }
 
-    /// What stands for an inode without a name: no walk finds it.
+    /// A dentry for an inode without a name: no walk finds it.
     #[doc(alias = "d_tmpfile")]
     pub(crate) fn nameless(sb: u32, inode: InodeRef) -> DentryRef {
         let flags = Flags::UNHASHED | Flags::of_inode(Some(&inode), false);
@@ -390,8 +390,8 @@ impl Drop for Dentry {
 mod tests {
     use super::*;
 
-    /// MEM-1: a dentry is two cache lines, an inode three, and what a walk reads of
-    /// a dentry is in the first line.
+    /// MEM-1: a dentry is two cache lines, an inode three, and an RCU-walk reads only the first
+    /// line of a dentry.
     #[test]
     fn the_sizes_are_what_the_budget_counts_with() {
         assert_eq!(Shared::<Dentry>::BYTES, 128);

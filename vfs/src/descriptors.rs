@@ -12,7 +12,7 @@ pub(crate) struct Descriptors {
     threshold: AtomicUsize,
 }
 
-/// Attempts to make room are at least this many descriptors apart.
+/// Attempts to reclaim are at least this many descriptors apart.
 const STEP: usize = 32;
 
 /// One descriptor that counts against [`Budget::fds`](crate::Budget::fds), for as
@@ -29,7 +29,7 @@ impl Descriptors {
         })
     }
 
-    /// Counts one more. True if the caches should make room.
+    /// Counts one more. True if the caches should reclaim.
     pub(crate) fn hold(self: &Arc<Self>) -> (HeldDescriptor, bool) {
         let held = self.held.fetch_add(1, Relaxed) + 1;
         if held <= self.budget {
@@ -39,15 +39,15 @@ impl Descriptors {
         (HeldDescriptor(self.clone()), self.are_too_many())
     }
 
-    /// True if the caches should make room.
+    /// True if the caches should reclaim.
     pub(crate) fn are_too_many(&self) -> bool {
         self.held() > self.threshold.load(Relaxed)
     }
 
     /// Counts one more if the budget has room for it.
     pub(crate) fn try_hold(self: &Arc<Self>) -> Option<HeldDescriptor> {
-        // Counted first: of two who come at once for the last one, both may be refused, but
-        // never both be served.
+        // Counted first: of two threads that come at once for the last one, both may be
+        // refused, but never both served.
         let held = HeldDescriptor(self.clone());
         let before = self.held.fetch_add(1, Relaxed);
         if before >= self.budget {

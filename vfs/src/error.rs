@@ -64,7 +64,7 @@ pub enum Error {
     TooBig,
     /// Beyond the size that a file may have (`EFBIG`).
     FileTooBig,
-    /// The user has used up what they may (`EDQUOT`).
+    /// The user has reached a quota (`EDQUOT`).
     OverQuota,
     /// The file was not opened for this (`EBADF`).
     BadDescriptor,
@@ -76,7 +76,7 @@ pub enum Error {
     Overflow,
     /// The file is being executed, or is swapped to (`ETXTBSY`).
     TextBusy,
-    /// What the back end's own I/O reported; [`Error::io`] makes one.
+    /// An error of the back end's own I/O; [`Error::io`] makes one.
     Io(Arc<io::Error>),
 }
 

@@ -72,8 +72,8 @@ impl File {
     /// Reads at `offset` into `buf`; 0 means the end of the file. May block.
     ///
     /// # Errors
-    /// [`Error::BadDescriptor`] if it was not opened to be read, [`Error::IsADirectory`],
-    /// [`Error::Invalid`] for an end past 2^63; what the back end reports.
+    /// [`Error::BadDescriptor`] if it was not opened for reading, [`Error::IsADirectory`],
+    /// [`Error::Invalid`] for an end past 2^63; errors of the back end.
     #[doc(alias("pread(2)", "vfs_read"))]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         check_range(offset, 0)?;
@@ -96,9 +96,8 @@ impl File {
     /// much. Set-id bits and file capabilities are lost. May block.
     ///
     /// # Errors
-    /// [`Error::BadDescriptor`] if it was not opened to be written, [`Error::Invalid`] for
-    /// an end past 2^63, [`Error::FileTooBig`], [`Error::NoSpace`]; what the back end
-    /// reports.
+    /// [`Error::BadDescriptor`] if it was not opened for writing, [`Error::Invalid`] for an end
+    /// past 2^63, [`Error::FileTooBig`], [`Error::NoSpace`]; errors of the back end.
     #[doc(alias("pwrite(2)", "vfs_write", "generic_write_checks"))]
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         self.write_by(&self.target(), buf, offset)
@@ -137,11 +136,11 @@ impl File {
         call(handle).write_at(&inode, &buf[..buf.len().min(room)], offset)
     }
 
-    /// Returns when what was written is safe; with `data_only` the times need not be. For a
+    /// Returns when the written data is safe; with `data_only` the times need not be. For a
     /// directory, when its names are.
     ///
     /// # Errors
-    /// [`Error::BadDescriptor`] if only its place is open; what the back end reports.
+    /// [`Error::BadDescriptor`] if it was opened as a path; errors of the back end.
     #[doc(alias("fsync(2)", "fdatasync(2)"))]
     pub fn sync(&self, data_only: bool) -> Result<()> {
         self.not_only_place()?;
@@ -168,7 +167,7 @@ impl File {
     pub fn stat(&self) -> Result<Attr> {
         if let Some(handle) = &self.handle {
             let inode = self.path.inode_ref();
-            // Of two answers, the later one stays.
+            // So that the later of two answers stays.
             let _exclusive = inode.rwsem.write();
             call(&**handle).refresh(&inode)?;
         } else if self.attr().kind == FileType::Directory {
@@ -243,10 +242,10 @@ impl File {
         self.with_descriptors(|| self.target().set_xattr(name.as_ref(), value, how))
     }
 
-    /// The names of all extended attributes that who opened the file may see.
+    /// The names of all extended attributes that the opener of the file may see.
     ///
     /// # Errors
-    /// [`Error::BadDescriptor`] if only its place is open; what the back end reports.
+    /// [`Error::BadDescriptor`] if it was opened as a path; errors of the back end.
     #[doc(alias = "flistxattr(2)")]
     pub fn list_xattrs(&self) -> Result<Vec<Box<[u8]>>> {
         self.not_only_place()?;
@@ -303,8 +302,8 @@ impl File {
         self.with_descriptors(|| sb.fs().statfs(sb))
     }
 
-    /// Where it was opened. As the current directory of a [`Context`](crate::Context) it is
-    /// what the `…at` calls start from; with an empty path and
+    /// The path that was opened. As the current directory of a [`Context`](crate::Context) it
+    /// is the start of the `…at` calls; with an empty path and
     /// [`LookupFlags::EMPTY_PATH`](crate::LookupFlags::EMPTY_PATH), the file itself.
     #[doc(alias = "fchdir(2)")]
     pub fn path(&self) -> &VfsPath {
@@ -317,12 +316,12 @@ impl File {
         self.flags
     }
 
-    /// An operation, again if there are descriptors for it only after others have been released.
+    /// Runs an operation, and again after releasing descriptors if there were none left.
     fn with_descriptors<R>(&self, operation: impl Fn() -> Result<R>) -> Result<R> {
         self.path.mnt().sb.caches.with_descriptors(operation)
     }
 
-    /// The file, and who opened it.
+    /// The file, with the credentials of its opener.
     fn target(&self) -> Target<'_> {
         Target {
             open: self.handle.as_deref(),

@@ -1,4 +1,4 @@
-//! What a back end implements: [`FileSystem`].
+//! The interface that a back end implements: [`FileSystem`].
 //!
 //! The VFS calls these methods with no cache lock and no RCU guard held (RCU-2),
 //! so all of them may block. `lookup` and `read_dir` run with the directory's lock
@@ -8,9 +8,9 @@
 //! (a link count, a size, times) are the back end's to publish, by
 //! [`Inode::set_attr`].
 //!
-//! CALL-1: no `Drop` code of a back end runs where the VFS or a back end has something locked.
-//! What RCU frees late is freed by threads that hold no lock of the VFS and are in no call of
-//! a back end. What a back end may do follows from that:
+//! CALL-1: no `Drop` code of a back end runs on a thread that holds a lock of the VFS or of a
+//! back end. Threads that hold no lock of the VFS and are in no call of a back end free the
+//! objects that RCU has retired. This decides what a back end may do:
 //!
 //! | in …                          | a back end may                        | and may not |
 //! |-------------------------------|---------------------------------------|-------------|
@@ -28,9 +28,9 @@
 //! (Allowing calls within calls was the other choice. Which locks they take depends on what
 //! is cached, so an order among trees would be found wrong at the first miss, in production.)
 //!
-//! A back end that is out of descriptors in a call says [`Error::TooManyOpenFiles`], having
-//! changed nothing. The VFS gives all locks back, releases what is cached and unused, and
-//! calls it once more.
+//! A back end that is out of descriptors in a call returns [`Error::TooManyOpenFiles`], having
+//! changed nothing. The VFS releases all locks and all unused cached objects, and calls it once
+//! more.
 //!
 //! A back end never caches inodes itself: it asks [`SuperBlock::iget`] and either
 //! gets the cached inode or a [`NewInode`](crate::NewInode) to fill in.
@@ -65,10 +65,10 @@ pub enum Freshness {
     Ttl(Duration),
     /// Not at all: each use of a cached name asks [`FileSystem::revalidate`].
     EachUse,
-    /// Until the back end itself casts doubt on it, by [`SuperBlock::doubt_names`] or
-    /// [`SuperBlock::doubt_all`]: it is told of changes as they happen. Only names in
-    /// directories that are [watched](crate::InodeFill::watched); and as a file of
-    /// several names may change through one that is not, those are as with
+    /// Until the back end itself makes it stale, by [`SuperBlock::doubt_names`] or
+    /// [`SuperBlock::doubt_all`]: it is told of changes as they happen. Applies only to names
+    /// in directories that are [watched](crate::InodeFill::watched). A file with several names
+    /// may change through a directory that is not watched, so its names are as with
     /// [`EachUse`](Self::EachUse).
     Watched,
 }
@@ -83,10 +83,9 @@ pub trait FileSystem: Send + Sync + 'static {
     #[doc(alias = "fill_super")]
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef>;
 
-    /// Called once, after [`root`](Self::root), with what this file system is now part
-    /// of: for a back end with a thread of its own, which keeps a
-    /// [`Weak`](std::sync::Weak). After an unmount the file system is dropped, and the
-    /// thread is to end. The default does nothing.
+    /// Called once, after [`root`](Self::root), with the super block of this file system: for a
+    /// back end with a thread of its own, which keeps a [`Weak`](std::sync::Weak). After an
+    /// unmount the file system is dropped, and the thread must end. The default does nothing.
     ///
     /// # Errors
     /// Then it is not mounted.
@@ -103,12 +102,12 @@ pub trait FileSystem: Send + Sync + 'static {
         ino
     }
 
-    /// A number that tells apart the files that have one [number](Self::number) one after the
-    /// other: 32 bits, the same each time that the file is asked for, and the same when this file
-    /// system is mounted again, if what it shows is the same then. `None` where there is none.
+    /// A number that distinguishes files that have the same [number](Self::number) one after
+    /// the other: 32 bits, the same each time, and the same when this file system is mounted
+    /// again, if it shows the same files then. `None` where there is none.
     ///
-    /// Called with no lock held. By the name in `at` another file may be found meanwhile: its
-    /// generation will do, since the one who asks compares it with a later answer.
+    /// Called with no lock held. The name in `at` may refer to another file meanwhile: the
+    /// generation of that one will do, since the caller compares it with a later answer.
     #[doc(alias("i_generation", "name_to_handle_at(2)"))]
     fn generation(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Option<u32>> {
         let _ = (by, at);
@@ -131,9 +130,10 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A front end shows the tree as a file system that has this device number, or does not any
-    /// more. Where the tree itself shows that file system, it is a loop: what a back end finds there
-    /// is [`Error::TooManySymlinks`], and nothing is asked of it. The default does nothing.
+    /// Told when a front end begins or ends to show the tree as a file system with this device
+    /// number. Where the tree itself contains that file system, there is a loop: a back end
+    /// returns [`Error::TooManySymlinks`] for the files in it, without asking it anything. The
+    /// default does nothing.
     fn shown(&self, device: u64, is_shown: bool) {
         let _ = (device, is_shown);
     }
@@ -269,9 +269,9 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::ReadOnly)
     }
 
-    /// Removes the name of something that is no directory. That it stands for `inode` is
-    /// known as well as [freshness](Self::freshness) has it: where others change names, the
-    /// back end makes sure.
+    /// Removes the name of a file that is no directory. How certain it is that the name refers
+    /// to `inode` depends on the [freshness](Self::freshness): a back end whose names others
+    /// change checks that itself.
     ///
     /// # Errors
     /// [`Error::Stale`] if the name refers to another file, or if the file has got another
@@ -291,7 +291,7 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::ReadOnly)
     }
 
-    /// Moves a name, replacing what has the new one, or exchanges two.
+    /// Moves a name, replacing a file that has the new one, or exchanges two.
     ///
     /// # Errors
     /// [`Error::Invalid`] for flags that this back end does not know.
@@ -357,9 +357,9 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether POSIX ACLs count here. They are the attributes `system.posix_acl_access`
-    /// and `system.posix_acl_default`, in the kernel's format, which the VFS has checked.
-    /// See [`InodeFill::acl`](crate::InodeFill::acl).
+    /// Whether this file system has POSIX ACLs. They are the attributes
+    /// `system.posix_acl_access` and `system.posix_acl_default`, in the kernel's format, which
+    /// the VFS has checked. See [`InodeFill::acl`](crate::InodeFill::acl).
     #[doc(alias("SB_POSIXACL", "IS_POSIXACL"))]
     fn posix_acl(&self) -> bool {
         false
@@ -423,24 +423,24 @@ pub trait FileHandle: Any + Send + Sync {
         Err(Error::NotSupported)
     }
 
-    /// Returns when what was written is safe; with `data_only` the times need not be.
+    /// Returns when the written data is safe; with `data_only` the times need not be.
     #[doc(alias("fsync(2)", "fdatasync(2)"))]
     fn sync(&self, data_only: bool) -> Result<()> {
         let _ = data_only;
         Ok(())
     }
 
-    /// The host's file that has the contents, all of them and at the same offsets, if there
-    /// is one that others may read and write in place of [`read_at`](Self::read_at) and
-    /// [`write_at`](Self::write_at). The VFS then knows nothing of it, until
+    /// The host's file with the contents, all of them and at the same offsets, if there is one
+    /// that a front end may read and write in place of [`read_at`](Self::read_at) and
+    /// [`write_at`](Self::write_at). The VFS then does not see the change, until
     /// [`refresh`](Self::refresh).
     #[doc(alias("FUSE_PASSTHROUGH", "backing_file"))]
     fn backing(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Whether it holds a descriptor of this process as long as it is open: those who serve many
-    /// users count such. By default, if it has a [`backing`](Self::backing).
+    /// Whether it holds a descriptor of this process as long as it is open: a server of many
+    /// users counts those. By default, if it has a [`backing`](Self::backing).
     fn holds_descriptor(&self) -> bool {
         self.backing().is_some()
     }

@@ -88,8 +88,8 @@ impl SuperBlock {
         }
     }
 
-    /// Whether the name `dentry` still stands for what the cache says, with the
-    /// attributes that the cache has. For a dentry with the flag `REVALIDATE`.
+    /// Whether the cache is still valid for the name `dentry`, with the inode's attributes. For
+    /// a dentry with the flag `REVALIDATE`.
     pub(crate) fn is_name_fresh(&self, dentry: &Dentry, guard: &RcuGuard) -> bool {
         match self.freshness {
             Freshness::Always => true,
@@ -107,8 +107,8 @@ impl SuperBlock {
         }
     }
 
-    /// Whether the attributes of a place are still what the cache says, however its name
-    /// fares.
+    /// Whether the cached attributes of a path are still valid, whatever its name refers to
+    /// now.
     pub(crate) fn is_place_fresh(&self, dentry: &Dentry, guard: &RcuGuard) -> bool {
         let dir = dentry.inode(guard);
         match (self.freshness, dir) {
@@ -136,9 +136,9 @@ impl SuperBlock {
         }
     }
 
-    /// Casts doubt on all names of `dir`, found or missing: each is asked for again when
-    /// it is next used. For a back end of [`Freshness::Watched`] that has been told of a
-    /// change in it; to be called after that change. Takes no lock and never blocks.
+    /// Makes all names of `dir` stale, found or missing: each is revalidated when it is next
+    /// used. For a back end of [`Freshness::Watched`] that has been told of a change in the
+    /// directory, and calls this after that change. Takes no lock and never blocks.
     #[doc(alias("inode_inc_iversion", "change attribute"))]
     pub fn doubt_names(&self, dir: &Inode) {
         if self.freshness == Freshness::Watched {
@@ -146,9 +146,8 @@ impl SuperBlock {
         }
     }
 
-    /// Casts doubt on every name and attribute of this file system: for a back end of
-    /// [`Freshness::Watched`] that has lost track of what changed. Takes no lock and never
-    /// blocks.
+    /// Makes every name and attribute of this file system stale: for a back end of
+    /// [`Freshness::Watched`] that may have missed changes. Takes no lock and never blocks.
     pub fn doubt_all(&self) {
         // Release: pairs with the Acquire in `stamp` (FRESH-1).
         let mut epoch = self.epoch.load(Relaxed);

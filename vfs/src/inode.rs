@@ -1,4 +1,4 @@
-//! Inodes: what a name stands for, once, however many names it has.
+//! Inodes: one per file, however many names the file has.
 //!
 //! | read                | to learn                                                |
 //! |---------------------|---------------------------------------------------------|
@@ -55,7 +55,7 @@ use attr::AclState;
 use crate::attr::{Attr, FileType, InodeFlags};
 use crate::call::call;
 
-/// What identifies an inode within its super block.
+/// Identifies an inode within its super block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InodeKey {
     /// The inode number.
@@ -72,7 +72,7 @@ impl InodeKey {
     }
 }
 
-/// What identifies an inode among all super blocks.
+/// Identifies an inode among all super blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InodeId {
     /// Within the super block.
@@ -93,7 +93,7 @@ impl Key for InodeId {
 pub type Inode = Node<InodeId, VfsInode>;
 /// A counted reference to an [`Inode`].
 pub type InodeRef = InodeRefOf<InodeId, VfsInode>;
-/// What [`SuperBlock::iget`](crate::SuperBlock::iget) found or made.
+/// The result of [`SuperBlock::iget`](crate::SuperBlock::iget).
 pub type Iget<'c> = IgetOf<'c, InodeId, VfsInode>;
 /// An [`Inode`] to be filled in.
 pub type NewInode<'c> = NewInodeOf<'c, InodeId, VfsInode>;
@@ -125,16 +125,16 @@ impl Listed {
     /// Names per unit: so that directories of four million names count exactly enough.
     const UNIT: u32 = 64;
 
-    /// So many names have been handed out by a listing.
+    /// Sets the number of names that a listing has returned.
     pub(crate) fn set(&self, names: u32) {
         let units = names.div_ceil(Self::UNIT);
         // Relaxed: a thread that reads another number reads in more or less names unasked.
         self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
-    /// So many are left. `chance` is any number, another one each time: it decides what
-    /// becomes of a part of a unit, so that in the long run none is lost or won. Rounded
-    /// up, blocks of fewer names than a unit has would cost nothing.
+    /// Sets the number that is left. `chance` is any number, another one each time: it rounds a
+    /// part of a unit up or down, so that in the long run none is lost or won. If it were
+    /// always rounded up, blocks of fewer names than a unit would cost nothing.
     pub(crate) fn leave(&self, names: u32, chance: u64) {
         // Fibonacci hashing: numbers that follow each other are far apart.
         let any = chance.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -142,7 +142,7 @@ impl Listed {
         self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
-    /// That number.
+    /// How many names may come unasked.
     pub(crate) fn names(&self) -> u32 {
         u32::from(self.0.load(Relaxed)) * Self::UNIT
     }
@@ -151,7 +151,7 @@ impl Listed {
 /// The target of a symbolic link, as the walk reads it under RCU.
 pub(crate) type LinkBody = Box<[u8]>;
 
-/// What a back end knows about an inode that it has just read in.
+/// A new inode's contents, which the back end has just read in.
 pub struct InodeFill {
     attr: Attr,
     private: Box<dyn Private>,
@@ -160,12 +160,12 @@ pub struct InodeFill {
     watched: bool,
 }
 
-/// What a back end keeps with an inode, and is to know of the inode's end.
+/// Private data of a back end in an inode, with a call at the inode's end.
 pub trait Evict: Any + Send + Sync {
-    /// The last reference to the inode is gone, and it stays in no cache: its last name is
-    /// gone too, or the back end has [unhashed](crate::SuperBlock::unhash) it. Comes before
-    /// the drop, which waits for those who may still be looking. Must not block long; an
-    /// inode that leaves to make room, or with its caches, ends without it.
+    /// The last reference to the inode is gone, and it stays in no cache: its last name is gone
+    /// too, or the back end has [unhashed](crate::SuperBlock::unhash) it. Comes before the
+    /// drop, which waits for RCU readers. Must not block long. Not called for an inode that is
+    /// reclaimed, or that goes with its caches.
     #[doc(alias = "evict_inode")]
     fn evict(&self);
 
@@ -176,7 +176,7 @@ pub trait Evict: Any + Send + Sync {
     }
 }
 
-/// What a back end keeps with an inode, as it is kept.
+/// The private data of a back end, as the inode keeps it.
 trait Private: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn evict(&self) {}
@@ -208,7 +208,7 @@ impl<T: Evict> Private for Evicted<T> {
     }
 }
 
-/// What a back end knows about the access ACL of an inode that it reads in.
+/// The back end's knowledge of the access ACL of an inode that it reads in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Acl {
     /// There is none.
@@ -234,8 +234,8 @@ impl InodeFill {
         }
     }
 
-    /// What the back end keeps with the inode. It is dropped some time after the
-    /// inode left the cache, on any thread.
+    /// Private data of the back end. It is dropped some time after the inode left the cache, on
+    /// any thread.
     pub fn private<T: Any + Send + Sync>(mut self, private: T) -> Self {
         self.private = Box::new(Plain(private));
         self
@@ -296,7 +296,7 @@ impl From<InodeFill> for VfsInode {
     }
 }
 
-/// What a cached link target costs beside its bytes.
+/// The cost of a cached link target beside its bytes.
 const LINK_BYTES: usize = rcuwalk_sync::Shared::<LinkBody>::BYTES;
 
 /// The longest target that is cached when the back end gives it later than the
@@ -332,7 +332,7 @@ impl Inode {
         self.alias.store(hash as u32, Relaxed);
     }
 
-    /// What identifies it within its super block.
+    /// Identifies it within its super block.
     pub fn inode_key(&self) -> InodeKey {
         self.key().key
     }
@@ -357,7 +357,7 @@ impl Inode {
         self.attr.store(attr);
     }
 
-    /// What the file is; it never changes.
+    /// The file type; it never changes.
     pub fn kind(&self) -> FileType {
         self.attr.kind()
     }
@@ -383,7 +383,7 @@ impl Inode {
         self.attr.set_believed_until(until);
     }
 
-    /// A directory's: all its names are to be asked for again.
+    /// Makes all names of this directory stale.
     pub(crate) fn doubt_names(&self) {
         self.attr.doubt_names();
     }

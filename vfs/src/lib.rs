@@ -6,9 +6,9 @@
 //! | [`Vfs`]            | the interface: walk, stat, list, open, change, mount      |
 //! | [`Context`]        | the caller's root, current directory and credentials      |
 //! | [`LookupFlags`]    | options of a path walk                                    |
-//! | [`FileSystem`]     | what a back end implements, and the rules it can rely on  |
+//! | [`FileSystem`]     | the interface of a back end, and the rules it can rely on |
 //! | [`inode`]          | the inode cache, usable without the rest                  |
-//! | [`Budget`]         | how much is kept                                          |
+//! | [`Budget`]         | the sizes of the caches                                   |
 //!
 //! ```
 //! use rcuwalk::{Credentials, LookupFlags, Vfs};

@@ -45,7 +45,7 @@ impl std::ops::Deref for Mount {
 /// A counted reference to a mount.
 pub(crate) type MountRef = Ref<Mount>;
 
-/// What a mount is.
+/// A mount: its file system, root and flags.
 pub(crate) struct MountInfo {
     id: u64,
     pub(crate) sb: Arc<SuperBlock>,
@@ -78,7 +78,7 @@ impl MountInfo {
 pub(crate) struct MountEntry {
     info: Arc<MountInfo>,
     replicas: [MountRef; REPLICAS],
-    /// What these replicas replaced: dead, but there may be references to them.
+    /// The replicas that these replaced: dead, but there may be references to them.
     before: Option<Arc<MountEntry>>,
 }
 
@@ -157,7 +157,7 @@ enum Kill {
     Killed,
     /// It is in use, and nothing has been done to it.
     InUse,
-    /// It came into use meanwhile; this is to take its place.
+    /// It came into use meanwhile; this one must take its place.
     Renew(MountEntry),
 }
 

@@ -27,8 +27,9 @@ pub(crate) struct Namespace {
     changing: Mutex<()>,
 }
 
-/// What the back ends keep with names and inodes goes now, as by an unmount: freed with the
-/// caches it would wait for as long as nothing else is. What others still hold goes with them.
+/// Drops the private data of back ends in names and inodes now, as an unmount does: if it were
+/// freed with the caches, it would wait as long as nothing else is freed. Data of paths and
+/// files that are still held goes with them.
 impl Drop for Namespace {
     fn drop(&mut self) {
         if lock::may_sleep() {
@@ -196,9 +197,9 @@ impl Namespace {
         let entry = self.entry_of(at.mnt()).ok_or(Error::Invalid)?;
         // Our own reference would make it busy.
         drop(at);
-        // So would a place that RCU has not freed yet, with what a front end kept it in. That
-        // runs `Drop` code of back ends, so nothing is locked yet (CALL-1). Tables that others
-        // replace meanwhile hold no place.
+        // So would a path that RCU has not freed yet, with the front end's object that kept it.
+        // The barrier runs `Drop` code of back ends, so nothing is locked yet (CALL-1). Tables
+        // that other threads replace meanwhile hold no path.
         rcu::barrier();
         let changing = self.changing.lock();
         let info = entry.info();
@@ -297,7 +298,7 @@ fn open_super_block(
     Ok((sb, dentry))
 }
 
-/// Drops what the caches keep of a super block that is mounted nowhere.
+/// Drops everything cached of a super block that is mounted nowhere.
 ///
 /// When it returns, the back end has its private parts back: a host's file system is not
 /// busy for longer than ours was.

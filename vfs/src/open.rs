@@ -17,13 +17,13 @@ use crate::vfs::Vfs;
 use crate::walk::LookupFlags;
 
 bitflags::bitflags! {
-    /// What a file is opened for; the names are those of open(2).
+    /// How a file is opened; the names are those of open(2).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct OpenFlags: u32 {
-        /// Its contents are to be read.
+        /// For reading.
         #[doc(alias("O_RDONLY", "FMODE_READ"))]
         const READ = 1;
-        /// Its contents are to be written.
+        /// For writing.
         #[doc(alias("O_WRONLY", "FMODE_WRITE"))]
         const WRITE = 2;
         /// Every write goes to the end.
@@ -68,12 +68,12 @@ bitflags::bitflags! {
 }
 
 impl OpenFlags {
-    /// What matters where only the place is opened.
+    /// The flags that apply to opening as a path.
     const OF_PLACE: OpenFlags = OpenFlags::PATH
         .union(OpenFlags::DIRECTORY)
         .union(OpenFlags::NOFOLLOW);
 
-    /// What a back end is told.
+    /// The flags that a back end gets.
     const OF_BACK_END: OpenFlags = OpenFlags::READ
         .union(OpenFlags::WRITE)
         .union(OpenFlags::APPEND)
@@ -81,7 +81,7 @@ impl OpenFlags {
         .union(OpenFlags::DSYNC)
         .union(OpenFlags::EXEC);
 
-    /// What changes something before the file is open.
+    /// The flags that change something before the file is open.
     const CHANGES: OpenFlags = OpenFlags::CREATE
         .union(OpenFlags::TRUNC)
         .union(OpenFlags::TMPFILE);
@@ -113,7 +113,7 @@ impl OpenFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "struct open_how")]
 pub struct OpenHow {
-    /// What for.
+    /// Access mode, creation and the like.
     pub flags: OpenFlags,
     /// Permission bits of a new file.
     pub mode: u16,

@@ -1,9 +1,8 @@
 //! Permission checks: credentials against owner, group, permission bits and ACL.
 //!
-//! [`Credentials::may`] decides on what is cached, and takes no lock: it is what walks
-//! ask, for every directory that not everyone may search. Where it would have to know an
-//! ACL that is not cached it says [`Error::WouldBlock`]; [`Target::may`] goes on from
-//! there and asks the back end.
+//! [`Credentials::may`] decides from the cache, and takes no lock: walks call it for every
+//! directory that not everyone may search. If it needs an ACL that is not cached, it returns
+//! [`Error::WouldBlock`]; [`Target::may`] goes on from there and asks the back end.
 
 use crate::acl;
 use crate::attr::{FileType, InodeFlags};
@@ -21,7 +20,7 @@ pub struct Credentials {
     pub gid: u32,
     /// Further groups.
     pub groups: Box<[u32]>,
-    /// What permission bits do not stop.
+    /// Rights beyond the permission bits.
     pub caps: Caps,
     /// The real user and group where they are other ones, as in a set-user-id program:
     /// access(2) goes by them.
@@ -39,7 +38,7 @@ bitflags::bitflags! {
         /// Reading files, reading and searching directories.
         #[doc(alias = "CAP_DAC_READ_SEARCH")]
         const DAC_READ_SEARCH = 2;
-        /// What only the owner of a file may do.
+        /// The rights that only the owner of a file has.
         #[doc(alias = "CAP_FOWNER")]
         const FOWNER = 4;
         /// Giving files away.
@@ -108,11 +107,12 @@ impl Credentials {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Checks `wanted` against what is known of an inode, as of one moment. Takes no lock.
+    /// Checks `wanted` against the cached permissions of an inode, as of one moment. Takes no
+    /// lock.
     ///
     /// # Errors
-    /// [`Error::PermissionDenied`]; [`Error::NotPermitted`] for writing what is immutable;
-    /// [`Error::WouldBlock`] if an ACL decides that is not cached.
+    /// [`Error::PermissionDenied`]; [`Error::NotPermitted`] for writing an immutable file;
+    /// [`Error::WouldBlock`] if the decision needs an ACL that is not cached.
     #[doc(alias("inode_permission", "generic_permission", "MAY_NOT_BLOCK"))]
     pub(crate) fn may(&self, inode: &Inode, wanted: Access) -> Result<()> {
         let is = inode.protection();
@@ -166,7 +166,7 @@ impl Credentials {
         self.overrides(inode, is, wanted)
     }
 
-    /// What capabilities allow beyond that.
+    /// Checks whether capabilities allow it nevertheless.
     #[doc(alias = "capable_wrt_inode_uidgid")]
     fn overrides(&self, inode: &Inode, is: Protection, wanted: Access) -> Result<()> {
         let is_dir = inode.kind() == FileType::Directory;
@@ -192,9 +192,9 @@ impl Target<'_> {
     /// Checks `wanted`; may ask the back end for an ACL.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] for writing where the back end takes no changes (on a mount that
-    /// takes none, that is seen later); [`Error::PermissionDenied`];
-    /// [`Error::NotPermitted`] for writing what is immutable; what the back end reports.
+    /// [`Error::ReadOnly`] for writing to a read-only back end (a read-only mount is checked
+    /// later); [`Error::PermissionDenied`]; [`Error::NotPermitted`] for writing an immutable
+    /// file; errors of the back end.
     #[doc(alias("inode_permission", "sb_permission"))]
     pub(crate) fn may(&self, wanted: Access) -> Result<()> {
         if wanted.contains(Access::WRITE) && self.sb().read_only && is_kept(self.inode()) {

@@ -1,4 +1,4 @@
-//! What a scan of a whole tree delivers, whichever back end reads it.
+//! The entries that a scan of a whole tree delivers, for every back end.
 //!
 //! A scan does not go through the caches: it reads each entry once, in an order that
 //! suits the back end, on several threads.
@@ -22,7 +22,7 @@ pub struct ScanEntry<'a> {
     pub dir: &'a [u8],
     /// Its name; empty for the root itself, which comes as an entry too.
     pub name: &'a [u8],
-    /// Its attributes. `dev` is what the host says, 0 for an image.
+    /// Its attributes. `dev` is the host's, 0 for an image.
     pub attr: &'a Attr,
     /// The generation of its inode number, where the back end knows it.
     pub generation: Option<u32>,

@@ -69,8 +69,8 @@ impl Vfs {
         })
     }
 
-    /// Sets the times of the last access and the last change; `None` leaves one as it is,
-    /// and with both `None` the path is not even looked at.
+    /// Sets the times of the last access and the last change; `None` leaves one as it is, and
+    /// with both `None` the path is not even resolved.
     ///
     /// # Errors
     /// As [`Vfs`]; [`Error::NotPermitted`] if the caller is not the owner; setting both to now
@@ -109,7 +109,7 @@ impl Vfs {
     /// Makes a file immutable or append-only, or takes that back.
     ///
     /// # Errors
-    /// As [`Vfs`]; [`Error::NotPermitted`] for others than the owner, and for a change
+    /// As [`Vfs`]; [`Error::NotPermitted`] for a caller other than the owner, and for a change
     /// without [`Caps::LINUX_IMMUTABLE`]; [`Error::ReadOnly`]; [`Error::NotSupported`].
     #[doc(alias("vfs_fileattr_set", "FS_IOC_SETFLAGS", "chattr"))]
     pub fn set_flags(
@@ -135,7 +135,7 @@ pub(crate) fn check_size(size: u64) -> Result<()> {
 }
 
 bitflags::bitflags! {
-    /// What a change takes away besides, and how it is meant.
+    /// Privileges that a change clears, and how it is checked.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     struct How: u8 {
         /// The set-uid bit goes.
@@ -327,7 +327,7 @@ impl Target<'_> {
         self.notify_change(SetAttr::default(), lost | How::FORCE)
     }
 
-    /// What a change of the contents takes away.
+    /// The privileges that a change of the contents clears.
     #[doc(alias("dentry_needs_remove_privs", "setattr_should_drop_suidgid"))]
     fn lost_by_write(&self) -> Result<How> {
         let mode = self.inode().protection().mode();
@@ -341,7 +341,7 @@ impl Target<'_> {
         Ok(lost)
     }
 
-    /// What a change of hands takes away from `mode`.
+    /// The privileges that a change of owner or group clears from `mode`.
     fn lost_by_chown(&self, mode: u16) -> How {
         match self.inode().kind() {
             FileType::Directory => How::empty(),
@@ -380,7 +380,7 @@ impl Target<'_> {
         }
     }
 
-    /// What all changes come to. The caller holds the inode exclusively.
+    /// The last step of all changes. The caller holds the inode exclusively.
     fn notify_change(&self, mut change: SetAttr, how: How) -> Result<()> {
         self.may_setattr(&change, how)?;
         let inode = self.inode();
@@ -442,8 +442,8 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// What only owners may, or members of the group. Takes off the set-gid bit where it
-    /// is not theirs to set.
+    /// Checks the changes that need the owner, or a member of the group. Clears the set-gid bit
+    /// where the caller may not set it.
     fn setattr_prepare(&self, change: &mut SetAttr, how: How) -> Result<()> {
         let is = self.inode().protection();
         let who = self.credentials;

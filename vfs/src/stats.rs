@@ -19,7 +19,7 @@ pub enum Why {
     Revalidate,
     /// The target of a symbolic link was not cached.
     LinkNotCached,
-    /// An error that the walk with references is to confirm.
+    /// An error that the walk with references must confirm.
     Error,
     /// A reference was wanted and the object was on its way out.
     Dying,

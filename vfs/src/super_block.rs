@@ -15,8 +15,7 @@ use crate::inode::{Iget, InUse, InodeId, InodeKey, InodeRef, NewInode, Stale};
 
 /// A back end in use.
 ///
-/// Its [`FileSystem`] is handed a reference to it with each call that may need an
-/// inode.
+/// Each call of its [`FileSystem`] that may need an inode gets a reference to it.
 #[doc(alias = "struct super_block")]
 pub struct SuperBlock {
     id: u32,
@@ -66,7 +65,7 @@ impl SuperBlock {
         call(&*self.fs)
     }
 
-    /// The back end, to tell what never changes and is known without asking anybody.
+    /// The back end, for its constants, which need no call into it.
     pub(crate) fn about(&self) -> &dyn FileSystem {
         &*self.fs
     }
@@ -90,8 +89,8 @@ impl SuperBlock {
         self.caches.icache.prefetch(&InodeId { key, sb: self.id });
     }
 
-    /// The second half of [`prefetch`](Self::prefetch), some keys later: what the first
-    /// half has brought in says what else is needed.
+    /// The second half of [`prefetch`](Self::prefetch), some keys later: the lines that the
+    /// first half has loaded tell which others are needed.
     #[inline]
     pub fn prefetch_chain(&self, key: InodeKey) {
         let id = InodeId { key, sb: self.id };
@@ -106,8 +105,8 @@ impl SuperBlock {
         self.caches.icache.ilookup(&InodeId { key, sb: self.id })
     }
 
-    /// Reserves `key` for an inode that the back end is creating: until it is filled
-    /// in, others get [`Stale`] for it.
+    /// Reserves `key` for an inode that the back end is creating: until it is filled in, other
+    /// threads get [`Stale`] for it.
     ///
     /// # Errors
     /// [`InUse`] if there is one with that key.
@@ -141,8 +140,8 @@ impl SuperBlock {
         self.caches.icache.evict_inodes(|id| id.sb == self.id);
     }
 
-    /// Counts a descriptor that is kept with an inode. If the budget is used up, others are
-    /// closed for it when this call is over. Keep the result beside the descriptor.
+    /// Counts a descriptor that is kept with an inode. If the budget is used up, the VFS closes
+    /// others for it when this call is over. Keep the result beside the descriptor.
     pub fn hold_descriptor(&self) -> HeldDescriptor {
         self.caches.hold_descriptor()
     }

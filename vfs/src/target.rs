@@ -28,8 +28,8 @@ pub(crate) struct Target<'a> {
 }
 
 impl Vfs {
-    /// Asks something of what `path` leads to: once more with the back end asked for every
-    /// name, if what was cached turns out to be gone from there.
+    /// Calls `ask` with the file that `path` leads to. If a cached file turns out to be gone
+    /// from the back end, tries once more and revalidates every name.
     #[doc(alias = "retry_estale")]
     pub(crate) fn on_target<R>(
         &self,
@@ -48,7 +48,7 @@ impl Vfs {
 }
 
 impl<'a> Target<'a> {
-    /// What a path led to.
+    /// The file that a path led to.
     pub(crate) fn new(path: &'a VfsPath, credentials: &'a Credentials) -> Target<'a> {
         Target {
             path,
@@ -73,7 +73,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Tells `ask` where the file was found, for a back end that has to go there by name.
+    /// Calls `ask` with the file's directory and name, for a back end that opens it by name.
     pub(crate) fn with_at<R>(&self, ask: impl FnOnce(&At<'_>) -> Result<R>) -> Result<R> {
         let dentry = self.path.dentry();
         // Off the hash table: the name has been removed, or is another's.

@@ -17,7 +17,7 @@ pub struct Trace {
     /// The components in the order in which they were met, those of followed links
     /// included. On an error, the last one is where it happened.
     pub steps: Vec<TraceStep>,
-    /// What [`Vfs::lookup`] would have said.
+    /// The result of [`Vfs::lookup`].
     pub result: Result<VfsPath>,
     /// Why the RCU-walk did not go all the way; `None` if it did or was not tried.
     pub stopped: Option<Why>,
@@ -37,7 +37,7 @@ pub struct TraceStep {
     pub how: Option<How>,
     /// Its inode; `None` if there is none, or if the walk failed before.
     pub attr: Option<Attr>,
-    /// What identifies that within its file system.
+    /// Identifies the inode within its file system.
     pub key: Option<InodeKey>,
     /// The target, if it is a link that was followed.
     pub link: Option<Box<[u8]>>,

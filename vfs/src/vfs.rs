@@ -26,14 +26,14 @@ use crate::walk::{LookupFlags, Request, filename_lookup, path_parentat};
 /// Paths are bytes: a `&str`, a `&[u8]`, or `path.as_os_str().as_bytes()` of a `Path`. Cache
 /// hits take no lock and make no back-end call; everything else may block in the back end.
 ///
-/// Every method that takes a path fails with [`Error::NotFound`],
-/// [`Error::NotADirectory`], [`Error::PermissionDenied`], [`Error::TooManySymlinks`]
-/// or [`Error::NameTooLong`] as the system calls do, with [`Error::Invalid`] for a
-/// path with a NUL in it, and with what the back end reports.
+/// Every method that takes a path fails with [`Error::NotFound`], [`Error::NotADirectory`],
+/// [`Error::PermissionDenied`], [`Error::TooManySymlinks`] or [`Error::NameTooLong`] as the
+/// system calls do, with [`Error::Invalid`] for a path with a NUL in it, and with errors of the
+/// back end.
 ///
-/// With the last clone goes what is cached, and the descriptors that are kept with it: that
-/// waits for walks that are under way. What others still hold, a place or an open file, goes
-/// with them.
+/// The drop of the last clone frees the caches, and their descriptors: that waits for walks
+/// that are under way. Paths and open files that are still held keep theirs until they are
+/// dropped.
 #[derive(Clone)]
 pub struct Vfs {
     ns: Arc<Namespace>,
@@ -70,7 +70,7 @@ impl Vfs {
         Context::within(self.root(), credentials)
     }
 
-    /// What the inode cache has been doing. Takes no lock.
+    /// Counters of the inode cache. Takes no lock.
     pub fn inode_statistics(&self) -> InodeStatistics {
         self.ns.caches.icache.statistics()
     }
@@ -111,13 +111,12 @@ impl Vfs {
         self.ns.mount(&at, Box::new(fs), flags)
     }
 
-    /// Gives the mount whose root `at` is, the root mount included, these flags and no
-    /// others.
+    /// Sets the flags of the mount with the root `at`, which may be the root mount: these flags
+    /// and no others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `at` is not the root of a mount. [`Error::Busy`] if it is to
-    /// become read-only while a file in it is open for writing or something is being
-    /// changed.
+    /// [`Error::Invalid`] if `at` is not the root of a mount. [`Error::Busy`] if the flags make
+    /// it read-only while a file in it is open for writing or a change is under way.
     #[doc(alias("MS_REMOUNT", "mount_setattr(2)"))]
     pub fn remount(&self, ctx: &Context, at: impl AsRef<[u8]>, flags: MountFlags) -> Result<()> {
         let at = self.lookup(ctx, at, LookupFlags::FOLLOW)?;
@@ -153,7 +152,7 @@ impl Vfs {
         self.ns.umount(at)
     }
 
-    /// Resolves `path` and holds what it leads to.
+    /// Resolves `path` and holds the file it leads to.
     ///
     /// # Errors
     /// See [`Vfs`].
@@ -168,7 +167,7 @@ impl Vfs {
         filename_lookup(&request, |found| found.try_get(), Ok)
     }
 
-    /// The same within an operation, which is tried again as a whole.
+    /// Like [`lookup`](Self::lookup), within an operation that is tried again as a whole.
     pub(crate) fn lookup_within(
         &self,
         ctx: &Context,
@@ -219,7 +218,7 @@ impl Vfs {
     /// The target of the symbolic link that is held here. Needs no permission.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is no symbolic link; what the back end reports.
+    /// [`Error::Invalid`] if it is no symbolic link; errors of the back end.
     #[doc(alias("readlinkat(2)", "AT_EMPTY_PATH"))]
     pub fn read_link_at(&self, link: &VfsPath) -> Result<Box<[u8]>> {
         self.is_own(link)?;
@@ -256,8 +255,8 @@ impl Vfs {
     /// and drops the cached name if it now refers to another file. Holders of the old file keep
     /// it. Names cached below a directory belong to the directory and stay.
     ///
-    /// Waits for lookups and changes of that directory that are under way, so that
-    /// their answers are doubted, too; not to be called by a back end from within one.
+    /// Waits for lookups and changes of that directory that are under way, so that their
+    /// answers are stale, too; a back end must not call this from within one.
     ///
     /// # Errors
     /// See [`Vfs`]. [`Error::Invalid`] for a path that ends in no name: `/`, `.`, `..`.

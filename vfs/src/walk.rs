@@ -101,15 +101,15 @@ pub(crate) struct Request<'a> {
     pub(crate) flags: LookupFlags,
     /// Symbolic links followed already, on the way to the start.
     pub(crate) links: u32,
-    /// The path is that to a directory in which a last component is looked at: a link at its
-    /// end is in the middle of the whole.
+    /// The path leads to the directory of a last component: a link at its end is in the middle
+    /// of the whole path.
     pub(crate) is_head: bool,
-    /// The walk is all there is to do. Otherwise it is the operation that is tried again where
-    /// a back end has run out of descriptors.
+    /// The walk is the whole operation. Otherwise its caller is, and is tried again where a
+    /// back end has run out of descriptors.
     pub(crate) is_all: bool,
 }
 
-/// What becomes of an RCU-walk that could not finish.
+/// How an RCU-walk that could not finish goes on.
 #[allow(
     clippy::large_enum_variant,
     reason = "there is one at a time, and a box would be an allocation per slow walk"
@@ -123,8 +123,8 @@ enum Unfinished<'a> {
 
 /// Resolves a path and answers with what `under_rcu` or `by_reference` makes of it.
 ///
-/// Both are asked about what exists only. `under_rcu` says `None` if it cannot answer
-/// without a reference, or finds that what it read has changed.
+/// Both are called for existing files only. `under_rcu` returns `None` if it cannot answer
+/// without a reference, or finds that the file has changed.
 #[doc(alias = "path_lookupat")]
 #[inline]
 pub(crate) fn filename_lookup<R>(
@@ -174,7 +174,8 @@ fn resolve<R>(
     lookup_slow_path(request, unfinished, &by_reference)
 }
 
-/// Counts why an RCU-walk is given up, and takes what it has got to if that is sound.
+/// Counts why an RCU-walk is given up, and takes references to its state if that is still
+/// valid.
 #[cold]
 fn give_up<'a>(request: &Request<'a>, walk: RcuWalk<'a, '_>, why: Why) -> Unfinished<'a> {
     let counters = request.ns.caches.counters.get();
@@ -257,7 +258,7 @@ pub(crate) fn check_path(request: &Request<'_>) -> Result<()> {
     }
 }
 
-/// What an RCU-walk checks that may not leave its root (WALK-3).
+/// The data that an RCU-walk checks so as not to leave its root (WALK-3).
 #[derive(Clone, Copy)]
 pub(crate) struct Contained {
     /// The count of renames when the walk started; `None` if one was under way.
@@ -320,7 +321,7 @@ impl<'g> Here<'g> {
         }
     }
 
-    /// True if the dentry is not what it was when the walk came here.
+    /// True if the dentry has changed since the walk came here.
     #[inline]
     fn has_changed(&self) -> bool {
         self.dentry.seq.read_retry(self.seq)

@@ -122,7 +122,7 @@ pub(crate) fn check_set(name: &[u8], value: &[u8], how: XattrFlags) -> Result<()
     }
 }
 
-/// What a name belongs to.
+/// The namespace of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Space {
     Acl(Which),

@@ -119,8 +119,7 @@ impl Domain {
         let slot = slots.unused.pop().unwrap_or_else(|| {
             let slot: &'static Slot = Box::leak(Box::new(Slot::new(slots.all.len())));
             slots.all.push(slot);
-            // A thread that learns of the new thread's actions sees this store: it precedes
-            // them there.
+            // A thread that learns of the new thread's actions sees this store, which precedes them.
             self.threads.store(slots.all.len() as u64, Relaxed);
             slot
         });
@@ -184,7 +183,7 @@ impl Domain {
     }
 
     fn free_some(&self) {
-        // `freed` first: objects freed after this load were retired before the next one.
+        // `freed` first: `retired`, loaded later, then includes all objects counted in it.
         let freed = self.freed.load(Relaxed);
         let objects = self.retired.load(Relaxed).saturating_sub(freed);
         if self.pending_bytes.load(Relaxed) > Self::CAP_BYTES || objects > Self::CAP_OBJECTS {

@@ -1,4 +1,4 @@
-//! The format of `system.posix_acl_*`, and what an ACL of that format means.
+//! The format of `system.posix_acl_*`, and the meaning of its entries.
 //!
 //! ```text
 //!   u32 version = 2, then 8 bytes per entry: u16 tag, u16 permissions, u32 id
@@ -255,7 +255,7 @@ pub(crate) fn chmod(acl: &mut [Entry], mode: u16) -> Result<()> {
     Ok(())
 }
 
-/// What the permission bits of the group stand for: the mask, or else the group's entry.
+/// The entry behind the group's permission bits: the mask, or else the group's entry.
 fn group_class(acl: &mut [Entry]) -> Result<&mut Entry> {
     let place = |tag| acl.iter().position(|entry| entry.tag == tag);
     let place = place(Tag::Mask).or(place(Tag::GroupObj));

@@ -69,7 +69,7 @@ impl Vfs {
             return Err(Error::NotFound);
         }
         let _writing = writing?;
-        // As link(2) says it: after what is wrong with the new name.
+        // In the order of link(2): after errors about the new name.
         if !file.mnt().is(parent.dir.mnt()) {
             return Err(Error::CrossDevice);
         }
@@ -81,7 +81,7 @@ impl Vfs {
             return Err(Error::NotPermitted);
         }
         let _file = inode.rwsem.write_nested();
-        // Its last name went while this one was under way; or it never had one.
+        // It lost its last name while this call was under way; or it never had one.
         if inode.nlink() == 0 && !inode.shared().has(LINKABLE) {
             return Err(Error::NotFound);
         }

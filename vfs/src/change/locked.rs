@@ -149,7 +149,7 @@ impl<'a> Locked<'a> {
         Target::new(self.path, self.ctx.credentials())
     }
 
-    /// What a splice may rely on.
+    /// The locks that a splice may rely on.
     fn found_in(&self) -> FoundIn<'a> {
         FoundIn {
             sb: self.sb(),
@@ -185,7 +185,8 @@ impl<'a> Locked<'a> {
     where
         'a: 'n,
     {
-        // Not when it is locked: of two directories the first one's name is looked at first.
+        // Here and not in `lock`: of two directories, errors about the first one's name come
+        // first.
         if self.inode.shared().has(DEAD_DIR) {
             return Err(Error::NotFound);
         }
@@ -251,8 +252,8 @@ impl<'a> Locked<'a> {
         Ok(is_open_question.then_some(last))
     }
 
-    /// Whether a cached name is valid for a change, which relies on a new answer of the back
-    /// end. If `believes`, an existing name need only be as fresh as for a walk.
+    /// Whether a cached name is valid for a change. A change needs a new answer of the back end.
+    /// With `believes`, an existing name need only be as fresh as for a walk.
     fn is_valid(&self, last: &Last<'_>, believes: bool) -> Result<bool> {
         let Some(dentry) = &last.dentry else {
             return Ok(false);
@@ -272,7 +273,7 @@ impl<'a> Locked<'a> {
         Ok(cached.check_locked(ask)? == Checked::Valid)
     }
 
-    /// The same, with a negative dentry for a name that is missing.
+    /// Like [`find`](Self::find), with a negative dentry for a name that is missing.
     pub(super) fn find_or_add<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
     where
         'a: 'n,
@@ -285,8 +286,8 @@ impl<'a> Locked<'a> {
         Ok(last)
     }
 
-    /// A change of this name has failed in the back end: because what the cache says about
-    /// it is wrong, or halfway, or its answer was lost. The next walk asks.
+    /// Invalidates a name whose change has failed in the back end: the cache may be wrong about
+    /// it, the change may be halfway, or the answer was lost. The next walk asks.
     #[doc(alias = "d_invalidate")]
     pub(super) fn doubt(&self, last: &Last<'_>) {
         if let Some(dentry) = &last.dentry {
@@ -310,8 +311,9 @@ impl<'a> Locked<'a> {
             None => dcache.d_splice(&at, &last.name, Some(inode.clone()), last.validity),
         };
         caches.make_room(1);
-        // A new directory that others have moved and found already stays where it was found,
-        // if it cannot move here at once: the next lookup asks where it is.
+        // If another process has moved the new directory and a walk has found it there already,
+        // and it cannot move here at once, its dentry stays there: the next lookup asks where
+        // it is.
         dentry.unwrap_or_else(|_| Dentry::uncached(at.dir.clone(), &last.name, inode))
     }
 

@@ -49,7 +49,7 @@ impl Vfs {
             if parent.must_be_dir && is_opened {
                 return Err(Error::IsADirectory);
             }
-            // What else is wrong is reported rather than that nothing can be changed.
+            // Other errors take precedence over that of a read-only mount.
             let writing = Writing::new(&**parent.dir.mnt());
             let dir = Locked::new(self, ctx, &parent.dir)?;
             let last = dir.find(name, reval)?;
@@ -72,9 +72,9 @@ impl Vfs {
 }
 
 impl Locked<'_> {
-    /// Makes what the name, which stands for nothing, is to stand for. `ask` asks the back
-    /// end for it, and may bring something else along: the file, open already. The caller
-    /// has checked that it [may be made](Self::may_create).
+    /// Creates the file for a missing name. `ask` calls the back end, and may return something
+    /// else along with the inode: the file, open already. The caller has checked that it [may
+    /// be created](Self::may_create).
     #[doc(alias("vfs_create", "vfs_mknod", "atomic_open"))]
     pub(crate) fn make<T>(
         &self,

@@ -94,7 +94,7 @@ struct Renaming<'r, 'a> {
 /// How an attempt ended.
 enum Outcome {
     Done,
-    /// It needs the super block's rename mutex.
+    /// The rename needs the super block's rename mutex.
     OnlyAlone,
 }
 
@@ -163,7 +163,7 @@ impl Renaming<'_, '_> {
         Ok(Outcome::Done)
     }
 
-    /// What a whiteout inherits from its directory, as every new file does.
+    /// The attributes that a whiteout inherits from its directory, as every new file does.
     #[doc(alias("shmem_whiteout", "ext4_whiteout_for_rename"))]
     fn whiteout(&self) -> Result<Option<Inherited>> {
         if !self.flags.contains(RenameFlags::WHITEOUT) {
@@ -244,8 +244,8 @@ impl Renaming<'_, '_> {
         pair.replaces_dir && (self.across || !self.is_exchange())
     }
 
-    /// Locks what gets another name, and what loses its own: directories first (and those
-    /// that stay in theirs and live on not at all), of two that are none by address.
+    /// Locks the file that is moved and the one that is replaced: directories first, two others
+    /// by address. A directory that stays in its parent and is not removed is not locked.
     #[doc(alias = "lock_two_nondirectories")]
     fn lock_both<'l>(&self, pair: &Pair<'l>) -> [Option<WriteGuard<'l, Listed>>; 2] {
         let source = (!pair.moves_dir || self.across).then_some(pair.moved);

@@ -29,7 +29,7 @@ const MOST: usize = 4;
 /// ...and are scanned each time that one part in `LIFE` has been added.
 const LIFE: usize = 32;
 
-/// Counts what is added, in steps of [`Share::look_after`]; and says what is old.
+/// Counts additions, in steps of [`Share::look_after`], and tells which names are old.
 pub(super) struct Age {
     /// How much each step adds, at most.
     step: usize,
@@ -67,7 +67,7 @@ impl Age {
 }
 
 impl Dentry {
-    /// Its age begins again.
+    /// Starts the name's age again.
     fn set_stamp(&self, now: u32) {
         self.stamp.store(now, Relaxed);
     }

@@ -98,7 +98,7 @@ impl Dcache {
                 seq = dentry.seq.read_begin();
                 seq.is_some() && dentry.is_named(parent.address(), name, &guard)
             })?;
-        // Used, as what an RCU-walk finds is.
+        // Marks it as used, as an RCU-walk does.
         let found = dentry.try_get_used()?;
         let same = !found.seq.read_retry(seq?) && !Flags::of(seq?).contains(Flags::UNHASHED);
         drop(guard);
@@ -300,7 +300,7 @@ impl Dcache {
     }
 }
 
-/// Changes what a dentry stands for.
+/// Replaces the inode of a dentry.
 pub(super) fn set_inode(dentry: &DentryRef, inode: Option<InodeRef>, validity: Validity) {
     let old;
     {

@@ -51,7 +51,7 @@ impl LookupTable {
     }
 }
 
-/// What [`Dcache::d_alloc_parallel`] found.
+/// The result of [`Dcache::d_alloc_parallel`].
 pub(crate) enum ParallelLookup<'a> {
     /// The name is in the cache, by now.
     Cached(DentryRef),
@@ -112,7 +112,7 @@ impl Dcache {
 }
 
 impl InLookup<'_> {
-    /// Adds what the back end said to the cache and wakes the others.
+    /// Adds the answer of the back end to the cache and wakes the waiters.
     #[doc(alias("d_splice_alias", "d_lookup_done"))]
     pub(crate) fn done(
         self,

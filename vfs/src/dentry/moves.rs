@@ -58,7 +58,7 @@ impl Dcache {
         listed.for_each(|dentry| self.add_to_lru(dentry));
     }
 
-    /// With `negative`, `b` stands for nothing afterwards; returns what it stood for.
+    /// With `negative`, `b` becomes negative; returns its inode.
     fn swap_places(
         &self,
         a: &DentryRef,

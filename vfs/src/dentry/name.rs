@@ -44,8 +44,8 @@ impl NameWords {
     }
 }
 
-/// Keys of the name hash, drawn at start: what a client calls its files must not
-/// decide which chain they are on.
+/// Keys of the name hash, drawn at start: a client must not be able to choose the chain by the
+/// names of its files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashKeys {
     a: u64,

@@ -16,7 +16,7 @@ impl Dcache {
     /// system. By inode: beside the dentry that is in the cache (DENTRY-5) a removed directory
     /// may have one that is not.
     ///
-    /// It stays true while the super block's rename mutex is held.
+    /// The answer stays true while the super block's rename mutex is held.
     #[doc(alias = "d_ancestor")]
     pub(crate) fn is_subdir(&self, below: &DentryRef, above: &InodeRef) -> bool {
         let above = above.shared().address();

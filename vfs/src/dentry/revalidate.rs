@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::super_block::SuperBlock;
 
-/// What the check of a cached name came to.
+/// The result of the check of a cached name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
     /// The dentry stands for the name.
@@ -104,7 +104,7 @@ impl CachedName<'_> {
         Ok(checked.unwrap_or_else(|| self.drop_outdated(&before)))
     }
 
-    /// True if the back end has to be asked.
+    /// True if the back end must be asked.
     pub(crate) fn is_stale(&self, ask: Ask) -> bool {
         let flags = self.dentry.flags();
         // A mount point stays as long as the mount does.

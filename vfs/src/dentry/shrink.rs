@@ -21,8 +21,8 @@ pub(super) const CACHED: u32 = 2;
 const UNUSED: Flag = Flag::new(1);
 
 impl Dcache {
-    /// Puts a new dentry on its list, and makes room if that was too much. Missing names have
-    /// a list of their own, see `age.rs`.
+    /// Puts a new dentry on its list, and reclaims if the cache is now over its budget. Missing
+    /// names have a list of their own, see `age.rs`.
     pub(super) fn add_to_lru(&self, dentry: DentryRef) {
         let list = match dentry.flags().is_negative() {
             true => {
@@ -162,9 +162,9 @@ impl Dcache {
         gone
     }
 
-    /// Drops a reference. If it is the last one to a dentry that no walk finds, what that
-    /// holds is let go now, and not only when it is freed: a file without a name goes when
-    /// it is closed.
+    /// Drops a reference. If it is the last one to a dentry that no walk finds, drops the
+    /// dentry's own references now, and not only when it is freed: a file without a name goes
+    /// when it is closed.
     #[doc(alias("retain_dentry", "dput"))]
     #[inline]
     pub(crate) fn put(&self, dentry: DentryRef) {
@@ -179,8 +179,8 @@ impl Dcache {
     #[cold]
     fn put_last(&self, dentry: DentryRef) {
         if rcu::in_read_section() {
-            // A walk that thinks better of it. No lock may be taken here, so what that held
-            // goes when it is freed.
+            // An RCU-walk that gives up a reference. It may take no lock, so the dentry's own
+            // references go when it is freed.
             return;
         }
         let mut left = Some(dentry);
@@ -188,7 +188,7 @@ impl Dcache {
             let above = if last.kill_if_count_is(1) {
                 self.detach(&last)
             } else {
-                // A walk that came by has got one: once more.
+                // A concurrent walk has got a reference: try again.
                 Some(last)
             };
             left = above.and_then(|dentry| Ref::put_unless_last(dentry, 0, UNUSED));
@@ -220,8 +220,8 @@ impl Dcache {
         above
     }
 
-    /// Takes a killed dentry off its chain and makes it let go of its inode and its
-    /// parent, which it returns. Readers that stand on it are told by its count.
+    /// Takes a killed dentry off its chain and drops its inode. Returns its parent. Readers
+    /// that stand on it see by its count that it is dead.
     #[doc(alias("__dentry_kill", "dentry_unlink_inode"))]
     fn detach(&self, dentry: &Ref<Dentry>) -> Option<DentryRef> {
         let (parent, inode, off);

@@ -65,8 +65,8 @@ pub(crate) enum Unspliced {
     Busy(Busy),
 }
 
-/// What a splice needs beside the lock that its caller has: the rename mutex, and the
-/// directory where the dentry is.
+/// The locks that a splice needs beside that of its caller: the rename mutex, and the directory
+/// where the dentry is.
 pub(crate) struct Busy {
     old: Option<(DentryRef, InodeRef)>,
 }
@@ -206,7 +206,7 @@ impl Dcache {
             alias
         };
         if let Some(alias) = alias {
-            // Now, and not only when it is freed, lets go of its directory.
+            // Drops the reference to its directory now, and not only when it is freed.
             self.put(new);
             return Err(alias);
         }
@@ -372,7 +372,7 @@ impl SuperBlock {
                     name: self.caches.dcache.name(name),
                     dentry: &at,
                 };
-                // A name that cannot be asked for stays what it is.
+                // A name whose revalidation fails stays unchanged.
                 let _ = cached.check(Ask::Always);
             }
             self.caches.dcache.put(std::mem::replace(&mut at, dir));

@@ -10,7 +10,7 @@ use crate::open::OpenFlags;
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl File {
-    /// It has been read just now.
+    /// Updates the access time after a read, if it is outdated.
     #[doc(alias("file_accessed", "touch_atime", "atime_needs_update"))]
     pub(super) fn accessed(&self) {
         let mnt = self.path.mnt();
@@ -26,8 +26,7 @@ impl File {
     }
 }
 
-/// Whether the time of the last access says too little: that it was read since it last
-/// changed, or in the last day.
+/// Whether the access time must be updated: it is older than the last change, or a day old.
 #[doc(alias = "relatime_need_update")]
 fn is_outdated(attr: &Attr, now: SystemTime) -> bool {
     attr.atime <= attr.mtime || attr.atime <= attr.ctime || is_a_day_ago(attr.atime, now)

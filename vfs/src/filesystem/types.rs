@@ -1,4 +1,4 @@
-//! What [`FileSystem`](super::FileSystem)'s calls are told.
+//! The arguments of [`FileSystem`](super::FileSystem)'s calls.
 
 use crate::attr::InodeFlags;
 use crate::attr::{Attr, FileType, Timestamp};
@@ -33,23 +33,24 @@ pub struct At<'a> {
     pub open: Option<&'a dyn FileHandle>,
 }
 
-/// What [`FileSystem::by_number`](super::FileSystem::by_number) has found.
+/// The result of [`FileSystem::by_number`](super::FileSystem::by_number).
 #[doc(alias = "d_obtain_alias")]
 pub enum ByNumber {
-    /// A path from the root of the file system. The VFS walks it, and compares what it finds.
+    /// A path from the root of the file system. The VFS walks it, and compares the file it
+    /// finds.
     Path(Box<[u8]>),
     /// An inode that is below the root, though the back end knows no name of it; no directory. Its
     /// operations come without a name ([`At::parent`]).
     Inode(InodeRef),
 }
 
-/// What [`FileSystem::create`](super::FileSystem::create) is to make.
+/// The file that [`FileSystem::create`](super::FileSystem::create) makes.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFile<'a> {
     /// Regular file, directory, symbolic link, device node, …
     pub kind: FileType,
-    /// Permission bits as they are to be: the umask, or the directory's default ACL, is
-    /// applied already.
+    /// The final permission bits: the umask, or the directory's default ACL, is applied
+    /// already.
     pub mode: u16,
     /// Owner.
     pub uid: u32,
@@ -115,7 +116,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What [`FileSystem::rename`](super::FileSystem::rename) is to do.
+/// The rename that [`FileSystem::rename`](super::FileSystem::rename) makes.
 #[derive(Clone, Copy)]
 pub struct Rename<'a> {
     /// The directory and name it has now.
@@ -126,8 +127,7 @@ pub struct Rename<'a> {
     pub moved: &'a Inode,
     /// The inode that has the new name now: it is replaced, or exchanged.
     pub replaced: Option<&'a Inode>,
-    /// The VFS has checked NOREPLACE; a back end that others change as well asks for it
-    /// once more.
+    /// The VFS has checked NOREPLACE; a back end with other writers checks it again.
     pub flags: RenameFlags,
     /// With WHITEOUT: the device that takes the old name.
     pub whiteout: Option<&'a NewFile<'a>>,
@@ -136,7 +136,7 @@ pub struct Rename<'a> {
 /// A time to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// What the back end's clock says.
+    /// The time of the back end's clock.
     #[doc(alias = "UTIME_NOW")]
     Now,
     /// This.
@@ -219,7 +219,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks that others than root may take.
+    /// Free blocks for users other than root.
     pub blocks_available: u64,
     /// Inodes in all, 0 if they are not limited.
     pub files: u64,

@@ -1,6 +1,6 @@
 //! The access ACL that is kept with an inode.
 //!
-//! Two things say what there is: the bit "may have an ACL" beside the permission bits,
+//! The state of the ACL has two parts: the bit "may have an ACL" beside the permission bits,
 //! and the value itself. They change under one lock, and are read without:
 //!
 //! | bit | value | means                                                    |
@@ -35,9 +35,8 @@ const LONGEST: usize = 4 + 16 * 8;
 pub struct Asked(Seq);
 
 impl Inode {
-    /// Forgets the access ACL: it may have changed in the back end, which is asked for it
-    /// when it matters next. Permission bits that may depend on it are to be published
-    /// after this.
+    /// Drops the cached access ACL: it may have changed in the back end, which is asked when a
+    /// check next needs it. Publish permission bits that may depend on it after this.
     #[doc(alias = "forget_cached_acl")]
     pub fn forget_acl(&self) {
         if self.kind() != FileType::Symlink {
@@ -79,8 +78,8 @@ impl Inode {
         Asked(self.attr.now())
     }
 
-    /// Calls `read` with the cached access ACL; `None` if none is cached, and the back end has
-    /// to be asked.
+    /// Calls `read` with the cached access ACL; `None` if none is cached, and the back end must
+    /// be asked.
     pub(crate) fn with_acl<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let guard = rcu::read_lock();
         self.body.load(&guard).map(|acl| read(acl))
@@ -99,8 +98,8 @@ impl Inode {
         }
     }
 
-    /// The caller is going to change the access ACL in the back end, and holds the inode
-    /// exclusively. Meanwhile everybody asks the back end.
+    /// Begins a change of the access ACL in the back end. The caller holds the inode
+    /// exclusively. Meanwhile all permission checks ask the back end.
     pub(crate) fn change_acl(&self) -> AclChange<'_> {
         self.store_acl(None, AclState::Changes, None);
         AclChange(self)
@@ -141,8 +140,8 @@ fn state_of(acl: Option<&[u8]>) -> AclState {
     }
 }
 
-/// A change of an access ACL under way. If it is dropped half-way, the back end is asked
-/// what has become of it.
+/// A change of an access ACL under way. If it is dropped half-way, the next check asks the back
+/// end for the outcome.
 #[must_use = "dropping it forgets the ACL"]
 pub(crate) struct AclChange<'a>(&'a Inode);
 

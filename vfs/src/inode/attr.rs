@@ -21,13 +21,13 @@ impl Protection {
         self.payload as u16 & 0o7777
     }
 
-    /// True if everyone may make names there, and none but the owners may take them away.
+    /// True if everyone may make names there, and only their owners may remove them.
     pub(crate) fn is_sticky_for_all(self) -> bool {
         const STICKY_FOR_ALL: u16 = 0o1002;
         self.mode() & STICKY_FOR_ALL == STICKY_FOR_ALL
     }
 
-    /// Whether an access ACL has a say beside the permission bits.
+    /// Whether an access ACL applies beside the permission bits.
     #[inline]
     pub(crate) fn may_have_acl(self) -> bool {
         self.payload & MAY_HAVE_ACL != 0
@@ -100,7 +100,7 @@ impl AttrCell {
     /// The right to write to it. Nothing panics while it is held, and it guards no data of
     /// its own.
     fn writers(&self) -> MutexGuard<'_, ()> {
-        // In a model a schedule is to go the same way again, and addresses differ.
+        // In a model a schedule must be repeatable, and addresses differ.
         let shard = match cfg!(any(loom, shuttle)) {
             true => 0,
             false => (std::ptr::from_ref(self).addr() >> 6) % SHARDS,
@@ -135,7 +135,7 @@ impl AttrCell {
     /// [`store_since`](Self::store_since).
     pub(crate) fn store_found(&self, attr: &Attr, forget: impl FnOnce()) {
         let attr = &without_key(attr);
-        // Mostly nothing has changed, and no reader has to wait for that.
+        // Mostly nothing has changed: no reader need wait.
         if self.load() == *attr {
             return;
         }
@@ -147,9 +147,10 @@ impl AttrCell {
         }
     }
 
-    /// As above, if nothing has changed since that moment; otherwise returns false. Even an
-    /// unchanged answer ends that moment. If the ctime is another, the access ACL has to be
-    /// read again: `forget` is called under the writers' lock, before readers see the rest.
+    /// Like [`store_found`](Self::store_found), if nothing has changed since that moment;
+    /// otherwise returns false. Even an unchanged answer ends that moment. If the ctime is
+    /// another, the access ACL must be read again: `forget` is called under the writers' lock,
+    /// before readers see the rest.
     pub(crate) fn store_since(&self, since: Seq, attr: &Attr, forget: impl FnOnce()) -> bool {
         let _writers = self.writers();
         if self.seq.read_retry(since) {
@@ -165,7 +166,7 @@ impl AttrCell {
         self.seq.payload() & (MAY_HAVE_ACL | ACL_CHANGES | NO_CAPS)
     }
 
-    /// The same once they are `attr`.
+    /// Those flags once the attributes are `attr`.
     fn known_after(&self, ctime: Timestamp, attr: &Attr, forget: impl FnOnce()) -> u32 {
         if ctime == attr.ctime || self.kind() == FileType::Symlink {
             return self.known();
@@ -185,9 +186,9 @@ impl AttrCell {
         self.write(attr);
     }
 
-    /// Replaces what is known about the access ACL: `change` is called under the writers'
-    /// lock, and says what is known then. With `since`, only if nothing of all this has
-    /// changed after that moment.
+    /// Replaces the cached state of the access ACL: `change` is called under the writers' lock,
+    /// and returns the new state. With `since`, only if none of the attributes has changed
+    /// after that moment.
     pub(crate) fn change_acl(&self, since: Option<Seq>, change: impl FnOnce() -> AclState) {
         let _writers = self.writers();
         if since.is_some_and(|since| self.seq.read_retry(since)) {
@@ -374,7 +375,7 @@ fn payload(attr: &Attr) -> u32 {
     u32::from(attr.mode & 0o7777) | (attr.kind as u32) << 16 | u32::from(attr.flags.bits()) << 20
 }
 
-/// In the payload: an access ACL is cached, or has to be read from the back end.
+/// In the payload: an access ACL is cached, or must be read from the back end.
 const MAY_HAVE_ACL: u32 = 1 << 24;
 
 /// In the payload: there is no attribute `security.capability`.
@@ -389,11 +390,11 @@ const ACL_CHANGES: u32 = 1 << 26;
 pub(crate) enum AclState {
     /// There is none.
     None,
-    /// There is one, or the back end has to be asked for it.
+    /// There is one, or the back end must be asked for it.
     Some,
-    /// The back end has to be asked for it; while it is being changed, for each use.
+    /// The back end must be asked for it; while it is being changed, for each use.
     Forgotten,
-    /// It is being changed; to be asked for, and not to be kept.
+    /// It is being changed: ask for it, and do not cache the answer.
     Changes,
 }
 

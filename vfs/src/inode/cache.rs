@@ -55,7 +55,7 @@ pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
     pub(super) counters: PerThread<Counters>,
     /// Set when pruning has not made enough room.
     pub(super) too_full: AtomicBool,
-    /// To be called when it is time to make room.
+    /// Called when it is time to reclaim.
     pub(super) call_worker: Option<super::worker::Bell>,
     pub(super) number: Number,
 }
@@ -148,14 +148,14 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
         self
     }
 
-    /// What a node's part takes beside the node itself, in bytes; nothing unless told
-    /// otherwise. It must say the same each time.
+    /// The size of a node's part beside the node itself, in bytes; nothing unless told
+    /// otherwise. It must return the same each time.
     pub fn weight(mut self, weight: fn(&Node<K, P>) -> usize) -> Self {
         self.weight = weight;
         self
     }
 
-    /// How the cache locks: to compare with others.
+    /// How the cache locks: for comparisons.
     pub fn scheme(mut self, scheme: Scheme) -> Self {
         self.scheme = scheme;
         self
@@ -165,23 +165,22 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
     /// to close something, before its key may be read in again. A lookup of that key sleeps
     /// until it returns.
     ///
-    /// It runs on whichever thread makes room or drops the last reference, with none of
-    /// the cache's locks held, and may use the cache for everything but its own key. Two
-    /// hooks that look for each other's keys wait for each other, and so do a hook and a
-    /// read-in: let all look the same way, from a file to its directory, say. A lookup with
-    /// the caller's comparison may wait for any key that has its hash in common with the
-    /// one looked for: there let a hook look for other hashes only. An inode that outlives
-    /// its cache ends without it.
+    /// It runs on the thread that reclaims or drops the last reference, with none of the
+    /// cache's locks held, and may use the cache for everything but its own key. Two hooks that
+    /// look for each other's keys wait for each other, and so do a hook and a read-in: let all
+    /// look in the same direction, from a file to its directory, say. A lookup with the
+    /// caller's comparison may wait for any key that has the same hash: there let a hook look
+    /// for other hashes only. Not called for an inode that outlives its cache.
     #[doc(alias("evict_inode", "drop_inode"))]
     pub fn on_evict(mut self, hook: impl Fn(&Node<K, P>) + Send + Sync + 'static) -> Self {
         self.on_evict = Some(Box::new(hook));
         self
     }
 
-    /// Called with each inode that goes with its last reference because it is not to be
-    /// cached, or is unhashed: a file whose last name is gone gives back at once what it
-    /// takes, and not only when its memory is freed. None of the cache's locks is held;
-    /// the hook does not use the cache.
+    /// Called with each inode that goes with its last reference because it is marked as not to
+    /// cache, or is unhashed: so a file whose last name is gone releases its space at once, and
+    /// not only when its memory is freed. None of the cache's locks is held; the hook does not
+    /// use the cache.
     #[doc(alias = "evict_inode")]
     pub fn on_last(mut self, hook: fn(&Node<K, P>)) -> Self {
         self.on_last = Some(hook);
@@ -258,7 +257,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         (inodes, extra + inodes * Shared::<Node<K, P>>::BYTES)
     }
 
-    /// What the cache has been doing. Takes no lock.
+    /// Counters of the cache. Takes no lock.
     pub fn statistics(&self) -> InodeStatistics {
         let locks = self.inner.table.lock_statistics();
         let (inodes, bytes) = self.size();
@@ -281,8 +280,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.inner.table.lock_statistics().waited
     }
 
-    /// True once after pruning has not made enough room: then others have to let go
-    /// of inodes first.
+    /// True once after pruning has not freed enough: then names must drop their inodes first.
     pub(crate) fn is_too_full(&self) -> bool {
         self.inner.too_full.load(Relaxed) && self.inner.too_full.swap(false, Relaxed)
     }

@@ -10,9 +10,9 @@
 //! The thread that inserts reclaims, as [`Share`](crate::budget::Share) says. Inodes in use
 //! stay and count, but never stop a thread. Nothing here waits for readers.
 //!
-//! A hook may look for any inode but its own. So an inode is killed when its turn to be
-//! seen off has come, not before: this thread would wait for itself. And a hook that
-//! reads inodes in makes no room for them; who called it goes on with that.
+//! A hook may look for any inode but its own. So an inode is killed only when it is next to be
+//! evicted: otherwise this thread would wait for itself. A hook that reads in inodes does not
+//! reclaim for them; its caller goes on with that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -54,8 +54,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     }
 }
 
-/// Inodes that have been killed. They are seen off also if the caller's code panics at
-/// the next one: others may wait for them.
+/// Inodes that have been killed. They are evicted also if the caller's code panics at the next
+/// one: other threads may wait for them.
 struct Gone<'a, K: Key, P: Send + Sync + 'static> {
     cache: &'a Inner<K, P>,
     nodes: Vec<Ref<Node<K, P>>>,
@@ -68,7 +68,7 @@ impl<K: Key, P: Send + Sync + 'static> Drop for Gone<'_, K, P> {
 }
 
 impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
-    /// Puts a freshly filled inode on its list, lets everybody see it, and makes room
+    /// Puts a freshly filled inode on its list, makes it visible to all threads, and reclaims
     /// if it is time to.
     pub(super) fn unlock_new_inode(self: &Arc<Self>, unlisted: Unlisted<Node<K, P>>) {
         if self.lru.insert_new(unlisted, NEW) {
@@ -166,7 +166,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     ) -> usize {
         // With a hook one goes at a time, so that it may look for its neighbours.
         let one_at_a_time = self.on_evict.is_some();
-        // What enters meanwhile is not ours to look over.
+        // Inodes that enter meanwhile are for other threads to scan.
         let mut left = most.min(self.lru.len_of(shard));
         let mut all_gone = 0;
         loop {
@@ -235,7 +235,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         defer_weight(weight);
     }
 
-    /// Returns what hangs on them, in bytes.
+    /// Counts evicted inodes. Returns the bytes that hang on them.
     fn count_evicted(&self, gone: &[Ref<Node<K, P>>]) -> usize {
         let counters = self.counters.get();
         counters.add(Event::Evicted, gone.len() as u64);
@@ -250,7 +250,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
 
     /// The last reference to an inode that is not to be cached, which was killed.
     pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
-        /// Also if the hook panics: others wait for this.
+        /// Also if the hook panics: other threads wait for this.
         struct Leave<'a, K: Key, P: Send + Sync + 'static>(
             &'a Inner<K, P>,
             Option<Ref<Node<K, P>>>,
@@ -282,11 +282,11 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     }
 
     fn evict_with(&self, hook: &super::cache::OnEvict<K, P>, node: &Ref<Node<K, P>>) {
-        /// Also if the hook panics: others wait for this.
+        /// Also if the hook panics: other threads wait for this.
         struct Leave<'a, K: Key, P: Send + Sync + 'static> {
             cache: &'a Inner<K, P>,
             node: &'a Ref<Node<K, P>>,
-            /// Whether this hook was called by what another one did.
+            /// Whether this hook runs within another one.
             nested: bool,
         }
         impl<K: Key, P: Send + Sync + 'static> Drop for Leave<'_, K, P> {
@@ -318,8 +318,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     }
 }
 
-/// RCU knows how large an inode is, but not what hangs on it: without this, a thousand pieces
-/// of any size could wait to be freed.
+/// RCU knows the size of an inode, but not of the data that hangs on it: without this, a
+/// thousand pieces of any size could wait to be freed.
 fn defer_weight(weight: usize) {
     if weight > 0 {
         rcu::defer(weight, || ());

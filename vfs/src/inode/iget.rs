@@ -1,4 +1,4 @@
-//! The iget family: find an inode, wait for it, or become the one who reads it in.
+//! The iget family: find an inode, wait for it, or become the thread that reads it in.
 //!
 //! INODE-1: one live inode per key. A miss takes the lock of insertions once, looks again under
 //! it, and inserts; a thread that comes second finds the first one's inode.
@@ -37,12 +37,12 @@ use super::new::NewInode;
 use super::node::{InodeRef, Key, Node, spread};
 use super::stats::Event;
 
-/// What [`InodeCache::iget`] found.
+/// The result of [`InodeCache::iget`].
 #[must_use]
 pub enum Iget<'c, K: Key, P: Send + Sync + 'static> {
     /// The inode is there, filled in.
     Cached(InodeRef<K, P>),
-    /// It is not cached: the caller fills it in, and all others wait for that.
+    /// It is not cached: the caller fills it in, and all other threads wait for that.
     New(NewInode<'c, K, P>),
 }
 
@@ -91,7 +91,7 @@ impl<K: Key, P: Send + Sync + 'static> PendingInode<K, P> {
     }
 }
 
-/// What a lookup has found, with a count on it.
+/// The state of an inode that a lookup has found, with a reference.
 pub(super) enum Met<K: Key, P: Send + Sync + 'static> {
     Inode(InodeRef<K, P>),
     New(PendingInode<K, P>),
@@ -101,7 +101,7 @@ pub(super) enum Met<K: Key, P: Send + Sync + 'static> {
     Gone,
 }
 
-/// What a lookup looks for.
+/// The inode that a lookup wants.
 pub(super) trait Wanted<K, P> {
     /// Whether this is it.
     fn test(&self, node: &Node<K, P>) -> bool;
@@ -110,8 +110,9 @@ pub(super) trait Wanted<K, P> {
     fn may_be(&self, node: &Node<K, P>, hash: u64) -> bool;
 }
 
-/// By the built-in comparison. It bears to see what is Freeing, and tells it from others
-/// with the same hash: a hook that looks for one of those would wait for itself.
+/// By the built-in comparison. It also works on inodes that are Freeing, and so tells the
+/// wanted one from others with the same hash: a hook that looks for one of those would wait for
+/// itself.
 struct ByKey<'k, K>(&'k K);
 
 impl<K: Key, P> Wanted<K, P> for ByKey<'_, K> {
@@ -125,8 +126,8 @@ impl<K: Key, P> Wanted<K, P> for ByKey<'_, K> {
     }
 }
 
-/// By the caller's comparison. Under the lock it is not shown what is Freeing: if that is
-/// another one with the same hash, we wait for the wrong one, for a moment.
+/// By the caller's comparison. Under the lock it does not see inodes that are Freeing: if one
+/// is another inode with the same hash, we wait for the wrong one, for a moment.
 struct ByTest<T>(T);
 
 impl<K: Key, P, T: Fn(&Node<K, P>) -> bool> Wanted<K, P> for ByTest<T> {
@@ -140,7 +141,7 @@ impl<K: Key, P, T: Fn(&Node<K, P>) -> bool> Wanted<K, P> for ByTest<T> {
     }
 }
 
-/// What came of an attempt to insert.
+/// The result of an attempt to insert.
 pub(super) enum Tried<K: Key, P: Send + Sync + 'static> {
     Inserted(Ref<Node<K, P>>, Unlisted<Node<K, P>>),
     /// Another thread was first. The memory is for the next attempt.
@@ -166,7 +167,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
 
     /// Like [`iget`](Self::iget), with the caller's own comparison: `test` among the inodes
     /// that are filed under `hash`, and `set` to make the key of a new one. Both run with the
-    /// bucket locked; the module says what they may see. They must not use the cache.
+    /// bucket locked; the module documentation says what they may see. They must not use the
+    /// cache.
     ///
     /// # Errors
     /// [`Stale`] as above, and what `set` returns: then nothing has been inserted.
@@ -183,8 +185,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.obtain(hash, Lookups::Locked, &ByTest(test), set)
     }
 
-    /// As [`iget5`](Self::iget5), but `test` runs under RCU first, and a hit takes no
-    /// lock: see the module for what `test` has to bear.
+    /// Like [`iget5`](Self::iget5), but `test` runs under RCU first, and a hit takes no lock:
+    /// the module documentation says what `test` must then expect.
     ///
     /// # Errors
     /// As for [`iget5`](Self::iget5).
@@ -208,8 +210,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.inner.table.prefetch(spread(key.hash()));
     }
 
-    /// The second half of [`prefetch`](Self::prefetch), some keys later: what the first
-    /// half has brought in says what else is needed.
+    /// The second half of [`prefetch`](Self::prefetch), some keys later: the lines that the
+    /// first half has loaded tell which others are needed.
     #[inline]
     pub fn prefetch_chain(&self, key: &K) {
         self.inner.table.prefetch_chain(spread(key.hash()));
@@ -562,7 +564,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         Some(Self::meet(node))
     }
 
-    /// Takes a count on what was found, and says what it is.
+    /// Takes a reference to the inode, and returns its state.
     #[inline]
     fn meet(node: &Shared<Node<K, P>>) -> Met<K, P> {
         match node.try_get_used() {
@@ -645,8 +647,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
 }
 
 impl<K: Key, P: Send + Sync + 'static> Met<K, P> {
-    /// What RCU showed us may have left the table before we counted it. Outside of the
-    /// read section: our reference may be its last.
+    /// The inode may have left the table after RCU showed it to us and before we counted it.
+    /// Call this outside of the read section: our reference may be the last.
     #[inline]
     fn unless_unhashed(self) -> Self {
         match self {

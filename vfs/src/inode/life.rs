@@ -2,10 +2,10 @@
 //!
 //! INODE-4: life moves along the drawn arrows; Freeing is final.
 //!
-//! All of it is one atomic word, the one that counts the references: a flag each for
-//! New and Creating, the dead mark for Freeing, the shrinker's mark, and the count
-//! itself, which tells what is in use from what only the cache still has. So no two of
-//! them can disagree, and of a reference and a death that race one wins.
+//! All of it is one atomic word, the one that counts the references: a flag each for New and
+//! Creating, the dead mark for Freeing, the shrinker's mark, and the count itself, which
+//! distinguishes inodes in use from those that only the cache holds. So no two of them can
+//! disagree, and when a reference and a death race, one wins.
 
 use rcuwalk_sync::{Flag, Shared};
 
@@ -149,13 +149,13 @@ mod tests {
         }
     }
 
-    /// INODE-4: what happens to inodes is what the picture says, each arrow of it, and
-    /// nothing leads away from Freeing.
+    /// INODE-4: inodes take each arrow of the picture, and no others, and no arrow leads away
+    /// from Freeing.
     #[test]
     fn the_arrows_are_those_of_the_picture() {
         let seen = Arc::new(Mutex::new(HashSet::new()));
         let arrow = |from, to| _ = seen.lock().unwrap().insert((from, to));
-        // What the hook finds is Freeing; before, it was what `from` says.
+        // The hook sees the inode as Freeing; before, it was in the state `from`.
         let from = Arc::new(Mutex::new(New));
         let cache: Arc<Cache> = Arc::new_cyclic(|weak: &std::sync::Weak<Cache>| {
             let (weak, seen, from) = (weak.clone(), seen.clone(), from.clone());
@@ -209,7 +209,7 @@ mod tests {
         arrow(Referenced, life(&cache, 1));
         drop(held);
 
-        // The shrinker passes over what was used, and takes it the next time.
+        // The shrinker passes over an inode that was used, and takes it the next time.
         let filler: Vec<_> = (10..20).map(|ino| get(&cache, ino)).collect();
         *from.lock().unwrap() = Unused;
         drop(get(&cache, 3));

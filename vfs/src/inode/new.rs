@@ -12,7 +12,7 @@ use super::cache::Inner;
 use super::life::{CREATING, NEW};
 use super::node::{InodeRef, Key, Node};
 
-/// An inode that its holder is to fill in.
+/// An inode that its holder must fill in.
 ///
 /// Dropping it without [`init`](Self::init) unhashes it and wakes the waiters, so an early `?`
 /// in a back end cannot leave them waiting. A thread that looks up its key while holding it
@@ -44,7 +44,7 @@ impl<'c, K: Key, P: Send + Sync + 'static> NewInode<'c, K, P> {
         self.node().key()
     }
 
-    /// Fills it in and lets everybody see it.
+    /// Fills it in and makes it visible to all threads.
     #[doc(alias("unlock_new_inode", "d_instantiate_new"))]
     pub fn init(mut self, part: impl Into<P>) -> InodeRef<K, P> {
         let part = part.into();

@@ -13,7 +13,7 @@ use super::cache::Inner;
 use super::life::{CACHED, DONT_CACHE, Life};
 use super::registry;
 
-/// What an inode is found by.
+/// The key by which the cache finds an inode.
 pub trait Key: Eq + Clone + Send + Sync + 'static {
     /// A hash, the same for equal keys. The cache mixes it, and asks for it under locks
     /// and in the middle of changes: it must not panic.
@@ -81,8 +81,8 @@ impl<K: Key, P: Send + Sync + 'static> HashKey for Node<K, P> {
     }
 }
 
-/// The hash that a key is filed under: what the caller makes of it may be as simple
-/// as the number itself.
+/// The hash that a key is filed under: the caller's own hash may be as simple as the number
+/// itself.
 ///
 /// Sixteen consecutive numbers share a group of neighbouring buckets, two cache lines: file
 /// systems number inodes in the order they are made, and scans ask for them so. Within its
@@ -103,7 +103,7 @@ pub(super) fn seed() -> u64 {
     *SEED
 }
 
-/// A schedule is to go the same way again.
+/// A schedule must be repeatable.
 #[cfg(shuttle)]
 pub(super) fn seed() -> u64 {
     0x9E37_79B9_7F4A_7C15
@@ -161,7 +161,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeRef<K, P> {
         self.counted()
     }
 
-    /// The reference without what its drop does.
+    /// Takes the reference out without an `iput`.
     pub(crate) fn into_shared(mut self) -> Ref<Node<K, P>> {
         self.0.take().expect("there until it is dropped")
     }

@@ -17,7 +17,7 @@ use rcuwalk_sync::{BucketGuard, HashKey, PerThread, RcuHash, RcuPtr, Ref, rcu};
 use super::iget::{InUse, Stale};
 use super::node::{InodeRef, Key, Node, spread};
 
-/// What a peer calls an inode. Never used for a second one.
+/// A peer's name for an inode. Never used for a second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
@@ -27,8 +27,8 @@ impl NodeId {
     pub const ROOT: NodeId = NodeId(1);
 }
 
-/// A part that remembers what peers call its inode, so that all names of an inode get
-/// the same id.
+/// A part that remembers the id by which peers know its inode, so that all names of an inode
+/// get the same id.
 pub trait Numbered {
     /// The id, from [`NodeTable::new_id`], the same each time.
     fn node_id(&self) -> NodeId;
@@ -68,7 +68,7 @@ impl<K: Key, P: Send + Sync + 'static> HashKey for Known<K, P> {
 }
 
 impl<K: Key, P: Send + Sync + 'static> Known<K, P> {
-    /// What the first LOOKUP makes known.
+    /// The entry for an inode after its first LOOKUP.
     fn first(id: NodeId, inode: &InodeRef<K, P>) -> Ref<Self> {
         Ref::new(Known {
             id,
@@ -188,8 +188,8 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         known.inode.get(&guard).map(InodeRef::new).ok_or(Stale)
     }
 
-    /// The peer gives `count` LOOKUPs of `id` back. More than it had count as all. A
-    /// daemon that is to survive a peer which forgets the root keeps an [`Entry`] of it.
+    /// The peer returns `count` LOOKUPs of `id`. A count above its total returns all of them. A
+    /// daemon that must survive a peer which forgets the root keeps an [`Entry`] of it.
     ///
     /// # Errors
     /// [`Stale`] if it had none.
@@ -263,12 +263,12 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         bucket.find().map_or(0, |known| known.lookups.load(Relaxed))
     }
 
-    /// How many inodes the peer knows, give or take what is under way.
+    /// How many inodes the peer knows, except for calls under way.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// True if it knows none, give or take what is under way.
+    /// True if it knows none, except for calls under way.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -301,7 +301,7 @@ impl<K: Key, P: Send + Sync + 'static> Bucket<'_, K, P> {
         Some(())
     }
 
-    /// The same, if what is known by the id is this inode.
+    /// Like [`raise`](Self::raise), if the id is this inode's.
     fn raise_for(&self, inode: &InodeRef<K, P>) -> Result<Option<()>, InUse> {
         match self.find() {
             Some(known) if !known.is(inode) => Err(InUse),
@@ -333,7 +333,7 @@ impl<'t, K: Key, P: Numbered + Send + Sync + 'static> Entry<'t, K, P> {
         }
     }
 
-    /// What the peer is to call it.
+    /// The id to send to the peer.
     pub fn id(&self) -> NodeId {
         self.id
     }
@@ -354,7 +354,7 @@ impl<'t, K: Key, P: Numbered + Send + Sync + 'static> Entry<'t, K, P> {
 impl<K: Key, P: Numbered + Send + Sync + 'static> Drop for Entry<'_, K, P> {
     fn drop(&mut self) {
         if self.counted {
-            // It is there: the count that we give back is ours.
+            // It exists: the count that we return is ours.
             let _ = self.table.forget(self.id(), 1);
         }
     }

@@ -72,7 +72,7 @@ pub struct InodeStatistics {
     pub evict_locks: u64,
     /// How often another thread held the lock.
     pub contended: u64,
-    /// How long those who had to wait for it did, together.
+    /// The total time that threads waited for it.
     pub lock_wait: Duration,
     /// Inodes cached now,
     pub inodes: usize,

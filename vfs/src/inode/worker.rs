@@ -1,4 +1,4 @@
-//! A thread that makes room ahead of need.
+//! A thread that reclaims ahead of need.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -20,8 +20,8 @@ bitflags::bitflags! {
         /// Nothing is changed through it.
         #[doc(alias("MNT_READONLY", "MS_RDONLY", "ro"))]
         const READ_ONLY = 1;
-        /// What others leave in sticky directories does not lead astray, and files of
-        /// others get no further names: what Linux does with its four sysctls set to 1.
+        /// Protects from other users' files in sticky directories, and refuses further names
+        /// for other users' files: like Linux with its four sysctls set to 1.
         #[doc(alias(
             "protected_symlinks",
             "protected_hardlinks",
@@ -60,8 +60,8 @@ impl<M: Deref<Target = Shared<Mount>>> Writing<M> {
     /// # Errors
     /// [`Error::ReadOnly`].
     pub(crate) fn new(mnt: M) -> Result<Writing<M>> {
-        // SeqCst, here and in `set_flags`: counted first and looked at the flags second,
-        // there the other way round, so that one of the two sees the other.
+        // SeqCst, here and in `set_flags`: this counts first and reads the flags second, and
+        // `set_flags` does it the other way round, so that one of the two sees the other.
         mnt.writers.fetch_add(1, SeqCst);
         let writing = Writing(mnt);
         let mut flags = writing.0.flags.0.load(SeqCst);

@@ -1,4 +1,4 @@
-//! A last component that may have to be made, and files without a name.
+//! Opening with `CREATE`, and files without a name.
 
 use super::may::{do_open, may_open, to_write};
 use super::{OpenFlags, OpenHow};
@@ -18,10 +18,10 @@ use crate::target::Target;
 use crate::vfs::Vfs;
 use crate::walk::{LookupFlags, Parent, path_parentat};
 
-/// What became of a last component that was not in the cache.
+/// The outcome for a last component that was not in the cache.
 enum Last {
     Created(File),
-    /// It is there after all.
+    /// It exists after all.
     Found(DentryRef),
 }
 
@@ -33,7 +33,8 @@ struct Made {
 }
 
 impl Made {
-    /// Makes it without looking, where that is as good; `None` if it has to be looked at.
+    /// Creates the file without a lookup, where that is as good; `None` if a lookup must come
+    /// first.
     fn presumed(dir: &Locked<'_>, name: Name<'_>, how: &OpenHow) -> Result<Option<Made>> {
         if dir.may_create().is_err() {
             return Ok(None);

@@ -11,8 +11,8 @@ use crate::open::OpenFlags;
 use crate::permission::Access;
 use crate::target::Target;
 
-/// Opens what is there. With `CREATE`, the caller expected to make it: `expected_in` is the
-/// owner and mode of the directory, as the walk found them.
+/// Opens an existing file. With `CREATE`, `expected_in` is the owner and mode of the directory,
+/// as the walk found them: the caller expected to create the file there.
 pub(super) fn do_open(
     ctx: &Context,
     at: VfsPath,
@@ -27,7 +27,7 @@ pub(super) fn do_open(
     Ok(File::new(at, flags, who, handle, writing))
 }
 
-/// What an open file has of its back end, and what keeps its mount writable.
+/// The back end's handle of an open file, and a guard that keeps the mount writable.
 type Opened = (Option<Box<dyn FileHandle>>, Option<Writing<MountRef>>);
 
 fn open_target(
@@ -69,9 +69,9 @@ fn open_target(
     Ok((handle, writing))
 }
 
-/// Refuses to open, where the caller wants to make a file, what another user has put into a
-/// directory that is sticky and writable for all: on a mount that protects from it, and on
-/// every mount what is neither a file nor a pipe.
+/// Refuses to open, with `CREATE`, another user's file in a directory that is sticky and
+/// writable for all: any file on a mount with [`MountFlags::PROTECTED_LINKS`], and on every
+/// mount one that is neither a regular file nor a pipe.
 ///
 /// The directory is the one that the walk found the name in: by now, another process may have
 /// moved the file somewhere else.
@@ -94,15 +94,15 @@ fn may_create_in_sticky(target: &Target<'_>, dir: Protection) -> Result<()> {
     Ok(())
 }
 
-/// What keeps the mount writable while a file is open for writing.
+/// A guard that keeps the mount writable while a file is open for writing.
 #[doc(alias = "file_get_write_access")]
 pub(super) fn to_write(at: &VfsPath, flags: OpenFlags) -> Result<Option<Writing<MountRef>>> {
     let writes = flags.contains(OpenFlags::WRITE);
     writes.then(|| Writing::new(at.mnt().clone())).transpose()
 }
 
-/// What stands against opening a file. A file that has just been made is opened for what
-/// its maker wants, so that no rights on it are `wanted`.
+/// Checks whether a file may be opened. A file that has just been created is opened as
+/// requested, so no rights on it are `wanted`.
 pub(super) fn may_open(target: &Target<'_>, wanted: Access, mut flags: OpenFlags) -> Result<()> {
     match target.inode().kind() {
         FileType::Symlink => return Err(Error::TooManySymlinks),

@@ -1,9 +1,9 @@
 //! Work sharing: threads that have work give to those that have none.
 //!
 //! A thread keeps its tasks to itself and does the newest first, which keeps the tree's depth,
-//! not its width, in memory. Only when others wait does it give away the older half of them:
-//! the ones nearest to the root, with the most below. So the lock here is rarely taken, and no
-//! thread searches for tasks.
+//! not its width, in memory. Only when other threads wait does it give away the older half of
+//! them: the ones nearest to the root, with the most below. So the lock here is rarely taken,
+//! and no thread searches for tasks.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -15,14 +15,14 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Tasks that were given away, and the threads that wait for some.
 ///
-/// Each of the threads calls [`next`](Self::next) until there is nothing left to do for
-/// anybody, with a list of its own tasks in between.
+/// Each of the threads calls [`next`](Self::next) until no thread has a task left, with a list
+/// of its own tasks in between.
 pub struct Queue<T> {
     state: Mutex<State<T>>,
     more: Condvar,
     /// How many threads wait beyond the number of tasks: a hint for threads that could give.
     hungry: AtomicUsize,
-    /// The phase is `Ended`, for those who do not take the lock.
+    /// The phase is `Ended`, for threads that do not take the lock.
     ended: AtomicBool,
     threads: usize,
 }
@@ -73,9 +73,8 @@ impl<T> Queue<T> {
         self.more.notify_all();
     }
 
-    /// The next task of a thread whose own ones are `mine`: the newest of those, or one
-    /// of others. `None` when there is nothing left to do for anybody, or when the scan
-    /// is to end.
+    /// The next task of a thread whose own ones are `mine`: the newest of those, or another
+    /// thread's. `None` when no thread has a task left, or when the scan must end.
     pub fn next(&self, mine: &mut Vec<T>, stop: &AtomicBool) -> Option<T> {
         if self.is_wanted() && mine.len() > 1 {
             let newer = mine.split_off(mine.len().div_ceil(2));
@@ -87,8 +86,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// A task of others; `None` when there is nothing left to do for anybody, or when
-    /// the scan is to end.
+    /// Another thread's task; `None` when no thread has a task left, or when the scan must end.
     fn take(&self, stop: &AtomicBool) -> Option<T> {
         let mut state = self.lock();
         state.waiting += 1;

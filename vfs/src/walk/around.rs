@@ -97,7 +97,7 @@ impl Unasked {
         if let Some(first) = self.on_the_way[self.next].replace(dentry) {
             dcache.add_unasked(first);
         }
-        // Half way: the bucket is here, and says what else will be looked at.
+        // Half way: the bucket is loaded, and tells which lines are needed next.
         if let Some(half_way) = &self.on_the_way[(self.next + ON_THE_WAY / 2) % ON_THE_WAY] {
             dcache.prefetch_chain(half_way);
         }

@@ -115,8 +115,7 @@ impl Parent<'_> {
         self.walk(request).lookup_fast(name)
     }
 
-    /// Where the last component leads, of which `dentry` is the dentry: across what is
-    /// mounted there.
+    /// Where the last component leads, of which `dentry` is the dentry: across mounts on it.
     pub(crate) fn place(&self, request: &Request<'_>, dentry: DentryRef) -> Result<VfsPath> {
         let mnt = self.dir.mnt().clone();
         let place = self.walk(request).traverse_mounts(mnt, dentry);
@@ -161,7 +160,7 @@ impl Parent<'_> {
 
 /// A path, cut before its last component.
 struct Cut<'a> {
-    /// What leads to the directory: all of the path if that consists of slashes.
+    /// The part that leads to the directory: all of the path if that consists of slashes.
     head: &'a [u8],
     last: Last<'a>,
     must_be_dir: bool,

@@ -56,7 +56,7 @@ pub(super) struct RcuWalk<'a, 'g> {
     pub(super) links: u32,
     /// The text ended in a slash, and no component has come since.
     ends_in_slash: bool,
-    /// What to check if the walk may not leave its root.
+    /// Checked if the walk may not leave its root.
     contained: Option<Contained>,
 }
 
@@ -107,8 +107,8 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     #[inline(always)]
     pub(super) fn run(&mut self) -> Result<End, Why> {
         let keys = self.request.ns.caches.dcache.keys();
-        // What changes with every component stays in registers; the walk itself is
-        // brought up to date before anything cold looks at it.
+        // The state that changes with every component stays in registers; the walk itself is
+        // brought up to date before cold code reads it.
         let mut at = self.at;
         let mut text = self.text.bytes();
         let mut pos = 0;

@@ -1,4 +1,4 @@
-//! What a walk leaves behind for [`Vfs::trace`](crate::Vfs::trace).
+//! Notes of a walk for [`Vfs::trace`](crate::Vfs::trace).
 //!
 //! The RCU-walk has no time to take notes. It is asked only how far it comes ([`reach`]); then
 //! a REF-walk goes the same way and notes each step in a [`Record`], and [`Position`] brings
@@ -117,7 +117,7 @@ impl Record {
     }
 }
 
-/// Takes a walk's notes, if anybody wants them.
+/// Takes a walk's notes, if it is traced.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Recorder<'a>(Option<&'a Record>);
 
@@ -154,7 +154,7 @@ impl<'a> Recorder<'a> {
         self.last_step(|step| step.how = Some(how));
     }
 
-    /// What the component stands for; `mount` is the file system crossed into.
+    /// The file that the component refers to; `mount` is the file system crossed into.
     pub(super) fn found(self, inode: &Inode, mount: Option<&str>) {
         self.last_step(|step| {
             step.attr = Some(inode.attr());

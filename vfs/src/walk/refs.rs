@@ -1,7 +1,7 @@
 //! The REF-walk: one component after the other, holding a reference to each.
 //!
-//! It may sleep and may ask the back end. It is the definition of what a path means
-//! here; the RCU-walk is the same with fewer rights.
+//! It may sleep and may ask the back end. It defines the meaning of a path here; the RCU-walk
+//! is the same with fewer rights.
 
 use rcuwalk_sync::{Ref, rcu};
 
@@ -55,7 +55,7 @@ pub(crate) struct RefWalk<'a> {
     pub(super) record: Recorder<'a>,
 }
 
-/// A component, its bytes apart from the text that the walk may have to leave.
+/// A component, with its bytes copied out of the text, which the walk may leave.
 struct Step {
     name: Box<[u8]>,
     end: usize,
@@ -251,7 +251,7 @@ impl<'a> RefWalk<'a> {
         loop {
             let place = (self.at.dentry(), &dir);
             let found = match &busy {
-                // A directory is to move here: with all locks that this needs.
+                // A directory must move here: take all locks that this needs.
                 Some(busy) => busy.lock_all(sb, place, |at| self.lookup_in(at, name)),
                 None => {
                     // Shared: lookups and listings go on side by side, changes wait for them.
@@ -306,8 +306,7 @@ impl<'a> RefWalk<'a> {
         }
     }
 
-    /// Crosses what is mounted on the dentry, follows it if it is a link, and goes
-    /// there.
+    /// Crosses a mount on the dentry, follows it if it is a link, and goes there.
     #[doc(alias("handle_mounts", "traverse_mounts"))]
     fn step_into(&mut self, dentry: DentryRef, step: &Step) -> Result<()> {
         let to = self.traverse_mounts(self.at.mnt().clone(), dentry);

@@ -60,7 +60,7 @@ impl<T> LinkStack<T> {
         }
     }
 
-    /// The same stack of what `change` makes of each text; `None` if it fails for one.
+    /// Maps each text on the stack with `change`; `None` if it fails for one.
     pub(super) fn try_map<U>(self, mut change: impl FnMut(T) -> Option<U>) -> Option<LinkStack<U>> {
         let mut mapped = LinkStack::new();
         let embedded = self.embedded.into_iter().flatten();

@@ -6,8 +6,8 @@ use super::refs;
 use crate::context::VfsPath;
 
 impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
-    /// Takes references to all that the rest of the walk needs, and checks that it
-    /// still is what the RCU-walk saw. `None`: it is not, start again.
+    /// Takes references to all that the rest of the walk needs, and checks that nothing has
+    /// changed since the RCU-walk read it. `None`: it has, start again.
     ///
     /// RCU-3: each reference comes from `try_get`, and the counts are rechecked
     /// after that; from then on nothing can go away.
