@@ -1,17 +1,17 @@
-//! Entries that have been read ahead of what the kernel has asked for, and how many directories
-//! keep such.
+//! Limits how many open directories keep entries that have been read ahead of the kernel's
+//! requests.
 //!
 //! An open directory keeps up to a batch of entries, some 100 KiB. It may stay open for ever, and
 //! be one of thousands. So [`MOST`] of them keep entries, and the directory that was listed least
 //! recently loses its own: its listing goes on from the position that the kernel asks for, with
 //! entries that are read again.
 //!
-//! Directories are divided among shards, each with its own lock, and a READDIR takes one only if
-//! its directory keeps entries for the first time since it has lost them. Otherwise it stores the
-//! time to the directory itself.
+//! Directories are divided among shards, each with its own lock, and a READDIR takes one only
+//! if its directory begins to keep entries or has lost them. Otherwise it only stores the time
+//! in the directory itself.
 //!
-//! A directory is locked before its shard. The other way round, a directory is only tried: one
-//! that is being listed is not the one to lose anything.
+//! A directory is locked before its shard. In the other direction, the code only tries to lock
+//! a directory: one that is being listed does not lose its entries.
 
 use std::array;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -25,13 +25,14 @@ const EACH: usize = 8;
 #[cfg(test)]
 const MOST: usize = SHARDS * EACH;
 
-/// What a directory has of this. The values guard nothing: relaxed accesses are enough.
+/// The part of a directory that [`Ahead`] uses. The values guard nothing: relaxed accesses are
+/// enough.
 #[derive(Debug)]
 pub(crate) struct Mark {
     shard: usize,
-    /// It stands in the list of its shard.
+    /// It is in the list of its shard.
     is_kept: AtomicBool,
-    /// When it was listed last.
+    /// The time of its last listing.
     listed: AtomicU64,
 }
 
@@ -68,7 +69,8 @@ impl<D: Keeps> Ahead<D> {
         }
     }
 
-    /// This directory has just been listed, and keeps what was read and not asked for.
+    /// Records that `dir` has just been listed, and keeps the entries that were read and not
+    /// yet requested.
     pub(crate) fn listed(&self, dir: &Arc<D>) {
         let now = self.began.elapsed().as_nanos();
         self.listed_at(u64::try_from(now).unwrap_or(u64::MAX), dir);
@@ -97,7 +99,8 @@ impl<D: Keeps> Ahead<D> {
             !goes
         });
         *shard = dirs.iter().map(Arc::downgrade).collect();
-        // The last reference of a directory that is being closed may be here: not under the lock.
+        // The last reference of a directory that is being closed may be here: do not drop it
+        // under the lock.
         drop(shard);
         drop(dirs);
     }
@@ -164,7 +167,7 @@ mod tests {
             kept[0] && kept[1] && !kept[2] && kept[3..].iter().all(|kept| *kept),
             "MEM-1"
         );
-        // // Once a directory is closed, another one may keep entries; one that is listed again
+        // Once a directory is closed, another one may keep entries; one that is listed again
         // keeps them again.
         let mut dirs = dirs;
         let lost = dirs.remove(2);

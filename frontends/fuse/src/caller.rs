@@ -1,16 +1,16 @@
 //! Credentials of the caller, from a request.
 //!
-//! A request tells the user, the group and the thread; further groups and capabilities it
-//! does not tell. They are read from `TID/status` of the procfs that is held (`procfs.rs`), which costs two system calls and
-//! more, so only where they matter: after a refusal, and where a group decides what a
-//! change does. The caller waits for the answer meanwhile, so the thread is still there,
-//! unless it is killed; the file system user in that file must be the request's. Capabilities
-//! in another user namespace are none here.
+//! A request carries the user, the group and the thread, but not supplementary groups and
+//! capabilities. They are read from `TID/status` of the held procfs (`procfs.rs`), which costs
+//! two system calls and more, so only where they matter: after a refusal, and where a group
+//! decides the effect of a change. The caller waits for the answer meanwhile, so the thread
+//! still exists, unless it is killed; the file system user in that file must be the request's.
+//! Capabilities in another user namespace do not count here.
 //!
-//! On a connection that allows idmapped mounts the kernel maps users for each mount, and tells them
-//! only to a request that makes a file: the owner of the file, as the tree knows it. A check by
-//! these numbers would be wrong, and without them there is nothing to check by. So what the kernel
-//! has checked (`default_permissions`) counts, see [`Caller::is_checked`].
+//! On a connection that allows idmapped mounts the kernel maps users for each mount, and sends
+//! a user only with a request that makes a file: the owner of the file, as the tree knows it. A
+//! check by these numbers would be wrong, and without them there is nothing to check by. So the
+//! kernel's check (`default_permissions`) counts, see [`Caller::is_checked`].
 
 use rcuwalk::{Caps, Credentials};
 
@@ -21,23 +21,23 @@ use crate::procfs;
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The thread, 0 if it is not seen from here.
+    /// The thread, 0 if it is not visible from this PID namespace.
     pub(crate) pid: u32,
-    /// Whether it has CAP_FSETID, where the request tells.
+    /// Whether the caller has CAP_FSETID, if the request says so.
     pub(crate) keeps_set_ids: Option<bool>,
     /// The connection allows idmapped mounts: the kernel has checked the caller's permissions,
     /// and the user and the group are those of the file that the request makes, or [`UNTOLD`].
     pub(crate) is_checked: bool,
 }
 
-/// The user and the group that a connection with idmapped mounts tells for most requests.
+/// The user and the group that most requests carry on a connection with idmapped mounts.
 #[doc(alias = "FUSE_INVALID_UIDGID")]
 pub(crate) const UNTOLD: u32 = u32::MAX;
 
 impl Caller {
-    /// As far as the request tells. User 0 counts as privileged: what its process may not
-    /// do for want of capabilities the kernel has refused before (`default_permissions`),
-    /// unless it leaves that to the file system.
+    /// Returns the credentials that the request carries. User 0 counts as privileged: where its
+    /// process lacks a capability, the kernel has refused already (`default_permissions`),
+    /// unless it leaves the check to the file system.
     pub(crate) fn credentials(self) -> Credentials {
         let caps = match self.uid {
             _ if self.is_checked => Caps::all(),
@@ -47,7 +47,8 @@ impl Caller {
         self.with(Box::default(), caps)
     }
 
-    /// With its further groups and capabilities, if there are any and they can be seen.
+    /// Returns the credentials with supplementary groups and capabilities, if there are any and
+    /// they can be read.
     pub(crate) fn in_full(self) -> Option<Credentials> {
         if self.uid == 0 || self.is_checked {
             return None;
@@ -56,12 +57,12 @@ impl Caller {
         (!groups.is_empty() || !caps.is_empty()).then(|| self.with(groups, caps))
     }
 
-    /// For a decision about set-id bits, which groups and CAP_FSETID take part in: user 0 has
-    /// that only if its thread has.
+    /// Returns the credentials for a decision about set-id bits, which depends on groups and
+    /// CAP_FSETID: user 0 has that only if its thread has it.
     #[doc(alias("CAP_FSETID", "in_group_or_capable"))]
     pub(crate) fn for_set_ids(self) -> Credentials {
         match self.status() {
-            // They are of no use to a stranger.
+            // The thread is not visible from here: assume that it lacks CAP_FSETID.
             None if self.is_checked => self.with(Box::default(), Caps::all() - Caps::FSETID),
             None => self.credentials(),
             Some((groups, caps)) if self.uid == 0 || self.is_checked => {
@@ -72,7 +73,7 @@ impl Caller {
         }
     }
 
-    /// Whether it has a capability. Of user 0 that is assumed where its thread is not seen.
+    /// True if the caller has `cap`. Assumed for user 0 where its thread is not visible.
     pub(crate) fn has(self, cap: Caps) -> bool {
         match self.status() {
             None => self.uid == 0 && !self.is_checked,
@@ -80,8 +81,8 @@ impl Caller {
         }
     }
 
-    /// The user whose share counts, where there are shares: the one of the thread if the request
-    /// does not tell, or [`UNTOLD`] if the thread is not seen.
+    /// Returns the user whose share counts: that of the thread if the request carries none, or
+    /// [`UNTOLD`] if the thread is not visible.
     pub(crate) fn user(self) -> u32 {
         match self.is_checked {
             true => user_of_thread(self.pid).unwrap_or(UNTOLD),
@@ -89,7 +90,7 @@ impl Caller {
         }
     }
 
-    /// The same caller, of whom the request tells whether it has CAP_FSETID.
+    /// Returns the same caller, with the request's word on whether it has CAP_FSETID.
     pub(crate) fn keeping_set_ids(self, keeps: bool) -> Caller {
         Caller {
             keeps_set_ids: Some(keeps),
@@ -101,7 +102,7 @@ impl Caller {
         if let Some(keeps) = self.keeps_set_ids {
             caps.set(Caps::FSETID, keeps);
         }
-        // Where neither is told, nothing is made that would belong to them.
+        // Where the request carries neither, it makes no file that would belong to them.
         let told = |id| {
             if id == UNTOLD && self.is_checked {
                 0
@@ -118,14 +119,14 @@ impl Caller {
         }
     }
 
-    /// Further groups, and capabilities over the daemon's users.
+    /// Reads supplementary groups, and capabilities over the daemon's users.
     fn status(self) -> Option<(Box<[u32]>, Caps)> {
         let status = status_file(self.pid)?;
-        // Mapped, a user is another one than that of the thread.
+        // With idmapped mounts the request's user is not the thread's.
         let uid = (!self.is_checked).then_some(self.uid);
         let (groups, mut caps) = parse_status(&status, uid)?;
         if !caps.is_empty() && !self.is_of_our_users() {
-            // Anybody is all-powerful in a user namespace of his own.
+            // Every user is all-powerful in a user namespace of their own.
             caps = Caps::empty();
         }
         Some((groups, caps))
@@ -133,8 +134,8 @@ impl Caller {
 }
 
 impl Caller {
-    /// Whether it is on its way out, and sees no answer any more: a signal that ends it is
-    /// pending as SIGKILL, whichever it was.
+    /// True if the caller is being killed, and will see no answer: any signal that ends it is
+    /// pending as SIGKILL.
     #[doc(alias = "fatal_signal_pending")]
     pub(crate) fn is_being_killed(self) -> bool {
         const KILL: u64 = 1 << (libc::SIGKILL - 1);
@@ -152,7 +153,7 @@ impl Caller {
         pending.any(|mask| mask & KILL != 0)
     }
 
-    /// Whether its capabilities are over the same users as ours. If that cannot be told, no.
+    /// True if its capabilities are over the same users as ours; false if that is unknown.
     #[doc(alias("user_namespaces(7)", "capable_wrt_inode_uidgid"))]
     fn is_of_our_users(self) -> bool {
         let theirs = procfs::read_link(format!("{}/ns/user", self.pid));
@@ -174,7 +175,8 @@ const BITS: [(u32, Caps); 9] = [
     (31, Caps::SETFCAP),
 ];
 
-/// Groups and capabilities of a thread, which acts as `uid` if that is known.
+/// Parses groups and capabilities of a thread; its file system user must be `uid`, if that is
+/// known.
 fn parse_status(status: &str, uid: Option<u32>) -> Option<(Box<[u32]>, Caps)> {
     let field = |name: &str| field(status, name);
     if uid.is_some_and(|uid| fsuid(status) != Some(uid)) {
@@ -187,7 +189,7 @@ fn parse_status(status: &str, uid: Option<u32>) -> Option<(Box<[u32]>, Caps)> {
     Some((groups, caps.map(|(_, cap)| *cap).collect()))
 }
 
-/// The user as whom a thread uses file systems, if the thread is seen from here.
+/// Returns the file system user of a thread, if the thread is visible from here.
 pub(crate) fn user_of_thread(pid: u32) -> Option<u32> {
     fsuid(&status_file(pid)?)
 }
@@ -257,7 +259,8 @@ mod tests {
         };
         let credentials = makes.credentials();
         assert_eq!((credentials.uid, credentials.gid), (100_000, 100_001));
-        // What the kernel leaves to the file system needs a capability of the thread's own.
+        // A check that the kernel leaves to the file system needs a capability of the thread's
+        // own.
         assert!(!untold.has(Caps::SYS_ADMIN) && untold.user() == UNTOLD);
         assert!(!untold.for_set_ids().caps.contains(Caps::FSETID));
         let thread = Caller {

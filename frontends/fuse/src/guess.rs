@@ -1,4 +1,4 @@
-//! Whether a file that is being made will be a small one.
+//! Guesses whether a new file will be a small one.
 //!
 //! Handing a host's file to the kernel (see `through.rs`) costs about as much as answering a
 //! WRITE or two, and has to be decided when the file is opened. How large a new file will
@@ -10,16 +10,16 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The sizes that are to be expected, by thread. Two threads that share a place disturb each
+/// Counts of recent small files, by thread. Two threads that share an entry disturb each
 /// other's guesses, and nothing else.
 pub(crate) struct Guess([AtomicU8; PLACES]);
 
 const PLACES: usize = 1024;
 
-/// So many small ones in a row.
+/// Small files in a row after which the next one is expected to be small.
 const ENOUGH: u8 = 4;
 
-/// What one WRITE may bring with little to copy.
+/// Data that one WRITE may carry at little cost.
 const SMALL: u64 = 64 << 10;
 
 impl Default for Guess {
@@ -29,12 +29,12 @@ impl Default for Guess {
 }
 
 impl Guess {
-    /// Whether a file that thread `pid` is making will be small.
+    /// True if the file that thread `pid` is making is expected to be small.
     pub(crate) fn is_small(&self, pid: u32) -> bool {
         self.place(pid).load(Relaxed) >= ENOUGH
     }
 
-    /// A file that thread `pid` has made is closed, with that size.
+    /// Records the size at close of a file that thread `pid` has made.
     pub(crate) fn closed(&self, pid: u32, size: u64) {
         let place = self.place(pid);
         let in_a_row = place.load(Relaxed);
@@ -43,7 +43,7 @@ impl Guess {
         } else {
             0
         };
-        // Seldom stored, where many go on as they were.
+        // Stored only when it changes: most threads go on as before.
         if now != in_a_row {
             place.store(now, Relaxed);
         }

@@ -11,18 +11,18 @@ use crate::listing::OpenDir;
 use crate::shares::Share;
 use crate::through::Way;
 
-/// A file that is open.
+/// An open file.
 pub(crate) struct OpenFile {
     pub(crate) file: File,
-    /// How it is read and written, once that is settled.
+    /// How its contents are read and written, once that is settled.
     pub(crate) way: OnceLock<Arc<Way>>,
-    /// The thread that has just made it, if one has.
+    /// The thread that has just made the file, if this open made it.
     pub(crate) made_by: Option<u32>,
     /// Counted for the user who opened the file, if it holds a descriptor.
     pub(crate) _share: Option<Share>,
 }
 
-/// Something open.
+/// An open file or directory.
 #[derive(Clone)]
 pub(crate) enum Opened {
     File(Arc<OpenFile>),
@@ -52,7 +52,7 @@ impl Handles {
     }
 
     /// # Errors
-    /// [`Error::BadDescriptor`] if it is no file that is open.
+    /// [`Error::BadDescriptor`] if it is not an open file.
     pub(crate) fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
         match self.get(handle)? {
             Opened::File(file) => Ok(file),
@@ -61,7 +61,7 @@ impl Handles {
     }
 
     /// # Errors
-    /// [`Error::BadDescriptor`] if it is no directory that is open.
+    /// [`Error::BadDescriptor`] if it is not an open directory.
     pub(crate) fn dir(&self, handle: u64) -> Result<Arc<OpenDir>> {
         match self.get(handle)? {
             Opened::Dir(dir) => Ok(dir),
@@ -69,7 +69,7 @@ impl Handles {
         }
     }
 
-    /// Takes it out: it is closed when the result is dropped, which may ask the back end.
+    /// Removes the handle. Dropping the result closes it, which may call the back end.
     ///
     /// # Errors
     /// [`Error::BadDescriptor`] if it is not open, or not any more.
@@ -87,13 +87,13 @@ impl Handles {
         for shard in &self.shards {
             let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
             let gone = mem::take(&mut *shard);
-            // Closing may ask the back end.
+            // Unlocked: closing may call the back end.
             drop(shard);
             drop(gone);
         }
     }
 
-    /// How many there are.
+    /// The number of handles.
     pub(crate) fn len(&self) -> usize {
         let shards = self.shards.iter();
         let lens = shards.map(|shard| shard.read().unwrap_or_else(PoisonError::into_inner).len());

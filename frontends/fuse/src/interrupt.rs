@@ -19,14 +19,14 @@ use rcuwalk::Error;
 
 use crate::watch::Work;
 
-/// What one thread is answering.
+/// The request that one thread is answering.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// The request and its mark in one word, so that a mark is of the request that it is for.
+    /// The request and its mark in one word, so that a mark never applies to another request.
     request: AtomicU64,
     /// The request, as the watcher sees it.
     pub(crate) work: Work,
-    /// The threads that it belongs to: 0 for those at the device, others by ring queue.
+    /// The thread's group: 0 for threads at the device, others by ring queue.
     pub(crate) group: usize,
 }
 
@@ -42,7 +42,7 @@ impl Slot {
         })
     }
 
-    /// The request of this number, until the result is dropped.
+    /// Holds the number of a request until the result is dropped.
     pub(crate) fn answering(&self, unique: u64) -> Answering<'_> {
         // The kernel sends even numbers only: a request with an odd one is not interruptible.
         let unique = if unique & INTERRUPTED == 0 { unique } else { 0 };
@@ -50,7 +50,7 @@ impl Slot {
         Answering(self)
     }
 
-    /// True if that request is being answered here, and has heard of it.
+    /// Marks the request if this thread is answering it; true if so.
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
         if unique == 0 || unique & INTERRUPTED != 0 {
             return false;
@@ -83,7 +83,7 @@ thread_local! {
     static MINE: RefCell<Option<Arc<Slot>>> = const { RefCell::new(None) };
 }
 
-/// What this thread answers stands in `slot`.
+/// Makes `slot` the slot of this thread.
 pub(crate) fn this_thread_is(slot: &Arc<Slot>) {
     MINE.set(Some(slot.clone()));
 }
@@ -93,7 +93,7 @@ pub(crate) fn is_wanted() -> bool {
     MINE.with_borrow(|mine| mine.as_ref().is_none_or(|slot| !slot.is_interrupted()))
 }
 
-/// The answer for whom nothing has been done yet.
+/// `EINTR`: the answer to an interrupted request that has done nothing yet.
 pub(crate) fn interrupted() -> Error {
     Error::io(io::Error::from_raw_os_error(libc::EINTR))
 }

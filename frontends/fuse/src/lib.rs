@@ -39,12 +39,12 @@
 //!
 //! # Permissions
 //!
-//! Both check. The kernel does, on what it has cached (`default_permissions`, with ACLs),
-//! since it walks cached names without asking; and the VFS does, with the credentials of
-//! the request. Further groups and capabilities of a process are not in the request; they
+//! Both sides check. The kernel does, on its cached attributes (`default_permissions`, with
+//! ACLs), since it walks cached names without asking; and the VFS does, with the credentials of
+//! the request. Supplementary groups and capabilities of a process are not in the request; they
 //! are read from /proc, see `caller.rs`. User 0 counts as fully privileged, as far as the
-//! kernel's own check lets it; only CAP_FSETID and CAP_SYS_ADMIN it has to have, where the
-//! kernel leaves it to us to ask for them.
+//! kernel's own check lets it; it needs CAP_FSETID and CAP_SYS_ADMIN itself only where the
+//! kernel leaves that check to us.
 //!
 //! # What the kernel keeps
 //!
@@ -111,22 +111,22 @@ pub use crate::wire::Notifier;
 pub use crate::wire::rehearse;
 use crate::wire::{Handler, Transport};
 
-/// How a tree is mounted.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What mount(8) shows as the source.
+    /// The source that mount(8) shows.
     pub source: String,
-    /// Nothing can be changed through the mount.
+    /// The mount is read-only.
     pub read_only: bool,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
-    /// Set-id bits count; for root.
+    /// Set-id bits are honoured; for root.
     pub suid: bool,
     /// Device nodes work; for root.
     pub dev: bool,
     /// Files cannot be executed.
     pub noexec: bool,
-    /// Reading does not set access times.
+    /// Reads do not update access times.
     pub noatime: bool,
     /// How long the kernel's cached names are valid.
     pub entry_timeout: Duration,
@@ -136,23 +136,23 @@ pub struct Options {
     pub negative_timeout: Duration,
     /// Threads that answer; 0 for as many as there are processors, two to eight. By io_uring
     /// that is divided among the processors and rounded up, at least one for each (two, if this
-    /// is 0); one more answers at the device, and one for processors that are off. While
+    /// is 0); one more answers at the device, and one for processors that are offline. While
     /// requests are stuck, there are more.
     pub threads: usize,
-    /// How many nodes the kernel is to hold at most, beside those that it uses: when there
-    /// are more, it is asked to drop what it does not use, and meanwhile there may be a
-    /// tenth more. At least [`FEWEST_NODES`]. Each holds a name and an inode of the [`Vfs`]:
-    /// give its [`Budget`](rcuwalk::Budget) a quarter more of both.
+    /// Most nodes that the kernel may hold, beside those that it uses: above that, it is asked
+    /// to drop unused ones, and meanwhile there may be a tenth more. At least [`FEWEST_NODES`].
+    /// Each holds a name and an inode of the [`Vfs`]: give its [`Budget`](rcuwalk::Budget) a
+    /// quarter more of both.
     pub max_nodes: usize,
     /// Where the back end has its contents in files of the host, the kernel reads and writes
     /// those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either the kernel sends
     /// requests, as it does for a file on a stacked file system.
     pub passthrough: bool,
-    /// The mount can be idmapped (`mount -o X-mount.idmap`, mount_setattr(2)). Needs Linux 6.12.
-    /// The kernel then tells no user with most requests, on other mounts of the tree as well, so
-    /// its check of permissions is the only one: not for a back end that acts as the caller. For
-    /// [`serve`](fn@serve), `default_permissions` must be among the mount's options, or the kernel
-    /// ends the connection.
+    /// The mount can be idmapped (`mount -o X-mount.idmap`, mount_setattr(2)). Needs Linux
+    /// 6.12. The kernel then sends no user with most requests, on other mounts of the tree as
+    /// well, so its check of permissions is the only one: not for a back end that acts as the
+    /// caller. For [`serve`](fn@serve), `default_permissions` must be among the mount's
+    /// options, or the kernel ends the connection.
     #[doc(alias("FUSE_ALLOW_IDMAP", "MOUNT_ATTR_IDMAP"))]
     pub idmap: bool,
     /// Where the kernel offers it, requests come by io_uring, on the caller's processor: with
@@ -189,7 +189,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many threads answer.
+    /// The number of threads that answer.
     fn handlers(&self) -> usize {
         let processors = || thread::available_parallelism().map_or(1, usize::from);
         match self.threads {
@@ -199,7 +199,7 @@ impl Options {
     }
 }
 
-/// Why a tree is not mounted. Says it in one line.
+/// The reason why a tree is not mounted. Displays as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MountError {
@@ -207,7 +207,7 @@ pub enum MountError {
     MountPoint(PathBuf, io::Error),
     /// /dev/fuse cannot be used.
     Device(io::Error),
-    /// The kernel, or fusermount3, says no.
+    /// The kernel or fusermount3 refuses.
     Refused(io::Error),
     /// The tree has no root to show.
     Source(rcuwalk::Error),
@@ -243,7 +243,7 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// One line, without the number of the error.
+/// Displays an error in one line, without its number.
 struct Words<'e>(&'e io::Error);
 
 impl fmt::Display for Words<'_> {
@@ -268,8 +268,8 @@ pub fn mount(
     mount_confined(vfs, mount_point, options, || Ok(()))
 }
 
-/// Like [`mount`], and does `confine` when it is mounted and before the first thread is started:
-/// every thread that answers inherits what the calling thread has given up there.
+/// Like [`mount`], but calls `confine` after mounting and before the first thread starts: every
+/// thread that answers inherits the rights that the calling thread has given up there.
 ///
 /// # Errors
 /// [`MountError`]; [`MountError::Refused`] with what `confine` reports.
@@ -283,7 +283,7 @@ pub fn mount_confined(
     mount_by(vfs, mount_point.as_ref(), options, confine, work)
 }
 
-/// `work` is what the worker does, on a thread of its own.
+/// Mounts; `work` is the worker's job, on a thread of its own.
 fn mount_by(
     vfs: Vfs,
     given: &Path,
@@ -322,25 +322,25 @@ fn mount_by(
 
 type Unmounter = dyn Fn(bool) -> io::Result<()> + Send + Sync;
 
-/// A tree that is mounted. Dropped, it is unmounted, and detached if it is in use.
+/// A mounted tree. Dropping it unmounts the tree, or detaches it if it is in use.
 #[must_use = "dropping it unmounts"]
 pub struct Mounted {
-    /// There until it is unmounted.
+    /// `None` once it is unmounted.
     transport: Option<Transport>,
     /// Ends with the session.
     worker: Option<JoinHandle<()>>,
     mount_point: PathBuf,
-    /// There until it is unmounted.
+    /// `None` once it is unmounted.
     place: Option<MountPoint>,
-    /// Takes it out of the tree, where this process may not.
+    /// Unmounts on behalf of this process, which may not.
     unmounter: Option<Box<Unmounter>>,
-    /// The kernel's number for it, while it is mounted.
+    /// The kernel's id of the mount, while it is mounted.
     id: Option<u64>,
     handler: Arc<Handler>,
 }
 
 impl Mounted {
-    /// Starts the worker that keeps the nodes few.
+    /// Starts the worker that limits the number of nodes.
     fn start(&mut self, work: impl for<'o> FnOnce(Worker<'o>) + Send + 'static) -> io::Result<()> {
         let notifier = self.notifier()?;
         let (handler, at) = (self.handler.clone(), self.mount_point.clone());
@@ -350,7 +350,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Has `unmounter` take the mount out of the tree from now on, detached if it is given true: for a
+    /// Makes `unmounter` unmount this mount from now on, detached if it is given true: for a
     /// process that has given up the right to do so.
     pub fn unmount_by(
         &mut self,
@@ -359,13 +359,13 @@ impl Mounted {
         self.unmounter = Some(Box::new(unmounter));
     }
 
-    /// Where it is mounted.
+    /// The path where it is mounted.
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
     }
 
-    /// The kernel's number for the mount, which no other one has while it is there. `None` if
-    /// there is no procfs.
+    /// The kernel's id of the mount, which is unique while the mount exists. `None` if there is
+    /// no procfs.
     pub fn mount_id(&self) -> Option<u64> {
         self.id
     }
@@ -383,7 +383,7 @@ impl Mounted {
         self.handler.ops.node_statistics()
     }
 
-    /// How many files and directories are open through it.
+    /// The number of files and directories that are open through it.
     pub fn open(&self) -> usize {
         self.handler.ops.open()
     }
@@ -393,13 +393,13 @@ impl Mounted {
         Observer(Arc::downgrade(&self.handler))
     }
 
-    /// Whether the kernel may read and write contents without asking
+    /// True if the kernel may read and write contents without asking
     /// ([`Options::passthrough`]).
     pub fn passes_through(&self) -> bool {
         self.handler.ops.offer.stands()
     }
 
-    /// Whether requests come by io_uring ([`Options::io_uring`]).
+    /// True if requests come by io_uring ([`Options::io_uring`]).
     pub fn is_by_io_uring(&self) -> bool {
         let transport = self.transport.as_ref();
         transport.is_some_and(|transport| transport.is_by_io_uring())
@@ -411,7 +411,7 @@ impl Mounted {
         transport.is_none_or(|transport| transport.is_over())
     }
 
-    /// For telling the kernel what has changed behind the mount.
+    /// Returns a notifier, which tells the kernel of changes behind the mount.
     ///
     /// # Errors
     /// `ENOTCONN` if it is not mounted any more; out of descriptors.
@@ -432,7 +432,7 @@ impl Mounted {
         if !self.is_over() {
             match self.take_out(UnmountFlags::empty()) {
                 Ok(()) => {}
-                // fusermount3 may.
+                // fusermount3 has the right.
                 Err(err) if err.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
                     let transport = self.transport.as_ref();
                     transport.map_or(Ok(()), |transport| transport.unmount())?;
@@ -459,7 +459,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// The last umount(2) cuts the connection before it returns, or close to it.
+    /// True if the session ends within a second: the last umount(2) cuts the connection before
+    /// it returns, or soon after.
     fn ends_soon(&self) -> bool {
         let end = Instant::now() + Duration::from_secs(1);
         while !self.is_over() && Instant::now() < end {
@@ -468,14 +469,14 @@ impl Mounted {
         self.is_over()
     }
 
-    /// Leaves it to those who use it. Dropped, it would find itself still in use and unmount
-    /// what is there by now.
+    /// Leaves the mount to the processes that use it. Otherwise the drop would find it still in
+    /// use, and unmount another mount that is at its path by now.
     fn leave(&mut self) {
         std::mem::forget(self.transport.take());
         self.place = None;
     }
 
-    /// Takes this mount out of the tree, and no other one that is at its path by now.
+    /// Unmounts this mount, and no other one that is at its path by now.
     fn take_out(&self, flags: UnmountFlags) -> io::Result<()> {
         if let Some(unmounter) = &self.unmounter {
             return unmounter(flags.contains(UnmountFlags::DETACH));
@@ -492,7 +493,7 @@ impl Mounted {
         let Some((id, path)) = self.id.and_then(|id| Some((id, mounted_at(id)?))) else {
             return Ok(());
         };
-        // Below another mount the path leads to that one.
+        // The path leads to the other mount on top of this one.
         let place = MountPoint::open(&path).map_err(|_| Errno::BUSY)?;
         match place.unmount(Some(id), flags) {
             Err(Errno::INVAL) => Err(Errno::BUSY.into()),
@@ -506,8 +507,8 @@ impl Mounted {
         self.join_worker()
     }
 
-    /// After the threads that answer: the worker may wait for an answer as long as there is
-    /// one, and not join those who wait for it.
+    /// Joins the worker, after the threads that answer: as long as one of them runs, the worker
+    /// may wait for its answer.
     fn join_worker(&mut self) -> io::Result<()> {
         let worker = self.worker.take();
         let ended = worker.map_or(Ok(()), JoinHandle::join);
@@ -515,7 +516,7 @@ impl Mounted {
     }
 }
 
-/// Where the mount `id` is in this mount namespace; `None` if it is not in the tree.
+/// Returns the path of the mount `id` in this mount namespace; `None` if it is not in the tree.
 fn mounted_at(id: u64) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let table = procfs::read("thread-self/mountinfo").ok()?;

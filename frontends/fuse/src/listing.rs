@@ -1,12 +1,11 @@
-//! A directory that is open: listing it from the position that the kernel names.
+//! An open directory: lists it from the position that the kernel gives.
 //!
-//! The kernel asks for a buffer at a time, and each time from the position after the last
-//! entry that its caller took: mostly where the last answer ended, seldom in the middle of
-//! it, or at the start again (rewinddir(3)), or anywhere (seekdir(3)). Positions are the
-//! back end's own, which last (DIR-1); the handle keeps one listing in progress, and begins
-//! another where it does not stand at the position that is asked for. So what it holds is
-//! one batch of entries, however long the directory, and none while many others are listed
-//! ([`Ahead`](crate::ahead::Ahead)).
+//! The kernel asks for one buffer at a time, each time from the position after the last entry
+//! that its caller took: mostly the end of the last answer, seldom the middle of it, the start
+//! again (rewinddir(3)), or any other (seekdir(3)). Positions are the back end's own, and stay
+//! valid (DIR-1); the handle keeps one listing in progress, and begins another if the kernel
+//! asks for a different position. So it holds one batch of entries, however long the directory,
+//! and none while many other directories are listed ([`Ahead`](crate::ahead::Ahead)).
 //!
 //! # What the kernel keeps
 //!
@@ -32,13 +31,13 @@
 //! A process that keeps a directory open all along and rewinds it goes by the mtime alone,
 //! until the directory is opened again.
 //!
-//! | position     | what comes next             |
+//! | position     | next entry                  |
 //! |--------------|-----------------------------|
 //! | 0            | `.`                         |
 //! | [`AFTER_DOT`] | `..`                       |
 //! | [`AFTER_DOTS`] | the first entry           |
-//! | any other    | what is behind the entry with that [`next`](rcuwalk::DirEntry::next) |
-//! | [`FAR`]      | as well: for the ones that are no position of a file, 2^63 and more  |
+//! | any other    | the one after the entry with that [`next`](rcuwalk::DirEntry::next) |
+//! | [`FAR`]      | as well: it stands for positions that no file has, 2^63 and more     |
 
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -52,18 +51,17 @@ use crate::nodes::NodeRef;
 use crate::ops::shown;
 use crate::shares::Share;
 
-/// High enough for no back end to count there, and below what hashes are made of but for
-/// one in 2^62.
+/// Too high for a back end that counts entries, and equal to a hash only once in 2^62.
 const AFTER_DOT: u64 = 1 << 62 | 1;
 const AFTER_DOTS: u64 = 1 << 62 | 2;
-/// Positions of files are signed.
+/// The highest position: positions of files are signed.
 const FAR: u64 = i64::MAX as u64;
 
 /// An open directory.
 pub(crate) struct OpenDir {
     pub(crate) file: File,
     node: NodeRef,
-    /// The kernel may keep what it is listed, and does not do that for anybody else.
+    /// The kernel may keep the listing through this handle, and through no other one.
     is_kept: bool,
     /// Kept entries, dropped if too many other directories keep some.
     listing: Mutex<Option<Listing>>,
@@ -89,7 +87,7 @@ impl Keeps for OpenDir {
     }
 }
 
-/// What the kernel keeps of a directory's listing.
+/// The state of the listing that the kernel keeps of a directory.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<State>);
 
@@ -99,21 +97,21 @@ struct State {
     is_taken: bool,
     /// The ctime when it was last opened for keeping.
     ctime: Option<Timestamp>,
-    /// When it could have been kept last, it had this one.
+    /// The ctime when it last could have been kept.
     seen: Option<Timestamp>,
 }
 
-/// What the kernel is told about a directory that it has opened.
+/// The answer to OPENDIR about kept listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keeping {
-    /// It may keep what it is listed by this, and show what it has kept (`FOPEN_CACHE_DIR`).
+    /// The kernel may keep the listing by this handle, and show a kept one (`FOPEN_CACHE_DIR`).
     pub(crate) lists: bool,
     /// The kernel's kept listing is still valid (`FOPEN_KEEP_CACHE`).
     pub(crate) holds: bool,
 }
 
 impl Kept {
-    /// For a directory with these attributes, which is opened now.
+    /// Decides for a directory with these attributes, which is opened now.
     fn open(&self, attr: &Attr, now: SystemTime) -> Keeping {
         let mut state = self.state();
         let holds = state.ctime == Some(attr.ctime);
@@ -149,9 +147,9 @@ impl Drop for OpenDir {
     }
 }
 
-/// Whether the kernel may keep a listing until the directory's time of change is another: it
-/// has one that no later change can have. Times of whole seconds are what file systems have
-/// whose clocks tick that slowly, or slower.
+/// True if the kernel may keep a listing until the directory's mtime changes: no later change
+/// can have the same mtime. Whole seconds do not count: they come from file systems whose
+/// clocks tick that slowly, or slower.
 fn is_at_rest(attr: &Attr, now: SystemTime) -> bool {
     attr.mtime.nsec != 0 && age(attr, now).is_some_and(|age| age > REST)
 }
@@ -163,19 +161,19 @@ fn age(attr: &Attr, now: SystemTime) -> Option<Duration> {
     now.checked_sub(changed)
 }
 
-/// Longer than a file system's clock stands still, which at 100 Hz is 10 ms.
+/// Longer than one tick of a file system's clock, which at 100 Hz is 10 ms.
 const TICK: Duration = Duration::from_millis(20);
 
 /// How long a directory must have been unchanged to be kept: a process that changes it now and
 /// again should not wait at each listing.
 const REST: Duration = Duration::from_millis(200);
 
-/// The size of a directory that has some thousand entries, more or less of them by file system.
+/// Size of a directory with some thousand entries, depending on the file system.
 const SHORT: u64 = 256 << 10;
 
 /// A listing in progress.
 struct Listing {
-    /// The position that it has come to.
+    /// Its current position.
     at: u64,
     entries: ReadDir,
     /// An entry that was read and did not fit.
@@ -187,19 +185,19 @@ pub(crate) struct Listed<'e> {
     pub(crate) name: &'e [u8],
     pub(crate) ino: u64,
     pub(crate) kind: Option<FileType>,
-    /// `.` or `..`, which count for no LOOKUP.
+    /// `.` or `..`, which are not looked up.
     pub(crate) is_dot: bool,
     /// The position after it.
     pub(crate) next: u64,
 }
 
 impl OpenDir {
-    /// What the kernel is told of the directory itself.
+    /// Returns the attributes of the directory itself, as the kernel gets them.
     pub(crate) fn attr(&self) -> Attr {
         shown(self.file.attr(), &self.node)
     }
 
-    /// A directory that has been opened, and what the kernel is told about it.
+    /// Makes the state of a directory that has just been opened, with the answer to OPENDIR.
     pub(crate) fn new(file: File, node: NodeRef, share: Share) -> (OpenDir, Keeping) {
         let keeping = node.kept.open(&file.attr(), SystemTime::now());
         let dir = OpenDir {
@@ -213,9 +211,9 @@ impl OpenDir {
         (dir, keeping)
     }
 
-    /// Hands entries from `position` on to `take`, until that breaks: then the entry was not
-    /// taken. An error about one comes alone, as the first of an answer; with
-    /// [`Error::NotFound`] it is left out, having gone meanwhile.
+    /// Passes entries from `position` on to `take`, until that breaks: then it did not take the
+    /// entry. An error about an entry comes alone, as the first of an answer; an entry with
+    /// [`Error::NotFound`] is left out, because it has been removed meanwhile.
     pub(crate) fn list(
         &self,
         position: u64,
@@ -288,7 +286,7 @@ impl OpenDir {
         }
     }
 
-    /// Fetches what comes next, unless all has been handed out: while the kernel is busy with
+    /// Reads the next entries, unless the listing is complete: while the kernel is busy with
     /// the last answer, there is time for it.
     pub(crate) fn read_ahead(&self) {
         let mut kept = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -297,7 +295,7 @@ impl OpenDir {
         }
     }
 
-    /// Until a change that comes after this has another time than one that came before.
+    /// Waits until a later change is sure to get another mtime than the last one.
     fn wait_for_a_tick(&self) {
         // The last change may have come after the open. If the stat fails, the directory is
         // listed without the wait.

@@ -1,4 +1,4 @@
-//! What a mount has been doing: how many requests of each kind, how long they took.
+//! Metrics of a mount: how many requests of each kind there were, and how long they took.
 //!
 //! Each request adds to three counters of its thread's share ([`Shard`]): no lock, and no cache
 //! line that other threads write. With the two clock reads that is some 150 ns, a hundredth of
@@ -38,7 +38,8 @@ struct Shard {
 /// One operation's counters.
 #[derive(Default)]
 struct Counters {
-    /// How many took no longer than the bound of this number, and longer than the one before.
+    /// Number of requests that took longer than the previous bound, and not longer than this
+    /// one.
     within: [AtomicU64; BOUNDS + 1],
     nanos: AtomicU64,
     errors: AtomicU64,
@@ -69,7 +70,7 @@ impl Metrics {
         }
     }
 
-    /// Does it, and counts it.
+    /// Runs `work`, and counts it.
     pub(crate) fn measure<T>(&self, op: Opcode, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let shard = &self.shards[shard()];
         shard.begun.fetch_add(1, Relaxed);
@@ -92,7 +93,8 @@ impl Metrics {
         done
     }
 
-    /// All shares together: of each operation that there was, and how many are under way.
+    /// Sums all shares: returns each operation that has occurred, and the number of requests
+    /// under way.
     fn sum(&self) -> (Vec<Operation>, u64) {
         let operations: Vec<Operation> = Opcode::ALL
             .iter()
@@ -134,7 +136,7 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// The first bound that `nanos` is not beyond.
+/// The first bound that is not below `nanos`.
 fn bucket(nanos: u64) -> usize {
     let micros = nanos.div_ceil(1000).max(1);
     let log = micros.next_power_of_two().trailing_zeros() as usize;
@@ -147,17 +149,18 @@ fn bucket(nanos: u64) -> usize {
 pub struct Operation {
     /// FUSE's name for it: `lookup`.
     pub name: String,
-    /// How many were answered by an error; a name that is not there is one.
+    /// Number of errors; a missing name counts as one.
     pub errors: u64,
-    /// How long all of them took, together.
+    /// The total time of all of them.
     pub time: Duration,
-    /// How many took no longer than the bound of that number ([`Operation::bounds`]) and
-    /// longer than the one before; the last number is of those beyond all bounds.
+    /// Number of requests by time: each count is of those that took longer than the previous
+    /// bound ([`Operation::bounds`]), and not longer than this one; the last is of those beyond
+    /// all bounds.
     pub within: Vec<u64>,
 }
 
 impl Operation {
-    /// How many there were.
+    /// The number of requests.
     pub fn count(&self) -> u64 {
         self.within.iter().sum()
     }
@@ -167,7 +170,8 @@ impl Operation {
         (0..BOUNDS).map(|log| Duration::from_micros(1 << log))
     }
 
-    /// A bound that this part of them, of 1, did not go beyond. `None` if there is none.
+    /// Returns a bound within which this fraction of the requests stayed. `None` if there is
+    /// none.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let wanted = part * self.count() as f64;
         let mut sum = 0;
@@ -199,12 +203,12 @@ pub struct Statistics {
     pub vfs: rcuwalk::Statistics,
 }
 
-/// Looks at a mount, from any thread, without keeping it.
+/// Reads the statistics of a mount, from any thread, without keeping the mount alive.
 #[derive(Clone)]
 pub struct Observer(pub(crate) Weak<Handler>);
 
 impl Observer {
-    /// How it stands. `None` once it is not mounted any more. Waits for no request.
+    /// Returns the statistics. `None` once it is not mounted any more. Waits for no request.
     pub fn statistics(&self) -> Option<Statistics> {
         let handler = self.0.upgrade()?;
         let (operations, in_flight) = handler.metrics.sum();
@@ -279,7 +283,8 @@ mod tests {
         assert!(operations[0].quantile(1.0).is_some());
     }
 
-    /// Not a bound, but a look at what `metrics.rs` says: `cargo test -- --ignored --nocapture`.
+    /// Sets no bound, but measures the figure in `metrics.rs`: `cargo test -- --ignored
+    /// --nocapture`.
     #[test]
     #[ignore = "a measurement"]
     fn what_measuring_costs() {

@@ -27,7 +27,7 @@ use crate::procfs;
 pub struct MountPoint {
     above: OwnedFd,
     name: OsString,
-    /// For where there is no procfs to reach it through `above`.
+    /// Used if there is no procfs to reach the mount point through `above`.
     path: PathBuf,
 }
 
@@ -58,7 +58,7 @@ impl MountPoint {
         Ok(MountPoint { above, name, path })
     }
 
-    /// The kernel's id of the mount that is seen there now. Asks no file system: one whose
+    /// Returns the kernel's id of the topmost mount there. Asks no file system: a mount whose
     /// daemon is gone or stuck has an id as well. `None` without procfs.
     ///
     /// # Errors
@@ -67,7 +67,8 @@ impl MountPoint {
         Ok(id_of(&self.hold()?))
     }
 
-    /// The device number of the mount `id`, if that is what is seen there now. Asks no file system.
+    /// Returns the device number of the mount `id`, if that is the topmost mount there. Asks no
+    /// file system.
     ///
     /// # Errors
     /// `EINVAL` if it is not; those of statx(2).
@@ -82,7 +83,7 @@ impl MountPoint {
         Ok(makedev(told.stx_dev_major, told.stx_dev_minor))
     }
 
-    /// Unmounts the mount `id`, if that is what is seen there now.
+    /// Unmounts the mount `id`, if that is the topmost mount there.
     ///
     /// # Errors
     /// `EINVAL` if it is not; those of umount2(2).
@@ -94,12 +95,12 @@ impl MountPoint {
         if flags.contains(UnmountFlags::DETACH)
             && let Some(root) = procfs::path_of(root.as_fd())
         {
-            // The mount that was compared, wherever its name leads by now.
+            // Unmounts the mount that was compared, wherever its name leads by now.
             return unmount(&root, flags.difference(UnmountFlags::NOFOLLOW));
         }
-        // Held, it would be in use. The name can lead to another mount from here on only if a
-        // process moves a mount point that is one: the kernel lets it do that from another mount
-        // namespace alone, and the directory above stays the same one.
+        // A held descriptor would keep the mount in use. From here on the name can lead to
+        // another mount only if a process moves a mount point: the kernel allows that only from
+        // another mount namespace, and the directory above stays the same.
         drop(root);
         let flags = flags | UnmountFlags::NOFOLLOW;
         match procfs::path_of(self.above.as_fd()) {
@@ -108,7 +109,7 @@ impl MountPoint {
         }
     }
 
-    /// Changes the flags of the mount `id`, if that is what is seen there now.
+    /// Changes the flags of the mount `id`, if that is the topmost mount there.
     ///
     /// # Errors
     /// `EINVAL` if it is not, those of statvfs(3) and mount(2).
@@ -135,7 +136,7 @@ impl MountPoint {
 /// The kernel's id of the mount that `fd` lies in. `None` without procfs.
 pub fn id_of(fd: &OwnedFd) -> Option<u64> {
     use std::os::fd::AsRawFd;
-    // Of the thread: its descriptors may be its own.
+    // thread-self, because a thread may have its own descriptor table.
     let path = format!("thread-self/fdinfo/{}", fd.as_raw_fd());
     let told = procfs::read_to_string(path).ok()?;
     let mut lines = told.lines();

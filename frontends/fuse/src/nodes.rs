@@ -1,24 +1,24 @@
-//! What the kernel knows: its node ids, and the places they stand for.
+//! The kernel's nodes: their ids, and the places they stand for.
 //!
-//! A node is made with the first LOOKUP that finds an inode and goes with the last FORGET.
-//! It is the front end's part of that inode, in an [`InodeCache`] that keeps nothing
-//! unused, and the [`NodeTable`] counts what the kernel has been told (NODE-1). All names
-//! of a file share one node, since the cache is keyed by the inode's identity.
+//! A node is created by the first LOOKUP that finds an inode, and freed by the last FORGET. It
+//! is the front end's part of that inode, in an [`InodeCache`] that keeps nothing unused, and
+//! the [`NodeTable`] counts the kernel's lookups (NODE-1). All names of a file share one node,
+//! since the cache is keyed by the inode's identity.
 //!
-//! **The id is the inode number** wherever it can be, which is easy to follow in a log. Where it
-//! cannot be (1 is the root's; the kernel still knows another file of that number, which has
-//! been deleted; the file is in another file system than the root), an id is drawn that no inode
-//! number has. The kernel shows users the inode number in any case, which is the same each time
-//! that it forgets and asks again.
+//! **The id is the inode number** wherever possible, which is easy to follow in a log.
+//! Otherwise (1 is the root's; the kernel still knows a deleted file of that number; the file
+//! is in another file system than the root) the node gets a drawn id, which is no inode number.
+//! The kernel shows users the inode number in any case, which is the same each time that it
+//! forgets the node and asks again.
 //!
-//! HANDLE-1: an id and a generation, which the kernel hands out in file handles, lead to the file
-//! that they were given for, or are `ESTALE`; never to another file, and never to one outside of the
-//! tree. The generation is the back end's ([`VfsPath::generation`]), which tells apart the files
-//! that have one inode number one after the other. A back end without generations gets numbers from
-//! here that begin where chance has it: then a handle is good until the kernel forgets the node, and
-//! one of an earlier mount is not taken for one of this. An id that has been given back is found
-//! again by where it was ([`Remembered`]), or by the back end ([`Vfs::by_number`]); in either case by
-//! a walk from the root, after which id and generation are compared.
+//! HANDLE-1: an id and a generation, which the kernel hands out in file handles, lead to the
+//! file that they were given for, or are `ESTALE`; never to another file, and never to one
+//! outside of the tree. The generation is the back end's ([`VfsPath::generation`]), which
+//! distinguishes successive files of one inode number. A back end without generations gets
+//! numbers from here that begin at random: then a handle is good until the kernel forgets the
+//! node, and one of an earlier mount is not taken for one of this. A forgotten id is found
+//! again by the node's last place ([`Remembered`]), or by the back end ([`Vfs::by_number`]); in
+//! either case by a walk from the root, after which id and generation are compared.
 //!
 //! [`Vfs::by_number`]: rcuwalk::Vfs::by_number
 
@@ -40,28 +40,28 @@ use crate::remembered::{Remembered, Whereabouts};
 use crate::removed::HeldFile;
 use crate::through::Ways;
 
-/// Set in ids that are no inode numbers.
+/// Set in drawn ids, which are no inode numbers.
 const DRAWN: u64 = 1 << 63;
 
 /// The front end's part of an inode.
 pub(crate) struct Node {
-    /// Where it was found last, and before.
+    /// The last place where it was found, and the one before.
     place: RwLock<Places>,
     id: AtomicU64,
     /// The inode number that the kernel shows (NODE-3).
     pub(crate) ino: u64,
     /// Held while a thread makes an entry, which may change the id.
     numbering: Mutex<()>,
-    /// Tells the files apart that get the same id one after the other (HANDLE-1).
+    /// Distinguishes successive files with the same id (HANDLE-1).
     pub(crate) generation: u32,
-    /// The generation is the back end's, and the same each time.
+    /// The generation is the back end's, and the same after each LOOKUP.
     lasts: bool,
     /// Looked up since the hand last passed.
     is_used: AtomicBool,
     open: Mutex<Opens>,
-    /// How it is read and written while it is.
+    /// How an open file is read and written.
     pub(crate) ways: Ways,
-    /// Of a directory: what the kernel keeps.
+    /// For a directory: the listing that the kernel keeps.
     pub(crate) kept: Kept,
 }
 
@@ -76,9 +76,9 @@ struct Opens {
 
 /// Names of an inode.
 struct Places {
-    /// Which may be gone by now. There until the kernel has given the node back.
+    /// May have been removed or renamed. `None` once the kernel has forgotten the node.
     last: Option<VfsPath>,
-    /// Of a file with several names, the one before, for when that is gone.
+    /// For a file with several names: the previous one, in case the last one is removed.
     before: Option<VfsPath>,
     /// The file itself, if its last name has been removed (HOLD-1).
     held: Option<Box<HeldFile>>,
@@ -92,7 +92,7 @@ impl Opens {
 }
 
 impl Places {
-    /// One that is still there, if that is known of any.
+    /// A name that still exists, if one of them is known to.
     fn best(&self) -> &VfsPath {
         let before = self.before.as_ref().filter(|before| before.is_named());
         match before {
@@ -117,27 +117,27 @@ impl Numbered for Node {
 }
 
 impl Node {
-    /// Where to find it.
+    /// Returns the place of the node.
     pub(crate) fn place(&self) -> VfsPath {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         place.best().clone()
     }
 
-    /// Its attributes, if they need not be asked for.
+    /// Returns the cached attributes, if they are valid.
     pub(crate) fn believed_attr(&self) -> Option<Attr> {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         let place = place.best();
         place.is_believed().then(|| place.attr())
     }
 
-    /// It is open as `file` now.
+    /// Records that the node is open as `file`.
     pub(crate) fn opened(&self, file: &Arc<OpenFile>) {
         let mut open = self.opens();
         open.files.retain(|file| file.strong_count() > 0);
         open.files.push(Arc::downgrade(file));
     }
 
-    /// One of the files that it is open as.
+    /// Returns one of its open files.
     pub(crate) fn open_file(&self) -> Option<Arc<OpenFile>> {
         self.opens().files.iter().find_map(Weak::upgrade)
     }
@@ -157,7 +157,7 @@ impl Node {
         self.opens().hides_set_ids = false;
     }
 
-    /// Whether set-id bits are hidden now.
+    /// True if set-id bits are hidden now.
     pub(crate) fn hides_set_ids(&self) -> bool {
         let mut open = self.opens();
         open.hides_set_ids = open.hides_set_ids && open.is_for_writing();
@@ -168,9 +168,9 @@ impl Node {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The hand passes it over once more.
+    /// Marks the node as used: the hand skips it once more.
     fn used(&self) {
-        // Seldom stored, where many ask for the same.
+        // Stored only if it changes, because many threads may use the same node.
         if !self.is_used.load(Relaxed) {
             self.is_used.store(true, Relaxed);
         }
@@ -182,7 +182,7 @@ impl Node {
         let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
         let is_known = place.last.is_some();
         let is_kept = is_known && place.held.is_none() && !place.best().is_named();
-        // Dropped unlocked: closing it takes its turn with the caches' locks.
+        // Dropped unlocked: closing it may take the caches' locks.
         let _gone = match is_kept {
             true => {
                 place.held = Some(Box::new(held));
@@ -193,10 +193,11 @@ impl Node {
         drop(place);
     }
 
-    /// Where a handle finds it when the kernel has forgotten it; `None` if it has no name.
+    /// Returns the place by which a handle finds the node once the kernel has forgotten it;
+    /// `None` if it has no name.
     fn whereabouts(&self) -> Option<Whereabouts> {
         let places = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        // FORGET may have come for the last count already, on another thread.
+        // Another thread may have handled the FORGET of the last count already.
         places.last.as_ref()?;
         let place = places.best().clone();
         // Dropped below without the lock: the drop may take the caches' locks.
@@ -215,7 +216,7 @@ impl Node {
         std::ptr::eq(place.last().inode(), inode)
     }
 
-    /// The kernel has given it back: its names are, too, and not only when RCU frees it.
+    /// Drops its names as soon as the kernel has forgotten it, rather than when RCU frees it.
     fn let_go(&self) {
         let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
         let names = (place.last.take(), place.before.take(), place.held.take());
@@ -223,7 +224,7 @@ impl Node {
         drop(names);
     }
 
-    /// The name it was found by now is the one that is most likely still there.
+    /// Records the name by which it was just found: the one most likely to still exist.
     fn found_at(&self, path: &VfsPath) {
         let is_known = {
             let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
@@ -237,7 +238,7 @@ impl Node {
             if is_worth_it && before.as_ref().is_some_and(VfsPath::is_named) {
                 std::mem::swap(&mut place.before, &mut before);
             }
-            // Its drop may take its turn with the caches' locks.
+            // Dropped unlocked: the drop may take the caches' locks.
             drop(place);
             drop(before);
         }
@@ -248,7 +249,7 @@ impl Node {
 pub(crate) struct Nodes {
     cache: InodeCache<InodeId, Node>,
     known: NodeTable<InodeId, Node>,
-    /// Where nodes were that the kernel has given back.
+    /// Last places of forgotten nodes.
     remembered: Remembered,
     /// For files whose back end has none.
     generations: AtomicU32,
@@ -258,7 +259,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Only the root is known, and stays known whatever is forgotten.
+    /// Makes a table with the root, which stays known whatever the kernel forgets.
     pub(crate) fn new(root: &VfsPath, pressure: Pressure) -> Result<Nodes> {
         let attr = root.attr();
         let chance = RandomState::new().hash_one(attr.ino) as u32;
@@ -282,7 +283,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// What a LOOKUP is answered with that has found `path`.
+    /// Returns the entry that answers a LOOKUP of `path`.
     pub(crate) fn entry(&self, path: &VfsPath) -> Result<NodeEntry<'_>> {
         let is_of_root = path.attr().dev == self.root.1;
         let wanted = |ino| match ino {
@@ -296,8 +297,8 @@ impl Nodes {
         Ok(entry)
     }
 
-    /// What a LOOKUP of `.` in the forgotten node `id` is answered with, if `path` leads to its file
-    /// now.
+    /// Returns the entry that answers a LOOKUP of `.` in the forgotten node `id`, if `path`
+    /// leads to its file now.
     ///
     /// # Errors
     /// [`Error::Stale`] if it is another file, or known by another id.
@@ -322,12 +323,12 @@ impl Nodes {
         }
     }
 
-    /// Where a node was that the kernel has given back.
+    /// Returns the last place of a forgotten node.
     pub(crate) fn remembered(&self, id: NodeId) -> Option<Whereabouts> {
         self.remembered.find(id)
     }
 
-    /// Where the directory with the inode number `ino` is, if the kernel knows it.
+    /// Returns the place of the directory with the inode number `ino`, if the kernel knows it.
     pub(crate) fn known_directory(&self, ino: u64) -> Option<VfsPath> {
         let id = match ino == self.root.0 {
             true => NodeId::ROOT,
@@ -337,7 +338,8 @@ impl Nodes {
         Some(node.place())
     }
 
-    /// One more LOOKUP of `node`, by the id that it has or, if another file has that, by another.
+    /// Counts one more LOOKUP of `node`, by its id or, if another file has that id now, by a
+    /// new one.
     pub(crate) fn numbered_entry(&self, node: NodeRef) -> Result<NodeEntry<'_>> {
         node.used();
         let _one = node
@@ -354,10 +356,10 @@ impl Nodes {
         }
     }
 
-    /// What the kernel calls `id`.
+    /// Returns the node `id`, and marks it as used.
     ///
     /// # Errors
-    /// [`Error::Stale`] if it has given that back.
+    /// [`Error::Stale`] if the kernel has forgotten it.
     pub(crate) fn get(&self, id: NodeId) -> Result<NodeRef> {
         let node = self.known.get(id)?;
         node.used();
@@ -369,7 +371,7 @@ impl Nodes {
         self.known.get(id).ok()
     }
 
-    /// What the kernel calls the inode of `path`, if it knows that.
+    /// Returns the node id of the inode of `path`, if the kernel knows it.
     pub(crate) fn id_of(&self, path: &VfsPath) -> Option<NodeId> {
         let node = self.cache.ilookup(path.inode().key()).ok().flatten()?;
         Some(node.node_id())
@@ -414,7 +416,7 @@ impl Nodes {
         })
     }
 
-    /// FORGET. What the kernel did not have is passed over, and so is the root.
+    /// FORGET. Ignores the root, and counts that the kernel did not have.
     pub(crate) fn forget(&self, id: NodeId, lookups: u64) {
         self.pressure.counts.forgets.fetch_add(1, Relaxed);
         if id == NodeId::ROOT {
@@ -434,7 +436,7 @@ impl Nodes {
         let _ = self.known.forget(id, lookups);
     }
 
-    /// One count that the kernel was not told of.
+    /// Takes back one count that the kernel has not been told of.
     pub(crate) fn take_back(&self, id: NodeId) {
         if id != NodeId::ROOT {
             let _ = self.known.forget(id, 1);
@@ -445,7 +447,7 @@ impl Nodes {
     /// meanwhile.
     pub(crate) fn forget_all(&self) {
         let (mut hand, mut found) = (Hand::default(), Vec::new());
-        // The table may be mostly empty; but not more than that.
+        // The table may be mostly empty, but not emptier than that.
         let mut in_vain = 0;
         while self.known.len() > 1 && in_vain < 1024 {
             let is_other = |node: &Node| node.node_id() != NodeId::ROOT;
@@ -457,13 +459,13 @@ impl Nodes {
         }
     }
 
-    /// How many there are, with the root.
+    /// The number of nodes, including the root.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// The generation that the back end knows, if it has any. What cannot be told is no reason to
-    /// fail a LOOKUP: the file's handles are stale sooner then.
+    /// Returns the back end's generation, if it has any. An error is no reason to fail a
+    /// LOOKUP: it only makes the file's handles stale sooner.
     fn generation(&self, path: &VfsPath) -> Option<u32> {
         let is_of_root = path.attr().dev == self.root.1;
         is_of_root.then(|| path.generation().ok().flatten())?
@@ -477,7 +479,8 @@ impl Nodes {
         DRAWN | self.known.new_id().0
     }
 
-    /// The node of the inode at `path`; a new one gets an `id` that may be its number.
+    /// Returns the node of the inode at `path`; a new one gets the id that `id` makes of its
+    /// number.
     fn node(&self, path: &VfsPath, id: impl Fn(u64) -> u64) -> Result<NodeRef> {
         let inode = path.inode();
         loop {
@@ -509,7 +512,7 @@ impl Nodes {
             if node.stands_for(inode) {
                 return Ok(node);
             }
-            // Two inodes of one identity: one of them is no longer what its number says.
+            // Two inodes have one identity: one of them is outdated.
             if !path.inode_ref().is_hashed() {
                 return Err(Error::Stale);
             }

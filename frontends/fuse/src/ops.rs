@@ -40,33 +40,33 @@ use room::Room;
 
 /// A mounted tree, as the kernel knows it.
 pub(crate) struct Ops {
-    // Before the tree: places are given back first.
+    // Declared before the tree: the places in it are dropped first.
     handles: Handles,
     nodes: Nodes,
-    /// How many files without a name are kept open.
+    /// Shares of files without a name that are kept open.
     removed: Arc<Shares>,
-    /// How much each user has open.
+    /// Shares of open files, by user.
     opened: Arc<Shares>,
     /// Directories that keep entries.
     ahead: Ahead<OpenDir>,
     vfs: Vfs,
     /// The mount's device number, if it is known.
     shown_as: OnceLock<u64>,
-    /// Whether contents may pass by.
+    /// Whether passthrough is possible.
     pub(crate) offer: Offer,
-    /// Whether that is worth it for a new file.
+    /// Whether passthrough is worth its cost for a new file.
     guess: Guess,
     room: Room,
 }
 
-/// What a LOOKUP is answered with. Dropped unsent, its count is taken back.
+/// The answer to a LOOKUP. Dropped unsent, it takes its count back.
 pub(crate) struct Found<'o> {
     pub(crate) entry: NodeEntry<'o>,
     pub(crate) generation: u32,
     pub(crate) told: Told,
 }
 
-/// Attributes as the kernel is told them.
+/// Attributes as sent to the kernel.
 pub(crate) struct Told {
     pub(crate) attr: Attr,
     /// The kernel may cache them until the timeout; otherwise it asks at each use.
@@ -87,7 +87,7 @@ impl Told {
                 told.attr.mode &= !SET_IDS;
                 told.lasts = false;
             }
-            // The kernel's own writes may take them away, and it would not notice.
+            // The kernel's own writes may clear them, and it would not notice.
             told.lasts &= !node.ways.are_through();
         }
         told
@@ -113,7 +113,7 @@ impl Ops {
         })
     }
 
-    /// How many nodes the kernel knows, the root among them.
+    /// The number of nodes that the kernel knows, including the root.
     pub(crate) fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -124,7 +124,7 @@ impl Ops {
         self.pressure().statistics(self.nodes())
     }
 
-    /// For the worker that keeps the nodes few.
+    /// For the worker that limits the number of nodes.
     pub(crate) fn pressure(&self) -> &Pressure {
         &self.nodes.pressure
     }
@@ -140,13 +140,13 @@ impl Ops {
         self.nodes.unused(hand, step, most, found)
     }
 
-    /// The session is over, and with it all that the kernel knew and had open.
+    /// Ends the session, with all nodes and open files of the kernel.
     pub(crate) fn end(&self) {
         self.pressure().end();
         self.handles.release_all();
         self.nodes.forget_all();
         if let Some(device) = self.shown_as.get() {
-            // Another file system may get that number.
+            // Another file system may get that number next.
             self.vfs.shown(*device, false);
         }
     }
@@ -158,12 +158,12 @@ impl Ops {
         }
     }
 
-    /// How many files and directories are open.
+    /// The number of open files and directories.
     pub(crate) fn open(&self) -> usize {
         self.handles.len()
     }
 
-    /// What the caches behind it are doing.
+    /// Statistics of the caches behind it.
     pub(crate) fn vfs_statistics(&self) -> rcuwalk::Statistics {
         self.vfs.statistics()
     }
@@ -173,7 +173,7 @@ impl Ops {
         self.nodes.forget(id, lookups);
     }
 
-    /// One LOOKUP that the kernel has not heard the answer to, though it was counted.
+    /// Takes back one LOOKUP whose answer the kernel has not received, though it was counted.
     pub(crate) fn take_back(&self, id: NodeId) {
         self.nodes.take_back(id);
     }
@@ -182,7 +182,8 @@ impl Ops {
         Ok(self.nodes.get(id)?.place())
     }
 
-    /// Before more nodes are handed out, with nothing locked.
+    /// Waits a little if there are too many nodes. Called with nothing locked, before more are
+    /// handed out.
     fn slow_down(&self) {
         self.pressure().slow_down(self.nodes());
     }
@@ -197,7 +198,7 @@ impl Ops {
         ask: impl Fn(&Context) -> Result<T>,
     ) -> Result<T> {
         let ctx = Context::within(place, who.credentials());
-        // Of the umask, what a file's permission bits have.
+        // Only the part of the umask that applies to permission bits.
         let ctx = ctx.with_umask((umask & 0o777) as u16);
         match self.room.ask(|| ask(&ctx)) {
             Err(refused @ (Error::PermissionDenied | Error::NotPermitted)) => match who.in_full() {
@@ -222,8 +223,9 @@ impl Ops {
     }
 }
 
-/// Asks of the place where a node is. If others take that name away or change it just then, the
-/// node may have another one, or keep the file open (HOLD-1): the kernel asks again only once.
+/// Calls `ask` with the place of a node. If another thread removes or changes that name just
+/// then, the node may have another one, or keep the file open (HOLD-1): the kernel itself asks
+/// again only once.
 fn at_place<T>(node: &NodeRef, ask: impl Fn(&VfsPath) -> Result<T>) -> Result<T> {
     for _ in 0..TRIES {
         match ask(&node.place()) {
@@ -234,7 +236,7 @@ fn at_place<T>(node: &NodeRef, ask: impl Fn(&VfsPath) -> Result<T>) -> Result<T>
     ask(&node.place())
 }
 
-/// So often does a name change while one request comes to it by that.
+/// Most changes of a name that one request sits out.
 const TRIES: usize = 8;
 
 /// A context for data that the kernel may have in any case; the kernel itself checks which

@@ -1,12 +1,13 @@
-//! Requests that this process has made itself.
+//! Recognises requests that this process itself has made.
 //!
 //! Where the tree shows its own mount, a back end that asks about it asks us, and its thread
 //! waits for another one of ours. A back end may know that ([`rcuwalk::FileSystem::shown`]); if
 //! it does not, a request from an answering thread is a loop, and is answered `ELOOP` before
 //! any back end call. Such threads have no other business with the mount.
 //!
-//! A thread is known by its number, as requests tell it. Each request looks at one word of a table
-//! that changes only when threads come and go; a number that falls on the same bit is looked up.
+//! A thread is known by its number, which requests carry. Each request reads one word of a
+//! table that changes only when threads start and end; if the bit is set, it looks the number
+//! up.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -16,19 +17,21 @@ const WORDS: usize = 16;
 /// The threads that answer.
 #[derive(Debug, Default)]
 pub(crate) struct OwnThreads {
-    /// Bits of their numbers. They guard nothing: a thread asks only after it has entered.
+    /// Bits of their numbers. They guard nothing: a thread makes requests only after it has
+    /// entered.
     bits: [AtomicU64; WORDS],
     all: Mutex<Vec<u32>>,
 }
 
 impl OwnThreads {
-    /// This thread answers, until the result is dropped.
+    /// Adds a thread that answers, until the result is dropped.
     pub(crate) fn enter(&self, thread: u32) -> Entered<'_> {
         self.change(|all| all.push(thread));
         Entered(self, thread)
     }
 
-    /// Whether this thread, which asks, is one that answers. 0 is none that is seen from here.
+    /// True if the requesting thread is one that answers. 0 is a thread that is not visible
+    /// from here.
     pub(crate) fn contain(&self, thread: u32) -> bool {
         let (word, bit) = place(thread);
         self.bits[word].load(Relaxed) & bit != 0 && self.contain_slow(thread)

@@ -18,29 +18,29 @@ use std::time::{Duration, Instant};
 
 use crate::interrupt;
 
-/// How long a handler waits at most.
+/// The longest wait of a handler.
 const A_LITTLE: Duration = Duration::from_micros(500);
 
 /// Counters of nodes, and of the work that keeps them few.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatistics {
-    /// Nodes that the kernel holds, give or take what is under way.
+    /// Nodes that the kernel holds, give or take requests under way.
     pub nodes: usize,
-    /// The most that it has held.
+    /// The most that the kernel has held.
     pub peak: usize,
-    /// How many it is to hold at most, beside those that it uses.
+    /// The limit, beside nodes in use.
     pub max: usize,
-    /// FORGETs that it has sent, each for one node.
+    /// FORGETs that the kernel has sent, each for one node.
     pub forgets: u64,
-    /// Nodes that it has been asked to drop if it does not use them.
+    /// Nodes that the kernel has been asked to drop unless it uses them.
     pub asked: u64,
-    /// Those of them that it did not know by the name any more. Asked by node ids, as from
-    /// kernel 6.18 on, it does not tell.
+    /// Those of them whose name the kernel no longer knew. Asked by node id, as from Linux 6.18
+    /// on, the kernel does not say.
     pub unknown: u64,
-    /// Those about which it could not be asked.
+    /// Those for which the notification failed.
     pub failed: u64,
-    /// Times that it was found to use nearly all that it held, and left alone for a while.
+    /// Times that nearly all nodes were found in use, and the worker rested.
     pub in_use: u64,
     /// Requests that have waited a little because there were too many nodes.
     pub slowed: u64,
@@ -54,9 +54,9 @@ pub(crate) struct Pressure {
     waiting: AtomicUsize,
     /// Set by the handler that calls the worker, until the worker is done.
     called: AtomicBool,
-    /// Waiting does not help: the kernel uses what it holds.
+    /// Waiting does not help: the nodes are in use.
     is_in_use: AtomicBool,
-    /// The worker rests until there are more than so many.
+    /// The worker rests until there are more nodes than this.
     rests_until: AtomicUsize,
     is_over: Mutex<bool>,
     bell: Condvar,
@@ -75,7 +75,7 @@ pub(crate) struct Counts {
 }
 
 impl Pressure {
-    /// For `most` nodes, and as many handlers.
+    /// Limits the nodes to `most`, with that number of handlers.
     pub(crate) fn new(most: usize, handlers: usize) -> Pressure {
         Pressure {
             most,
@@ -90,17 +90,17 @@ impl Pressure {
         }
     }
 
-    /// So many there may be, beside those that are in use.
+    /// The limit, beside nodes in use.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// So many are to be left.
+    /// The number of nodes at which the worker stops.
     pub(crate) fn target(&self) -> usize {
         self.most - self.most / 8
     }
 
-    /// The worker is called when there are more.
+    /// The number of nodes above which the worker is called.
     fn start(&self) -> usize {
         self.most - self.most / 16
     }
@@ -121,12 +121,13 @@ impl Pressure {
 
     #[cold]
     fn ring(&self) {
-        // The worker looks under the lock, so it has seen why or hears the bell.
+        // The worker checks its condition under the lock, so it has seen the change or hears
+        // the bell.
         let _looks = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         self.bell.notify_all();
     }
 
-    /// For handlers, with nothing locked, before they hand out more.
+    /// Lets a handler wait a little before it hands out more nodes. Called with nothing locked.
     pub(crate) fn slow_down(&self, nodes: usize) {
         if nodes > self.most + self.most / 32 && !self.is_in_use.load(Relaxed) {
             self.slow_down_slow();
@@ -173,15 +174,15 @@ impl Pressure {
             if left.is_zero() || !may_rest() {
                 return true;
             }
-            // Others ring, too.
+            // The bell also rings for other reasons.
             let woken = self.bell.wait_timeout(is_over, left);
             is_over = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         false
     }
 
-    /// For the worker: rests because `nodes` are in use, for that long or until there are
-    /// a sixteenth of the budget more: those may not be. False when the session is over.
+    /// For the worker: rests because `nodes` are in use, for `time` or until there are a
+    /// sixteenth of the budget more, which may not be in use. False when the session is over.
     pub(crate) fn rest_in_use(&self, nodes: usize, time: Duration) -> bool {
         self.rests_until.store(nodes + self.most / 16, Relaxed);
         let rested = self.rest_while(time, || self.rests_until.load(Relaxed) != usize::MAX);
@@ -189,7 +190,7 @@ impl Pressure {
         rested
     }
 
-    /// For the worker: whether nearly all is in use.
+    /// For the worker: records whether nearly all nodes are in use.
     pub(crate) fn set_in_use(&self, is_in_use: bool) {
         self.is_in_use.store(is_in_use, Relaxed);
         if is_in_use {
@@ -197,7 +198,7 @@ impl Pressure {
         }
     }
 
-    /// The session is over: the worker ends.
+    /// Ends the session, and with it the worker.
     pub(crate) fn end(&self) {
         *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.bell.notify_all();

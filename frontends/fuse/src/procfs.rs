@@ -1,9 +1,9 @@
-//! A checked descriptor of procfs: what the daemon reads there is the kernel's word.
+//! A checked descriptor of procfs: files read through it come from the kernel.
 //!
-//! Which groups and capabilities a caller has, where a mount is, what this process holds: the
-//! daemon asks /proc, and acts on the answer. Another file system that covers /proc would
-//! answer in the kernel's place. So would the /proc of a mount namespace that the daemon
-//! enters to mount there (`mount -N`): a container's root decides what that one is.
+//! The daemon reads the groups and capabilities of a caller, the place of a mount, and its own
+//! descriptors in /proc, and acts on the answer. Another file system that covers /proc would
+//! answer in the kernel's place. So would the /proc of a mount namespace that the daemon enters
+//! to mount there (`mount -N`): a container's root controls that one.
 //!
 //! [`hold`] opens /proc once, before the daemon enters any other namespace, and keeps it if it
 //! is the root of procfs. [`open`] starts there, and follows neither mounts nor magic links
@@ -55,7 +55,7 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
     Ok(opened?.into())
 }
 
-/// What a file of procfs contains.
+/// Returns the contents of a file of procfs.
 ///
 /// # Errors
 /// Those of [`open`] and of read(2).
@@ -73,7 +73,7 @@ pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     String::from_utf8(read(path)?).map_err(|_| ErrorKind::InvalidData.into())
 }
 
-/// Where a link of procfs leads, without following it.
+/// Returns the target of a link of procfs, without following it.
 ///
 /// # Errors
 /// Those of [`hold`] and of readlinkat(2).
@@ -84,7 +84,7 @@ pub fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     Ok(std::ffi::OsString::from_vec(target.into_bytes()).into())
 }
 
-/// The path by which a system call that takes no descriptor reaches what `fd` holds.
+/// Returns a path to the file of `fd`, for system calls that take no descriptor.
 ///
 /// `None` if /proc, at this moment, is not the procfs that is held. Only a process that may
 /// mount in this mount namespace can change that before the call.

@@ -1,8 +1,8 @@
-//! Where forgotten nodes were: for file handles that come back.
+//! Last places of forgotten nodes, for file handles.
 //!
-//! A handle of this mount (name_to_handle_at(2), or what knfsd gives its clients) holds a node id
-//! and the node's generation, and outlives the kernel's inode. To open it, the kernel asks
-//! LOOKUP of `.` in a node id that it has given back.
+//! A handle of this mount (from name_to_handle_at(2), or given to a client by knfsd) holds a
+//! node id and the node's generation, and outlives the kernel's inode. To open it, the kernel
+//! sends LOOKUP of `.` in a node id that it has forgotten.
 //!
 //! HANDLE-1 here: an entry is only a hint where to look. The node for the file that is there
 //! now must get the same id and the same generation, or the answer is `ESTALE`.
@@ -18,7 +18,7 @@ use rcuwalk::inode::NodeId;
 
 const SHARDS: usize = 16;
 
-/// Where a node was when the kernel gave it back.
+/// The place of a node when the kernel forgot it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     /// The inode number of the node, as users see it.
@@ -29,7 +29,7 @@ pub(crate) struct Whereabouts {
     pub(crate) name: Box<[u8]>,
 }
 
-/// The nodes that were given back last.
+/// The nodes that were forgotten last.
 pub(crate) struct Remembered {
     shards: [Mutex<Shard>; SHARDS],
     most: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Remembered {
 #[derive(Default)]
 struct Shard {
     known: HashMap<u64, (u64, Whereabouts)>,
-    /// Ids as they came, each with its turn; the id may have come again since.
+    /// Ids in order of arrival, each with its turn; the same id may have come again since.
     order: VecDeque<(u64, u64)>,
     next_turn: u64,
 }
@@ -52,7 +52,7 @@ impl Remembered {
         }
     }
 
-    /// Remembers where the node `id` was. The oldest one goes if there are too many.
+    /// Remembers the place of the node `id`. The oldest entry goes if there are too many.
     pub(crate) fn insert(&self, id: NodeId, whereabouts: Whereabouts) {
         let mut shard = self.shard(id);
         let turn = shard.next_turn;
@@ -72,7 +72,7 @@ impl Remembered {
         drop(before);
     }
 
-    /// Where the node `id` was when it was given back last.
+    /// Returns the place of the node `id` when it was last forgotten.
     pub(crate) fn find(&self, id: NodeId) -> Option<Whereabouts> {
         let shard = self.shard(id);
         shard.known.get(&id.0).map(|(_, known)| known.clone())

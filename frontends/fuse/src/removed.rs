@@ -6,18 +6,18 @@
 //! a back end may have nothing but a name to open the file by. So UNLINK and RENAME open the
 //! victim's place first, and the node keeps it open if it is left without a name.
 //!
-//! A LOOKUP may find the file while its name is being taken away, and tell the kernel afterwards:
+//! A LOOKUP may find the file while its name is being removed, and tell the kernel afterwards:
 //!
 //! ```text
 //!   LOOKUP                          UNLINK, RENAME
 //!   finds the file by its name      opens the place
-//!   makes the node known            takes the name away
+//!   makes the node known            removes the name
 //!   fence                           fence
 //!   is the name still there?        is the node known?
 //! ```
 //!
-//! Of the two questions one is answered with what the other thread has done. LOOKUP then asks
-//! again, or the node keeps the file open.
+//! At least one of the two threads sees the other's change. Either LOOKUP tries again, or the
+//! node keeps the file open.
 //!
 //! A descriptor is closed when the kernel forgets the node: mostly at once, since a kernel
 //! keeps no unused inode without names. Their number is bounded, for each user as well; beyond
@@ -29,7 +29,7 @@ use rcuwalk::File;
 
 use crate::shares::{self, Bounds, Share, Shares};
 
-/// For an eighth of the descriptors that the process may have; a quarter of these for each user.
+/// Shares of an eighth of the process's descriptors; a quarter of these for each user.
 pub(crate) fn shares() -> Arc<Shares> {
     at_most(shares::descriptors() / 8)
 }
