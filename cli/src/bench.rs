@@ -21,9 +21,9 @@ use crate::signals::Stop;
 
 /// Measure rcuwalk against the kernel, and against the tables of others
 ///
-/// Contenders get the same work, take turns in one run, and are compared by the
-/// medians of the rounds. Without a BENCHMARK, all of them run, which takes two to
-/// three minutes; but for fuse, which mounts something.
+/// Contenders get the same work, take turns in one run, and are compared by the medians of the
+/// rounds. Without a BENCHMARK, all of them run, which takes two to three minutes; except for
+/// fuse, which mounts something.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     how: How,
 }
 
-/// What all benchmarks can be told.
+/// Options of all benchmarks.
 #[derive(clap::Args)]
 struct How {
     /// Print one JSON document, and nothing else, on standard output

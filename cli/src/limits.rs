@@ -1,4 +1,4 @@
-//! What this process may use.
+//! Resource limits of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -14,6 +14,6 @@ pub(crate) fn raise_descriptor_limit() -> usize {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     };
-    // Without a limit, what the kernel allows by default.
+    // Without a limit, the kernel's default.
     usize::try_from(current.unwrap_or(1 << 20)).unwrap_or(usize::MAX)
 }

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Called by mount(8), which has exit statuses of its own, and shows what we say as it is.
+/// Called by mount(8), which has exit statuses of its own, and shows our messages as they are.
 fn for_mount(args: Result<Vec<OsString>, String>) -> ExitCode {
     let parsed = args.and_then(|args| match Cli::try_parse_from(&args) {
         Ok(cli) => Ok((cli, args)),
@@ -103,7 +103,7 @@ fn one_line(err: &clap::Error) -> String {
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
-/// `args` is what `cli` came from.
+/// `args` are the arguments that `cli` was parsed from.
 fn run(cli: Cli, args: &[OsString]) -> Result<(), Failure> {
     match cli.command {
         Command::Bench(args) => bench::run(&args),

@@ -2,23 +2,23 @@
 //!
 //! | read                 | to learn                                          |
 //! |----------------------|---------------------------------------------------|
-//! | this file            | `mount`: what is mounted, and how                 |
+//! | this file            | `mount`: the source, the mount point, the options |
 //! | `mount/options.rs`   | `-o`                                              |
-//! | `mount/hints.rs`     | options of others, and what there is instead      |
+//! | `mount/hints.rs`     | options of other programs, and ours instead       |
 //! | `mount/helper.rs`    | how mount(8) calls us                             |
 //! | `mount/daemon.rs`    | going into the background                         |
-//! | `mount/confine.rs`   | what the process gives up once it is mounted      |
-//! | `mount/keeper.rs`    | who unmounts what is sandboxed                    |
-//! | `mount/budget.rs`    | what may be kept                                  |
+//! | `mount/confine.rs`   | rights that the process drops once it is mounted  |
+//! | `mount/keeper.rs`    | the process that unmounts a sandboxed mount       |
+//! | `mount/budget.rs`    | limits of the caches                              |
 //! | `mount/in_memory.rs` | SOURCE `memfs`: a tree in memory, and its limits  |
-//! | `mount/place.rs`     | where one may mount                               |
-//! | `mount/remount.rs`   | `-o remount`: flags of what is mounted already    |
+//! | `mount/place.rs`     | checks of the mount point                         |
+//! | `mount/remount.rs`   | `-o remount`: flags of an existing mount          |
 //! | `mount/serve.rs`     | from mounted to unmounted: signals                |
 //! | `mount/log.rs`       | the log, and where it goes                        |
-//! | `mount/http.rs`      | who asks for metrics, and is answered             |
-//! | `mount/metrics.rs`   | figures in Prometheus' words                      |
-//! | `mount/stats.rs`     | the same for people                               |
-//! | `mount/umount.rs`    | `umount`, also of what a killed process left      |
+//! | `mount/http.rs`      | the HTTP server for metrics and status            |
+//! | `mount/metrics.rs`   | statistics as Prometheus metrics                  |
+//! | `mount/stats.rs`     | statistics for people                             |
+//! | `mount/umount.rs`    | `umount`, also after a killed process             |
 
 mod budget;
 mod confine;
@@ -64,9 +64,9 @@ pub(crate) use umount::{Args as UmountArgs, run as umount};
 /// read, or `memfs` for a tree in memory that goes when it is unmounted (`./memfs` for a
 /// directory of that name).
 ///
-/// Stays in the foreground, unless --daemon is given. Ctrl-C and SIGTERM unmount; if somebody
-/// uses the mount then, it is detached, and ends with this process. SIGHUP does the same in
-/// the foreground, and has a daemon open its log file anew. SIGUSR1 prints statistics. Needs
+/// Stays in the foreground, unless --daemon is given. Ctrl-C and SIGTERM unmount; a mount that
+/// is in use then is detached, and ends with this process. SIGHUP does the same in the
+/// foreground, and makes a daemon reopen its log file. SIGUSR1 prints statistics. Needs
 /// /dev/fuse, and root or fusermount3.
 ///
 /// For `mount -t fuse.rcuwalk` and /etc/fstab, link /sbin/mount.fuse.rcuwalk to this program;
@@ -124,7 +124,7 @@ EXIT STATUS:
 pub(crate) struct Args {
     /// The tree
     source: PathBuf,
-    /// The directory that is to show it
+    /// The directory to mount it on
     mountpoint: PathBuf,
     /// Options, separated by commas
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
@@ -132,7 +132,7 @@ pub(crate) struct Args {
     /// Let nothing be changed through the mount
     #[arg(long)]
     read_only: bool,
-    /// Let other users in, where they may what permissions allow
+    /// Let other users in, as far as permissions allow
     #[arg(long)]
     allow_other: bool,
     /// Return when the tree is mounted, and serve it in the background
@@ -143,11 +143,11 @@ pub(crate) struct Args {
     threads: Option<usize>,
     /// Let the process reach no file but those of SOURCE, and start no program
     ///
-    /// By Landlock, which the kernel must have. Beside SOURCE it reads /proc and the list of
-    /// processors, and writes to the directory of --log-file. Capabilities of callers do not count.
-    /// A second process unmounts. Without this option, root's process gives up what costs nothing:
-    /// capabilities that it does not need, and system calls that reach other processes and the
-    /// kernel.
+    /// Uses Landlock, which the kernel must have. Beside SOURCE it reads /proc and the list of
+    /// processors, and writes to the directory of --log-file. Capabilities of callers do not
+    /// count. A second process unmounts. Without this option, root's process drops unused
+    /// rights at no cost: capabilities that it does not need, and system calls that reach other
+    /// processes and the kernel.
     #[arg(long)]
     sandbox: bool,
     /// Write the log to FILE; else it goes to standard error, a daemon's to the system log
@@ -161,8 +161,8 @@ pub(crate) struct Args {
     verbose: u8,
     /// Answer `GET /metrics` for Prometheus at ADDR: 127.0.0.1:9100, [::1]:0, unix:/run/my.sock
     ///
-    /// Port 0 takes a free one; the log says which. Whoever gets there may read: there is no
-    /// password.
+    /// Port 0 takes a free one; the log says which. Anyone who can connect may read: there is
+    /// no password.
     #[arg(long, value_name = "ADDR")]
     metrics: Option<http::Address>,
     /// Print statistics at the end; SIGUSR1 prints them at any time
@@ -174,7 +174,7 @@ pub(crate) struct Args {
     inner: daemon::InnerArgs,
 }
 
-/// `argv` is what the arguments came from, for a daemon to be started with.
+/// `argv` are the process's arguments, to start a daemon with.
 pub(crate) fn run(args: &Args, argv: &[OsString]) -> Result<(), Failure> {
     let (options, settings) = args.options()?;
     if args.inner.fake {
@@ -206,14 +206,14 @@ pub(crate) fn run(args: &Args, argv: &[OsString]) -> Result<(), Failure> {
 }
 
 impl Args {
-    /// What all options come to; the long ones win.
+    /// Merges all options; the long ones win.
     fn options(&self) -> Result<(Options, Settings), Failure> {
         let mut options = Options {
             source: source_name(&self.source),
             ..Options::default()
         };
-        // What the source's own mount forbids, this one does, unless somebody says otherwise.
-        // (Set-id programs and devices it forbids in any case.)
+        // The mount is `noexec` if the source's own mount is, unless an option lifts that.
+        // (Set-id programs and devices are forbidden by default.)
         if let Ok(flags) = rustix::fs::statvfs(&self.source).map(|source| source.f_flag) {
             options.noexec = flags.contains(StatVfsMountFlags::NOEXEC);
         }
@@ -313,7 +313,8 @@ fn reach(source: &Path, settings: &Settings) -> Reach {
     }
 }
 
-/// What mount(8) shows: where we stood means nothing to others.
+/// The source as mount(8) shows it: absolute, since our working directory means nothing to
+/// others.
 fn source_name(source: &Path) -> String {
     let path = match source.as_os_str() == "memfs" {
         true => source.to_owned(),
@@ -371,7 +372,7 @@ fn tree(
     Ok((vfs.map_err(|err| cannot(&err))?, None))
 }
 
-/// The back end believes the host no longer than the kernel believes us.
+/// How long the back end caches the host's names and attributes: no longer than the kernel may.
 fn freshness(options: &Options) -> Freshness {
     let kernel = options.entry_timeout.min(options.attr_timeout);
     match DEFAULT_FRESHNESS {

@@ -1,8 +1,8 @@
-//! What is mounted where, by /proc/self/mountinfo: told by the kernel without asking any
-//! file system, so that a mount whose process is gone or stuck cannot keep us waiting.
+//! The list of mounts, from /proc/self/mountinfo: the kernel answers without asking any file
+//! system, so that a mount whose process is gone or stuck cannot keep us waiting.
 //!
-//! A mount point that is to be changed is found by the kernel's id of the mount ([`ours`]), not
-//! by its path: that leads elsewhere once a user renames a directory or puts a link there.
+//! A mount to change is found by the kernel's id of the mount ([`ours`]), not by its path: that
+//! leads elsewhere once a user renames a directory or puts a link there.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use rcuwalk_fuse::procfs;
 
 use crate::failure::Words;
 
-/// What the kernel calls the file systems of ours.
+/// The kernel's name of our file system type.
 pub(crate) const OURS: &str = "fuse.rcuwalk";
 
 /// One mount.
@@ -37,7 +37,7 @@ impl MountInfo {
         self.kind == OURS
     }
 
-    /// Who has mounted it, by FUSE's option.
+    /// The user who mounted it, by FUSE's option.
     pub(crate) fn owner(&self) -> Option<u32> {
         let id = |option: &String| option.strip_prefix("user_id=")?.parse().ok();
         self.options.iter().find_map(id)
@@ -53,7 +53,7 @@ pub(crate) fn mounts() -> io::Result<Vec<MountInfo>> {
     Ok(parse(&text))
 }
 
-/// What one sees at `at`, a path as [`resolve`] makes it.
+/// The mount visible at `at`, a path as [`resolve`] makes it.
 pub(crate) fn uppermost<'m>(mounts: &'m [MountInfo], at: &Path) -> Option<&'m MountInfo> {
     mounts.iter().rev().find(|mount| mount.at == at)
 }
@@ -61,7 +61,7 @@ pub(crate) fn uppermost<'m>(mounts: &'m [MountInfo], at: &Path) -> Option<&'m Mo
 /// The mount of ours that is seen at `path`, with its mount point held.
 ///
 /// # Errors
-/// What is wrong, for the user: another mount is there, or none.
+/// A message for the user: another mount is there, or none.
 pub(crate) fn ours(path: &Path) -> Result<(MountPoint, MountInfo), String> {
     let words = |err: io::Error| Words(&err).to_string();
     let at = resolve(path).map_err(words)?;
@@ -79,7 +79,8 @@ pub(crate) fn ours(path: &Path) -> Result<(MountPoint, MountInfo), String> {
     }
 }
 
-/// Where a mount point is: without links, and without a look at what is mounted there.
+/// Resolves the path of a mount point: without links, and without asking the file system
+/// mounted there.
 pub(crate) fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = std::path::absolute(path)?;
     // As many as the kernel follows.
@@ -90,7 +91,7 @@ pub(crate) fn resolve(path: &Path) -> io::Result<PathBuf> {
         };
         let parent = parent.canonicalize()?;
         let found = parent.join(name);
-        // Asks no file system: what is mounted there has a directory as its root.
+        // Asks no file system: the root of a mount on it is a directory.
         match fs::read_link(&found) {
             Ok(target) => path = parent.join(target),
             Err(_) => return Ok(found),
@@ -119,7 +120,7 @@ fn one(line: &[u8]) -> Option<MountInfo> {
     for list in [of_mount, fields.next().unwrap_or_default()] {
         for option in list.split(|byte| *byte == b',') {
             let option = text(option);
-            // Both begin with `ro` or `rw`: that of the mount is what counts.
+            // Both begin with `ro` or `rw`: the mount's own counts.
             if !option.is_empty() && !["ro", "rw"].contains(&&*option) || options.is_empty() {
                 options.push(option);
             }
@@ -217,7 +218,7 @@ mod tests {
         std::os::unix::fs::symlink("/proc", here.join("proc")).unwrap();
         assert!(MountPoint::open(&here.join("root/proc")).is_err());
         assert!(MountPoint::open(&here.join("proc")).unwrap().id().is_err());
-        // What is no mount point has the id of the mount that it lies in.
+        // A directory that is not a mount point has the id of the mount that it lies in.
         assert_eq!(ours(&here).unwrap_err(), "nothing is mounted there");
         assert_eq!(
             ours(Path::new("/proc")).unwrap_err(),

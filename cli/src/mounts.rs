@@ -1,13 +1,13 @@
-//! `rcuwalk mounts`: what is mounted, and how it is.
+//! `rcuwalk mounts`: lists mounts and their states.
 //!
-//! What there is, the kernel says; how it is, the process that serves it. The mount itself is
-//! not looked at: one whose process is stuck would keep us for ever.
+//! The kernel lists the mounts; the process of each one reports its state. The mount itself is
+//! not accessed: one whose process is stuck would block us for ever.
 
 use crate::failure::{Failure, print};
 use crate::mountinfo::{self, MountInfo};
 use crate::runtime::{self, State};
 
-/// List what `rcuwalk mount` has mounted
+/// List the mounts of `rcuwalk mount`
 ///
 /// Asks the process of each mount how it is. One that is dead has left a mount behind, which
 /// `rcuwalk umount` takes away; one that is silent is stopped or stuck. A request is stuck if the
@@ -28,7 +28,7 @@ struct Found {
     state: State,
     pid: Option<u32>,
     options: Vec<String>,
-    /// What its process says: nodes, open files, requests under way.
+    /// The status of its process: nodes, open files, requests under way.
     status: Option<serde_json::Value>,
 }
 

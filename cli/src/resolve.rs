@@ -1,7 +1,7 @@
 //! `rcuwalk resolve`: like namei(1), but telling which walk did it.
 //!
-//! The host's tree is mounted afresh, so the caches are empty: the first path shows
-//! what a cold walk costs, later ones find cached what they share with it.
+//! The host's tree is mounted afresh, so the caches are empty: the first path shows the cost of
+//! a cold walk, later ones find the components that they share with it cached.
 
 mod owners;
 mod table;

@@ -1,20 +1,20 @@
 //! Where a mount can be asked how it is: a socket for each in a directory of its user's,
 //! named after the mount's device number.
 //!
-//! | who mounts | directory                                              |
+//! | mounted by | directory                                              |
 //! |------------|--------------------------------------------------------|
 //! | root       | `/run/rcuwalk`                                         |
-//! | others     | `rcuwalk` in `$XDG_RUNTIME_DIR`, which is `/run/user/UID` |
+//! | other users | `rcuwalk` in `$XDG_RUNTIME_DIR`, which is `/run/user/UID` |
 //!
-//! Nobody but the user and root may connect, whatever the umask. Root connects to no socket
-//! that is not the user's own: where a user puts a link or another one's socket, the mount is
-//! `unknown`. And root looks into no directory where the user has
-//! mounted something: a look-up there could take for ever.
+//! Only the user and root may connect, whatever the umask. Root connects to no socket that is
+//! not the user's own: where a user puts a link or another user's socket, the mount is
+//! `unknown`. And root looks into no directory where the user has mounted something: a lookup
+//! there could take for ever.
 //!
-//! The socket speaks HTTP as `--metrics` does, and serves `/status`, too. It tells the living
-//! from the dead without a look at the mount, which could take for ever: where a process
-//! listens, a connection comes about even if that process is stopped; where none does any
-//! more, it is refused.
+//! The socket speaks HTTP as `--metrics` does, and serves `/status`, too. It tells whether the
+//! process lives without accessing the mount, which could take for ever: while a process
+//! listens, a connection succeeds even if that process is stopped; after its end, it is
+//! refused.
 
 use std::env;
 use std::fs;
@@ -30,34 +30,33 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::mountinfo::MountInfo;
 
-/// How long one who answers at all may take for it.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// File systems that answer by themselves. One that asks a process or a server may never do so, and
-/// who waits for it cannot be killed.
+/// File systems that answer by themselves. One that asks a process or a server may never do so,
+/// and a process that waits for it cannot be killed.
 const LOCAL: [&str; 8] = [
     "tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "overlay",
 ];
 
-/// More than any of ours says of itself. Those of users say what they like.
+/// Longest answer that is read. Ours are shorter; users' processes may send anything.
 const LONGEST: usize = 64 << 10;
 
-/// How the process of a mount is.
+/// The state of a mount's process.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     /// It answers.
     Alive,
-    /// It is there, and does not answer: stopped, or out of breath.
+    /// It is there, and does not answer: stopped, or overloaded.
     Silent,
     /// It is gone, and has left its mount.
     Dead,
-    /// Nobody listens where it should, or to us.
+    /// No process listens at the expected socket, or it does not accept us.
     Unknown,
 }
 
-/// Is there, and gone when this is dropped: the name of a socket, unless another process has
-/// taken the name since.
+/// The name of a socket, removed on drop, unless another process has taken the name since.
 #[derive(Debug)]
 pub(crate) struct Bound {
     path: PathBuf,
@@ -78,10 +77,10 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((there.dev(), there.ino()))
 }
 
-/// Listens at `path`; what a dead process has left there makes way.
+/// Listens at `path`; replaces the socket of a dead process.
 ///
 /// # Errors
-/// [`ErrorKind::AddrInUse`] if somebody listens there, or it is no socket.
+/// [`ErrorKind::AddrInUse`] if a process listens there, or it is no socket.
 pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, Bound)> {
     if path.symlink_metadata().is_ok() && !is_refused(path) {
         return Err(ErrorKind::AddrInUse.into());
@@ -89,10 +88,10 @@ pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, Bound)> {
     bind_over(path, None)
 }
 
-/// Listens at `path` in place of whoever did before. `mode` is that of the name; else it goes by the
-/// umask.
+/// Listens at `path` in place of an earlier listener. `mode` is the mode of the name; without
+/// it the umask applies.
 fn bind_over(path: &Path, mode: Option<Mode>) -> io::Result<(UnixListener, Bound)> {
-    // It gets its name when it listens, so that nobody takes it for a dead one before.
+    // It gets its name once it listens, so that no process takes it for a dead one before.
     let mut unnamed = path.as_os_str().to_owned();
     unnamed.push(format!(".{}", std::process::id()));
     let _ = fs::remove_file(&unnamed);
@@ -125,7 +124,7 @@ pub(crate) fn own_directory() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Listens for those who ask about this process's mount.
+/// Listens for status requests about this process's mount.
 pub(crate) fn register(mount: &MountInfo) -> io::Result<(UnixListener, Bound, PathBuf)> {
     let path = socket(mount).ok_or(ErrorKind::NotFound)?;
     sweep(&own_directory()?);
@@ -144,7 +143,7 @@ pub(crate) fn forget(mount: &MountInfo) {
     }
 }
 
-/// How the process of `mount` is.
+/// The state of the process of `mount`.
 pub(crate) fn state(mount: &MountInfo) -> State {
     ask(mount).0
 }
@@ -157,7 +156,7 @@ pub(crate) fn process(mount: &MountInfo) -> Option<OwnedFd> {
     rustix::process::pidfd_open(peer.pid, rustix::process::PidfdFlags::empty()).ok()
 }
 
-/// How the process of `mount` is, which it is, and what it says for itself.
+/// The state of the process of `mount`, its id, and its status.
 pub(crate) fn ask(mount: &MountInfo) -> (State, Option<u32>, Option<serde_json::Value>) {
     let stream = match connect_to(mount) {
         Ok(stream) => stream,
@@ -174,7 +173,7 @@ pub(crate) fn ask(mount: &MountInfo) -> (State, Option<u32>, Option<serde_json::
     }
 }
 
-/// What the process of `mount` has to say at `target`.
+/// The answer of the process of `mount` for `target`.
 ///
 /// # Errors
 /// It does not answer, or not in JSON.
@@ -225,7 +224,8 @@ fn connect_to(mount: &MountInfo) -> io::Result<UnixStream> {
         return connect(&path);
     }
     let owner = mount.owner().ok_or(ErrorKind::NotFound)?;
-    // `/run/user/UID`: to open it asks what it is mounted on, and not what is mounted there.
+    // `/run/user/UID`: opening it queries the file system that it lies on, not one mounted
+    // below.
     let top = path.ancestors().nth(2).ok_or(ErrorKind::NotFound)?;
     let below = path.strip_prefix(top).map_err(|_| ErrorKind::NotFound)?;
     let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -244,7 +244,7 @@ fn connect_to(mount: &MountInfo) -> io::Result<UnixStream> {
     if !is_socket || there.st_uid != owner {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    // What was looked at, whatever has the name by now.
+    // The checked socket, whichever file has the name by now.
     let path = procfs::path_of(held.as_fd()).ok_or(ErrorKind::Unsupported)?;
     let stream = connect(&path)?;
     match rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw() == owner {
@@ -264,8 +264,8 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A socket that nobody listens at. Any other file refuses in the same words, and is not to
-/// be taken away for that.
+/// Returns whether `path` is a socket without a listener. Any other file refuses connections
+/// with the same error, and must not be removed for that.
 fn is_refused(path: &Path) -> bool {
     let there = path.symlink_metadata();
     there.is_ok_and(|there| there.file_type().is_socket())
@@ -288,7 +288,7 @@ fn directory(owner: u32) -> Option<PathBuf> {
     })
 }
 
-/// Takes away what killed processes have left.
+/// Removes the sockets of killed processes.
 fn sweep(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -25,8 +25,8 @@ use crate::signals::Stop;
 /// links are not followed, other file systems are not entered. Prints a summary, or a row
 /// per entry with --format.
 ///
-/// A file that is written to with --output appears when it is complete; until then, an older
-/// one of that name stays. Of a scan that ended early, what there is is kept as FILE.partial.
+/// A file written with --output appears when it is complete; until then, an older one of that
+/// name stays. If a scan ends early, its results so far are kept as FILE.partial.
 #[derive(clap::Args)]
 #[command(after_help = "\
 CHANGED SINCE:

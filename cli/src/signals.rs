@@ -1,8 +1,8 @@
 //! Ctrl-C: the first one asks, the second one does not.
 //!
-//! The first SIGINT, SIGTERM or SIGHUP raises a flag that long work looks at; the
-//! command then returns in the usual way, so that temporary directories go. If that
-//! takes too long for the user's taste, a second one ends the process at once.
+//! The first SIGINT, SIGTERM or SIGHUP raises a flag that long work polls; the command then
+//! returns in the usual way, so that temporary directories are removed. If that takes too long,
+//! a second signal ends the process at once.
 
 use std::io;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// For work that looks at a flag.
+    /// For work that polls a flag.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.raised
     }

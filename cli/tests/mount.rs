@@ -1,4 +1,4 @@
-//! `rcuwalk mount` and `umount`: what they show, how they end, what they refuse.
+//! `rcuwalk mount` and `umount`: the mounted tree, exit statuses, refusals.
 
 mod common;
 
@@ -295,7 +295,7 @@ fn without_privilege_it_says_so() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    // For somebody who may not mount: the command is where all can execute it.
+    // For a user who may not mount: the command is where all can execute it.
     fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let program = dir.path().join("rcuwalk");
     fs::copy(env!("CARGO_BIN_EXE_rcuwalk"), &program).unwrap();

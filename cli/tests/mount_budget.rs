@@ -1,4 +1,4 @@
-//! `rcuwalk mount --max-inodes`, and what it comes to.
+//! `rcuwalk mount --max-inodes`, and its effect.
 
 mod common;
 

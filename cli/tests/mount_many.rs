@@ -83,7 +83,7 @@ impl Drop for Mount {
     }
 }
 
-/// Of what find(1) sees: path, type, number, and the size of what is no directory.
+/// Arguments of find(1) that print path, type, number, and the size of all but directories.
 const PRINT: [&str; 11] = [
     "-mindepth",
     "1",
@@ -113,7 +113,7 @@ fn lines_of(find: &mut Command) -> Vec<String> {
     lines
 }
 
-/// A tree of so many entries, with a file in each directory that says where it is.
+/// A tree of `entries` entries, with a file in each directory that says where it is.
 fn fill(root: &Path, entries: usize) -> usize {
     let (mut made, mut top) = (0, 0);
     while made < entries {
@@ -131,8 +131,8 @@ fn fill(root: &Path, entries: usize) -> usize {
     top
 }
 
-/// What a user sees who has mounted `source`, with fusermount3, in a namespace where
-/// /dev/fuse is for everybody: find(1) on what is mounted, with so many descriptors.
+/// The view of a user who has mounted `source` with fusermount3, in a namespace where all users
+/// may open /dev/fuse: find(1) on the mount, with `fds` descriptors.
 const AS_USER: &str = r#"
     set -e
     dir=$1 source=$2 rcuwalk=$3 descriptors=$4; shift 4
@@ -265,7 +265,7 @@ fn more_directories_are_shown_than_may_be_open() {
         fs::create_dir(&was).unwrap();
         fs::write(was.join("where"), "another").unwrap();
     }
-    // What the kernel and the back end have believed.
+    // Until the cached entries of the kernel and the back end have expired.
     thread::sleep(Duration::from_millis(2500));
     for n in (0..top).step_by(10) {
         assert_eq!(read(&format!("{n}/4/moved")), format!("{n}/3"), "MEM-1");

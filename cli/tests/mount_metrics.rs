@@ -47,7 +47,7 @@ impl Mount {
         self.at.path()
     }
 
-    /// What it answers; what is sent need not be all read by it.
+    /// The answer to a request; the server need not read all of the request.
     fn ask(&self, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let _ = stream.write_all(request);

@@ -1,5 +1,5 @@
-//! `rcuwalk mounts`: what it shows, and that no mount keeps it waiting. And what is in the way
-//! of a mount is said in one line.
+//! `rcuwalk mounts`: its output, and that no mount blocks it. And a mount that cannot be made
+//! is explained in one line.
 
 mod common;
 
@@ -90,7 +90,7 @@ fn each_thing_in_the_way_of_a_mount_is_one_clear_line() {
              container the device",
         ),
         (
-            // Nobody but root may open it here.
+            // Only root may open it here.
             &*format!(
                 "{user} mount -t tmpfs none /dev; mknod -m 600 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3"
             ),

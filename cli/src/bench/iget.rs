@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[arg(long)]
     fast_hash: bool,
     /// Fill this contender's table, print the bytes that each inode takes, and end:
-    /// what this command starts itself with.
+    /// the command starts itself with this.
     #[arg(long, hide = true, value_name = "NAME")]
     bytes_per_inode_of: Option<String>,
 }
@@ -129,8 +129,8 @@ fn unknown(name: &str, entrants: &[Entrant]) -> Failure {
     ))
 }
 
-/// What each inode takes, of each contender: in a fresh process for each, as memory
-/// that was freed before would be used again.
+/// Bytes per inode of each contender: in a fresh process for each, as memory that was freed
+/// before would be used again.
 fn memory(iget: &Iget, stop: &Stop) -> Result<Memory, Failure> {
     let mut memory = Memory {
         inodes: iget.inodes,

@@ -39,7 +39,7 @@ pub(super) struct Args {
     no_cold: bool,
 }
 
-/// What the computed trees look like.
+/// The shape of the computed trees.
 #[derive(clap::Args, Default)]
 struct Synthetic {
     /// How many trees [default: 20, or as many as --threads if that is more]

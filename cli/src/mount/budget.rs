@@ -1,5 +1,4 @@
-//! `--max-inodes`, `--max-memory`, `--max-fds`: what may be kept, and how much that is where
-//! nobody says.
+//! `--max-inodes`, `--max-memory`, `--max-fds`: limits of the caches, and their defaults.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +8,13 @@ use rcuwalk_fuse::procfs;
 
 use crate::limits::raise_descriptor_limit;
 
-/// What is kept at most.
+/// Limits given by the user.
 #[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Limits {
-    /// Have the kernel hold N files at most, but for those that it uses; here, up to a quarter more stay cached [default: as many as --max-memory holds]
+    /// Have the kernel hold N files at most, besides those in use; here, up to a quarter more stay cached [default: as many as --max-memory holds]
     #[arg(long, value_name = "N", value_parser = count)]
     max_inodes: Option<usize>,
-    /// Memory for what is known of files, a KiB for each: 512M, 2G [default: an eighth of what there is]
+    /// Memory for caches, a KiB for each file: 512M, 2G [default: an eighth of the RAM, or of the control group's limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<usize>,
     /// Descriptors that stay open for cached directories; open files come on top [default: half of what the process may have]
@@ -23,13 +22,14 @@ pub(super) struct Limits {
     max_fds: Option<usize>,
 }
 
-/// What the machine has.
+/// Resources of the machine.
 struct Machine {
     memory: usize,
     descriptors: usize,
 }
 
-/// A node of the kernel's with its name and inode in our caches, and what is cached besides.
+/// A node of the kernel's with its name and inode in our caches, and a share of the other
+/// cached entries.
 const BYTES_PER_NODE: usize = 1024;
 const LEAST_MEMORY: usize = 8 << 20;
 /// Without these, hardly anything works.
@@ -65,7 +65,7 @@ impl Limits {
         }
     }
 
-    /// How many nodes the kernel may hold, and what the caches may, on this machine.
+    /// Returns how many nodes the kernel may hold, and the caches' budget, on this machine.
     pub(super) fn on_this_machine(self) -> (usize, Budget) {
         self.on(&Machine {
             memory: memory(),
@@ -74,7 +74,7 @@ impl Limits {
     }
 
     fn on(self, machine: &Machine) -> (usize, Budget) {
-        // Who asks for so many inodes gets the memory for them.
+        // A request for a number of inodes implies the memory for them.
         let asked = self.max_inodes.unwrap_or(0).saturating_mul(BYTES_PER_NODE);
         let memory = self.max_memory.unwrap_or((machine.memory / 8).max(asked));
         let memory = memory.max(LEAST_MEMORY);
@@ -118,7 +118,7 @@ fn size(text: &str) -> Result<usize, String> {
     bytes.ok_or_else(|| format!("{text:?} is no size, such as 512M"))
 }
 
-/// What this process may use: the machine's, or less in a control group.
+/// Memory that this process may use: the machine's, or less in a control group.
 pub(super) fn memory() -> usize {
     let info = procfs::read_to_string("meminfo").unwrap_or_default();
     let groups = procfs::read_to_string("self/cgroup").unwrap_or_default();
@@ -138,7 +138,7 @@ fn total(meminfo: &str) -> Option<usize> {
     kib.checked_mul(1024)
 }
 
-/// The least of what a group (of version 2) and those above it may have.
+/// The smallest limit of a group (of version 2) and those above it.
 fn group_limit(top: &Path, group: &str) -> Option<usize> {
     let group = top.join(group);
     let groups = group.ancestors().take_while(|group| group.starts_with(top));

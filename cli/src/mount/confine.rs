@@ -1,23 +1,23 @@
-//! What the process that serves a mount gives up, once it is mounted.
+//! Rights that the process of a mount drops, once it is mounted.
 //!
-//! | what                        | for whom                     | by                            |
+//! | dropped                     | for                          | by                            |
 //! |-----------------------------|------------------------------|-------------------------------|
 //! | inherited descriptors       | a daemon                     | [`keep_no_descriptors`]       |
 //! | capabilities                | a process that may mount     | capset(2), the bounding set   |
 //! | gaining any by a program    | a process that may mount, `--sandbox` | `PR_SET_NO_NEW_PRIVS` |
-//! | calls that reach others     | the same                     | seccomp(2): [`refused`]       |
+//! | calls that reach other processes | the same                | seccomp(2): [`refused`]       |
 //! | files outside of the source | `--sandbox`                  | Landlock: [`only_source`]     |
 //!
 //! Threads inherit all of it from the one that starts them, so it is done between the mounting and
 //! the start of the first thread.
 //!
-//! **Why a list of what is refused.** A list of what is allowed would have to name whatever the
-//! standard library, the C library and the kernel's next version need, and would break a mount in the
-//! middle of its life. What is refused here the process has no use for in any version: reaching into
-//! other processes, changing the kernel or the machine, mounting, executing. The kernel remembers
-//! which call numbers are always allowed (5.11 and later), so that each call costs a tenth of a
-//! microsecond more, where a request takes ten and more. Landlock costs microseconds at each open:
-//! it has to be asked for.
+//! **Why a list of refused calls.** A list of allowed ones would have to name every call that
+//! the standard library, the C library and the kernel's next version need, and would break a
+//! running mount. No version of this process has a use for the refused calls: reaching into
+//! other processes, changing the kernel or the machine, mounting, executing. The kernel
+//! remembers which call numbers are always allowed (5.11 and later), so that each call costs a
+//! tenth of a microsecond more, where a request takes ten and more. Landlock costs microseconds
+//! at each open: so it is an option.
 //!
 //! **Why not all of it for everybody.** A user's process mounts and unmounts by fusermount3, which
 //! is set-id: with no new privileges it could not unmount. Landlock refuses umount2(2) to root, too.
@@ -60,10 +60,10 @@ pub(super) fn keep_no_descriptors() {
     let _ = rcuwalk_hostfs::close_on_exec_from(3);
 }
 
-/// Gives up what serving does not need. `reach` is for `--sandbox`.
+/// Drops all rights that serving does not need. `reach` is for `--sandbox`.
 ///
 /// # Errors
-/// What the kernel refuses; it has no Landlock, and `reach` asks for it.
+/// If the kernel refuses; if it has no Landlock, and `reach` asks for it.
 pub(super) fn confine(reach: Option<&Reach>) -> io::Result<()> {
     let may_mount = capabilities(None)?
         .effective
@@ -81,10 +81,10 @@ pub(super) fn confine(reach: Option<&Reach>) -> io::Result<()> {
     }
 }
 
-/// What root needs to serve a mount: to act on others' files, as others, and by handles; to have
-/// the kernel read and write contents, to watch, and to unmount (`SYS_ADMIN`); to use the space
-/// and the quota that are root's (`SYS_RESOURCE`); to see in whose user namespace a caller is
-/// (`SYS_PTRACE`: ptrace(2) itself is refused).
+/// Capabilities that root needs to serve a mount: to act on other users' files, as other users,
+/// and by handles; to have the kernel read and write contents, to watch, and to unmount
+/// (`SYS_ADMIN`); to use the space and the quota that are root's (`SYS_RESOURCE`); to see in
+/// which user namespace a caller is (`SYS_PTRACE`: ptrace(2) itself is refused).
 const NEEDED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -104,7 +104,8 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
 
 fn drop_capabilities() -> io::Result<()> {
     let held = capabilities(None)?;
-    // Without it the bounding set stays; what is not held is not gained by a descriptor, either.
+    // Without it the bounding set stays; a capability that is not held cannot be gained by a
+    // descriptor, either.
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for number in 0..64 {
             let one = CapabilitySet::from_bits_retain(1 << number);
@@ -146,10 +147,10 @@ fn only_source(reach: &Reach) -> io::Result<()> {
             .handle_access(AccessNet::from_all(abi))?
             .scope(Scope::from_all(abi))?
             .create()?
-            // Credentials of callers. What others protect by ptrace(2)'s rules stays so.
+            // Credentials of callers. Files that ptrace(2)'s rules protect stay protected.
             .add_rule(PathBeneath::new(procfs::hold()?, read))?;
         for (path, access) in paths {
-            // What is not there is not reached.
+            // Missing files need no rule.
             if let Some(path) = path.and_then(|path| PathFd::new(path).ok()) {
                 rules = rules.add_rule(PathBeneath::new(path, access))?;
             }
@@ -226,7 +227,7 @@ const REFUSED: &[i64] = &[
     // Other programs.
     libc::SYS_execve,
     libc::SYS_execveat,
-    // The tree of mounts, but for umount2; other namespaces and roots.
+    // The tree of mounts, except for umount2; other namespaces and roots.
     libc::SYS_mount,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// In threads of their own: what they give up, the other tests keep.
+    /// Runs `ask` in a confined thread of its own: the other tests keep their rights.
     fn confined<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
         let asked = std::thread::spawn(|| {
             set_no_new_privs(true).unwrap();
@@ -310,7 +311,7 @@ mod tests {
             let mounted =
                 rustix::mount::mount_change("/none", rustix::mount::MountPropagationFlags::PRIVATE);
             assert_eq!(mounted, Err(Errno::PERM));
-            // What serving needs is not.
+            // Calls that serving needs are allowed.
             assert!(std::fs::read_dir("/").is_ok());
             let nothing = rustix::mount::unmount("/none", rustix::mount::UnmountFlags::empty());
             assert_ne!(nothing, Ok(()));

@@ -1,10 +1,11 @@
 //! Into the background: this program, started once more.
 //!
-//! A process with threads cannot fork and go on, so the daemon is a child that begins anew,
-//! with the same arguments and `--daemonized`. Its standard output is a pipe to the parent.
-//! One byte there says that the tree is mounted, and the parent ends well; if the pipe ends
-//! without it, the child has said on standard error what is wrong, and the parent ends as the
-//! child did. If the parent is gone by then, nobody waits for the mount, and it is undone.
+//! A process with threads cannot fork and go on, so the daemon is a child that executes this
+//! program anew, with the same arguments and `--daemonized`. Its standard output is a pipe to
+//! the parent. One byte there says that the tree is mounted, and the parent exits with success;
+//! if the pipe ends without it, the child has printed the error on standard error, and the
+//! parent exits with the child's status. If the parent has ended by then, no process waits for
+//! the mount, and it is undone.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_name};
 
 use crate::failure::{Failure, Words};
 
-/// What this program says to itself.
+/// Hidden arguments that this program passes to itself.
 #[derive(clap::Args)]
 pub(super) struct InnerArgs {
     /// This is the child
@@ -68,7 +69,7 @@ pub(super) fn start(argv: &[OsString]) -> Result<(), Failure> {
 /// meanwhile.
 pub(super) fn own_program() -> io::Result<PathBuf> {
     let path = PathBuf::from("/proc/self/exe");
-    // Of the procfs that was checked; what covers /proc could name another program.
+    // From the checked procfs; a mount that covers /proc could name another program.
     let own = statat(procfs::hold()?, "self/exe", AtFlags::empty())?;
     let there = stat(&path)?;
     match (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) {
@@ -81,7 +82,7 @@ impl InnerArgs {
     /// In the child, before anything else: away from the terminal, and where it is wanted.
     pub(super) fn enter(&self) -> Result<(), Failure> {
         if self.daemonized {
-            // Fails only for who leads a session already.
+            // Fails only for a session leader.
             let _ = setsid();
             // For ps and pkill; by the path that was executed it would be `exe`.
             let _ = set_name(c"rcuwalk");
@@ -89,7 +90,7 @@ impl InnerArgs {
         let Some(namespace) = &self.namespace else {
             return Ok(());
         };
-        // The namespace's /proc is what its owner says.
+        // The owner of the namespace controls its /proc.
         procfs::hold()
             .and_then(|_| rcuwalk_hostfs::hold_procfs())
             .map_err(|err| Failure::error(format_args!("cannot use /proc: {}", Words(&err))))?;
@@ -110,8 +111,9 @@ impl InnerArgs {
     }
 }
 
-/// In the child: tells the parent that the tree is mounted, and lets go of what the two
-/// share. Whoever waits for the end of their standard error would else wait for ours.
+/// In the child: tells the parent that the tree is mounted, and closes the descriptors that the
+/// two share. A process that waits for the end of the parent's standard error would else wait
+/// for ours.
 pub(super) fn ready() -> Result<(), Failure> {
     let detached = || -> io::Result<()> {
         env::set_current_dir("/")?;

@@ -16,11 +16,11 @@ use rcuwalk_fuse::procfs;
 
 use super::options::only_known;
 
-/// If mount(8) calls: what it wants, as arguments of `rcuwalk mount`. `caller` is what mount(8) was
-/// called with, if that can be had.
+/// Translates a call by mount(8) to arguments of `rcuwalk mount`; `None` for any other call.
+/// `caller` returns mount(8)'s own arguments, if they can be read.
 ///
 /// # Errors
-/// What it does not understand, in one line.
+/// The argument that it does not understand, in one line.
 pub(crate) fn translate(
     args: &[OsString],
     is_command: impl Fn(&OsStr) -> bool,
@@ -32,7 +32,7 @@ pub(crate) fn translate(
         return Some(Call::parse(rest).map(|call| call.into_args(caller)));
     }
     match rest {
-        // Whoever means a tree that has the name of a command says where it is: `./scan`.
+        // A tree that has the name of a command needs a path: `./scan`.
         [source, _, option, _]
             if option == "-o" && !source.as_bytes().starts_with(b"-") && !is_command(source) =>
         {
@@ -116,8 +116,8 @@ impl Call {
             // Only the kernel shows `user_id=`. Without it, a missing flag means nothing.
             args.extend(["-o".into(), "suid,dev,exec,atime".into()]);
         } else if is_remount {
-            // With a line of fstab it drops them as well, and what is left looks like the line. Its
-            // own arguments tell.
+            // With a line of fstab it drops them as well, and the rest looks like the line. Its
+            // own arguments tell which.
             let named = turned_off(&caller());
             if !named.is_empty() {
                 args.extend(["-o".into(), named.join(",").into()]);

@@ -1,6 +1,6 @@
-//! What users of other file systems type, and what there is here instead.
+//! Options of other file systems, and the equivalent ones here.
 
-/// What to do instead of an option of bindfs, virtiofsd, libfuse or mount(8), by its name.
+/// The hint for an option of bindfs, virtiofsd, libfuse or mount(8), by its name.
 pub(super) fn hint(name: &str) -> Option<&'static str> {
     const OWNERS: &str = "files keep their owners; an idmapped mount shows others (-o idmap)";
     const MODES: &str = "files keep their modes";

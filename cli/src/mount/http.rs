@@ -46,7 +46,7 @@ impl FromStr for Address {
     }
 }
 
-/// What is meant by an address without a number for the host. Names are not looked up.
+/// Suggests an address for one without a host number. Names are not looked up.
 fn instead(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
     let port: u16 = port.parse().ok()?;
@@ -85,7 +85,7 @@ impl Address {
     }
 }
 
-/// What listens.
+/// A listening socket.
 pub(super) struct Listener {
     /// Where, with the port that was found.
     pub(super) address: Address,
@@ -110,7 +110,7 @@ impl Listener {
     }
 }
 
-/// What is there to be read: a type and a text for a path and a query, or nothing.
+/// Returns the page for a path and a query, as its type and text, or nothing.
 pub(super) type Pages = dyn Fn(&str, &str) -> Option<(&'static str, String)> + Send + Sync;
 
 /// Answers from now on, until the process ends.
@@ -132,7 +132,8 @@ pub(super) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
                 .name("metrics".to_owned())
                 .stack_size(128 << 10)
                 .spawn(move || {
-                    // Gone before it was answered: nobody is there to be told.
+                    // The client closed before it was answered: there is no one to report it
+                    // to.
                     let _ = answer(stream, &*pages);
                     drop(admitted);
                 });
@@ -206,7 +207,7 @@ fn answer(mut stream: Box<dyn Stream>, pages: &Pages) -> io::Result<()> {
     stream.set_timeouts(PATIENCE)?;
     stream.write_all(reply.to_string().as_bytes())?;
     stream.end()?;
-    // What is unread when we close would have the answer thrown away, too.
+    // Closing with unread data would discard the answer, too.
     let mut rest = [0; 4 << 10];
     for _ in 0..LONGEST {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -1,7 +1,7 @@
 //! SOURCE `memfs`: an empty tree in memory, and how large it may grow.
 //!
-//! Its limits and their defaults are those of tmpfs, so a user who may write to it fills neither
-//! the memory with contents nor with names.
+//! Its limits and their defaults are those of tmpfs, so a user with write permission fills the
+//! memory neither with contents nor with names.
 
 use rcuwalk::{Budget, Credentials, Error, LookupFlags, Vfs};
 use rcuwalk_memfs::{MemFs, limits};
@@ -48,8 +48,8 @@ impl TreeLimits {
         self == TreeLimits::default()
     }
 
-    /// Makes an empty tree that belongs to the user who mounts it: nobody else could make
-    /// anything in it.
+    /// Makes an empty tree that belongs to the mounting user: otherwise that user could not
+    /// create anything in it.
     pub(super) fn tree(self, budget: Budget) -> rcuwalk::Result<(Vfs, MemFs)> {
         let mut builder = MemFs::builder().as_tmpfs(memory() as u64);
         if let Some(size) = self.size {
@@ -88,7 +88,7 @@ impl TreeLimits {
         both.join("&")
     }
 
-    /// What [`query`](Self::query) says. `None` for anything else.
+    /// Parses a [`query`](Self::query). `None` for anything else.
     pub(super) fn of_query(query: &str) -> Option<TreeLimits> {
         let mut options = query.split('&');
         options.try_fold(TreeLimits::default(), |limits, option| {

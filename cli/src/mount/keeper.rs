@@ -12,7 +12,7 @@
 //!     x--- end of the pipe ---------->x   the server has ended
 //! ```
 //!
-//! It unmounts nothing but file systems of this program, and goes by the id, not by a path.
+//! It unmounts only file systems of this program, and finds the mount by its id, not by a path.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -35,7 +35,7 @@ use crate::mountinfo;
 /// The server's end.
 pub(super) struct Keeper {
     pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
-    /// Waited for by nobody: it ends when the pipe does, after this process.
+    /// Not waited for: it ends when the pipe does, after this process.
     _process: Child,
 }
 
@@ -72,7 +72,7 @@ impl Keeper {
     /// Has the keeper unmount the mount `id`.
     ///
     /// # Errors
-    /// What umount2(2) or fusermount3 reports; the keeper is gone.
+    /// Those of umount2(2) or fusermount3; the keeper is gone.
     pub(super) fn unmount(&self, id: u64, detach: bool) -> io::Result<()> {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
         let (input, output) = &mut *pipes;
@@ -94,8 +94,8 @@ impl Keeper {
 
 /// In the keeper: answers until the server has ended.
 pub(super) fn run() -> Result<(), Failure> {
-    // Not with the server: signals to a terminal's or a service's processes reach both, and the
-    // server then asks.
+    // In a session of its own: signals to a terminal's or a service's processes reach both, and
+    // the server then asks the keeper to unmount.
     let _ = setsid();
     let _ = set_name(c"rcuwalk-keeper");
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -1,8 +1,8 @@
-//! The log of a mount: what happens to it, and with `debug` each request.
+//! The log of a mount: its events, and with `debug` each request.
 //!
-//! In the foreground it goes to standard error, with the levels that systemd knows if that is
-//! who reads it. A daemon has no standard error: its log goes to the system log (/dev/log,
-//! which the journal reads as well), and nowhere if there is none. `--log-file` is for both.
+//! In the foreground it goes to standard error, with systemd's level prefixes if the journal
+//! reads that. A daemon has no standard error: its log goes to the system log (/dev/log, which
+//! the journal reads as well), and nowhere if there is none. `--log-file` is for both.
 
 use std::env;
 use std::fs::File;
@@ -21,7 +21,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::options::Settings;
 use crate::failure::{Failure, Words};
 
-/// Checks what `--log-level` is given: a level, or `target=level` for parts of the program.
+/// Checks the value of `--log-level`: a level, or `target=level` for parts of the program.
 pub(super) fn level(text: &str) -> Result<String, String> {
     // A word that is no level would else be taken for a part of that name.
     let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
@@ -50,9 +50,9 @@ impl Log {
         }
     }
 
-    /// What somebody has asked for: whatever the level, and without a time before each line.
+    /// Prints text that the user asked for: at any level, and without a time before each line.
     pub(super) fn say(&self, text: &str) {
-        // Who reads it has gone, or the disk is full: there is nobody left to tell.
+        // The reader has gone, or the disk is full: there is nowhere to report it.
         let _ = match self {
             Log::File(file) => ToFile(file.clone()).write_all(text.as_bytes()),
             Log::System(system) => {
@@ -182,7 +182,7 @@ pub(super) struct System {
 
 impl System {
     fn new() -> System {
-        // Rather a line lost than requests that wait for a log that nobody reads.
+        // A full log loses lines: requests do not wait for its reader.
         let socket = UnixDatagram::unbound()
             .and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
         System {
@@ -234,7 +234,7 @@ impl Write for SystemLine<'_> {
     }
 }
 
-/// Standard error. Rather a line lost than requests that wait for a pipe that nobody reads.
+/// Standard error. A full pipe loses lines: requests do not wait for its reader.
 struct StandardError;
 
 impl Write for StandardError {

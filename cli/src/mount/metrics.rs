@@ -244,7 +244,8 @@ pub(super) fn resident_bytes() -> Option<usize> {
     Some(pages * rustix::param::page_size())
 }
 
-/// What is written so far. A family is a help, a type, and its samples, all in one place.
+/// The metrics text under construction. A family has a help, a type, and its samples, all
+/// together.
 struct Text(String);
 
 impl Text {

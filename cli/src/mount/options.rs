@@ -12,7 +12,7 @@ use super::hints::hint;
 use super::in_memory::TreeLimits;
 use super::{http, log};
 
-/// What one `-o` says.
+/// The options of one `-o`.
 #[derive(Clone, Debug)]
 pub(crate) struct MountOptions(Vec<MountOption>);
 
@@ -27,7 +27,7 @@ enum MountOption {
     Ignored,
 }
 
-/// What the command itself is to do: each is a long option, too, and can be in an fstab by this.
+/// Settings of the command itself: each is a long option, too, and can be in an fstab by this.
 #[derive(Clone, Debug, PartialEq)]
 enum Setting {
     Daemon,
@@ -52,7 +52,7 @@ pub(super) struct Settings {
     pub(super) sandbox: bool,
     /// Mount also where something is already.
     pub(super) nonempty: bool,
-    /// Change the flags of what is mounted already.
+    /// Change the flags of an existing mount.
     pub(super) remount: bool,
     /// Print statistics at the end.
     pub(super) stats: bool,
@@ -62,7 +62,7 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
     /// How large a tree in memory may grow.
     pub(super) tree: TreeLimits,
-    /// As whom a directory of the host is changed.
+    /// Whose credentials change a directory of the host.
     pub(super) actor: Actor,
 }
 
@@ -106,8 +106,8 @@ pub(super) fn only_known(text: &str) -> String {
 
 const NO_SUCH: &str = "there is no option ";
 
-/// Names what there is instead, if somebody is likely to look for it. It begins with [`NO_SUCH`]: mount's
-/// `-s` goes by that.
+/// The error for an unknown option, with a hint if users are likely to look for it. It begins
+/// with [`NO_SUCH`]: mount's `-s` tests for that.
 fn no_such(name: &str, shown: &str) -> String {
     match hint(name) {
         Some(hint) => format!("{NO_SUCH}{shown}: {hint}"),
@@ -187,14 +187,15 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
     threads.ok_or_else(|| format!("threads cannot be {text:?}: say 1 to 64"))
 }
 
-/// What mount(8), systemd or another reader of fstab goes by, or what is so in any case.
+/// Returns whether an option is for mount(8), systemd or another reader of fstab, or always in
+/// effect.
 fn is_for_others(option: &str) -> bool {
     let (name, _) = option.split_once('=').unwrap_or((option, ""));
     let in_fstab = [
         "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "nousers",
         "owner", "noowner", "group", "nogroup", "comment", "helper", "uhelper",
     ];
-    // What the kernel shows of a mount, and mount(8) hands back to have it mounted anew.
+    // Options that the kernel shows of a mount, and that mount(8) passes back to mount it anew.
     let shown = ["user_id", "group_id", "max_read", "blksize"];
     let as_it_is = [
         "default_permissions",
@@ -232,8 +233,7 @@ impl MountOptions {
         }
     }
 
-    /// The same for the flags that the kernel keeps: later ones win, and what is not named
-    /// stays.
+    /// Applies the flags that the kernel keeps: later ones win, and unnamed flags stay.
     pub(super) fn change(&self, flags: &mut MountFlags) {
         for option in &self.0 {
             let MountOption::Flag(flag, on) = option else {

@@ -1,4 +1,4 @@
-//! Where one may mount: on a directory that is there, with nothing in it and nothing on it.
+//! Checks of the mount point: an existing directory, with nothing in it and nothing on it.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) fn mount_point(given: &Path, nonempty: bool) -> Result<PathBuf, Failu
     if !fs::metadata(&at).map_err(words)?.is_dir() {
         return Err(cannot(&"not a directory"));
     }
-    // Who may not list it may not mount there, either; that is said by whom it concerns.
+    // A user who may not list it may not mount there, either; the mount call reports that.
     let is_empty = fs::read_dir(&at).map_or(true, |mut entries| entries.next().is_none());
     match is_empty || nonempty {
         true => Ok(at),
@@ -56,7 +56,7 @@ fn in_the_way(there: &MountInfo, nonempty: bool) -> Option<String> {
 /// A tree that shows itself within itself has no end, and would wait for its own answers.
 pub(super) fn refuse_inside(source: &Path, mountpoint: &Path) -> Result<(), Failure> {
     let Ok(source) = source.canonicalize() else {
-        // Said better by who needs it.
+        // Opening the source reports this error with more context.
         return Ok(());
     };
     if source.is_dir() && mountpoint != source && mountpoint.starts_with(&source) {

@@ -1,9 +1,9 @@
-//! `mount -o remount,…`: the flags that the kernel keeps of a mount, changed in place.
+//! `mount -o remount,…`: changes the flags that the kernel keeps of a mount, in place.
 //!
-//! mount(8) leaves it to its helper, with the options that the mount has and after them those
-//! that were asked for. The process that serves the mount is told only how large a tree in memory
-//! may grow. What it was started with stays otherwise, so a tree that was mounted read-only takes
-//! no changes after `remount,rw` either.
+//! mount(8) leaves it to its helper, with the mount's options and after them the requested
+//! ones. The process that serves the mount is told only the new limits of a tree in memory. Its
+//! other settings stay, so a tree that was mounted read-only takes no changes after
+//! `remount,rw` either.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! From mounted to unmounted: what signals ask for, and who else asks.
+//! From mounted to unmounted: reactions to signals, and answers to status requests.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::mountinfo;
 use crate::runtime::{self, Bound};
 use crate::signals::Stop;
 
-/// What somebody wants, by a signal.
+/// Requests made by signals.
 pub(super) struct Signals {
     stop: Stop,
     stats: Arc<AtomicBool>,
@@ -85,7 +85,7 @@ impl Server {
         }
     }
 
-    /// Says that it is mounted, and to whoever asks later, how it is.
+    /// Reports that the tree is mounted, and starts to answer status requests.
     pub(super) fn announce(&mut self, source: &Path, listener: Option<(Listener, Option<Bound>)>) {
         let at = self.mounted.mount_point();
         tracing::info!("{} is mounted on {}", source.display(), at.display());
@@ -108,7 +108,7 @@ impl Server {
             let line = format!("metrics are at {}", listener.address);
             tracing::info!("{line}");
             if self.is_daemon {
-                // To who has started it: the port may be one that nobody knows yet.
+                // For the user who has started it: the port may have been chosen just now.
                 let _ = writeln!(io::stderr(), "rcuwalk: {line}");
             }
             self.answer(listener, &pages);
@@ -131,7 +131,7 @@ impl Server {
         }
     }
 
-    /// Until somebody unmounts it, or wants us to.
+    /// Serves until the tree is unmounted, or a signal ends it.
     pub(super) fn run(mut self) -> Result<(), Failure> {
         while !self.mounted.is_over() && self.signals.stop.check().is_ok() {
             if self.signals.stats.swap(false, Relaxed) {
@@ -181,7 +181,7 @@ impl Server {
     }
 }
 
-/// What can be read from the sockets.
+/// The pages that the sockets serve.
 fn pages(
     observer: Observer,
     since: Instant,

@@ -1,4 +1,4 @@
-//! Statistics for people: what SIGUSR1 and `--stats` print.
+//! Statistics for people, as SIGUSR1 and `--stats` print them.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! `rcuwalk umount`.
 //!
-//! The mount point of a process that was killed cannot even be looked at (`ENOTCONN`), so it
-//! is found by its directory and name, and by what the kernel says is mounted there. Another
-//! mount that a user has put there meanwhile, by a link or a rename, is not unmounted.
+//! After its process was killed, even a stat of the mount point fails (`ENOTCONN`), so it is
+//! found by its directory and name, and by the kernel's list of mounts. Another mount that a
+//! user has put there meanwhile, by a link or a rename, is not unmounted.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -17,15 +17,15 @@ use crate::failure::{Failure, errno_text};
 use crate::mountinfo;
 use crate::runtime;
 
-/// Unmount what `rcuwalk mount` has mounted
+/// Unmount a mount of `rcuwalk mount`
 ///
-/// Also what a killed one has left behind. Waits for the end of the process that served it, ten
-/// seconds at most, unless --lazy is given.
+/// Also one that a killed process has left behind. Waits for the end of the process that served
+/// it, ten seconds at most, unless --lazy is given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where it is mounted
     mountpoint: PathBuf,
-    /// If it is in use, take it out of the tree now and end it when nobody uses it any more
+    /// If it is in use, take it out of the tree now and end it when it is no longer used
     #[arg(short, long)]
     lazy: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let given = args.mountpoint.display();
     let cannot = |why: &str| Failure::error(format_args!("cannot unmount {given}: {why}"));
     let (place, mount) = mountinfo::ours(&args.mountpoint).map_err(|why| cannot(&why))?;
-    // Asked before: afterwards another mount may have its number.
+    // Looked up first: after the unmount another mount may have its number.
     let process = match args.lazy {
         true => None,
         false => runtime::process(&mount),

@@ -15,7 +15,7 @@ pub(crate) fn rcuwalk<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Com
     command
 }
 
-/// How it ended, what it printed, and what it complained about.
+/// The exit status, the output, and the error output of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -50,8 +50,8 @@ pub(crate) fn names(dir: &Path) -> Vec<std::ffi::OsString> {
     entries.map(|entry| entry.unwrap().file_name()).collect()
 }
 
-/// Makes a small ext4 image, and returns what is in the file. `None`, and the test is to
-/// be skipped, without mkfs.ext4.
+/// Makes a small ext4 image, and returns the contents of its file. `None`, and the test is
+/// skipped, without mkfs.ext4.
 pub(crate) fn image(path: &Path) -> Option<Vec<u8>> {
     let tree = tempfile::tempdir().unwrap();
     std::fs::create_dir(tree.path().join("d")).unwrap();
@@ -103,12 +103,12 @@ pub(crate) fn can_mount() -> bool {
     true
 }
 
-/// Runs a script of bash where nothing can be left behind: mounts are seen by nobody else,
-/// and its processes are killed when it ends, at the latest after a minute. It stands in
-/// /run, which is empty but for the directories `src` and `mnt`. `$RCUWALK` is the command,
-/// `daemon` prints the ids of those that run, `gone` waits until none does. A command that
-/// fails ends the script; one that has to fail stands behind `fails` (after `!`, bash goes on
-/// whether it fails or not).
+/// Runs a script of bash where nothing can be left behind: no other process sees its mounts,
+/// and its processes are killed when it ends, at the latest after a minute. Its working
+/// directory is /run, which is empty except for the directories `src` and `mnt`. `$RCUWALK` is
+/// the command, `daemon` prints the ids of those that run, `gone` waits until none does. A
+/// command that fails ends the script; one that has to fail stands behind `fails` (after `!`,
+/// bash goes on whether it fails or not).
 pub(crate) fn alone(script: &str) -> Ended {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "60", "unshare", "-m", "-p", "--fork"]);
