@@ -1,10 +1,10 @@
 //! The atomics that threads share, with a shim around them.
 //!
-//! Release builds get the standard library's, model-checking builds the checker's. Debug
-//! builds count every store and read-modify-write a thread makes, so that a test
-//! can show that a cached walk makes none (WALK-2). What only its own thread
-//! writes (an RCU reader's slot, [`PerThread`](crate::PerThread) counters) uses
-//! the standard atomics directly and is not counted.
+//! Release builds get the standard library's, model-checking builds the checker's. Debug builds
+//! count every store and read-modify-write a thread makes, so that a test can show that a
+//! cached walk makes none (WALK-2). Values that only their own thread writes (an RCU reader's
+//! slot, [`PerThread`](crate::PerThread) counters) use the standard atomics directly and are
+//! not counted.
 
 pub use std::sync::atomic::Ordering::{self, *};
 
@@ -49,7 +49,7 @@ mod counted {
     /// One counting wrapper per width; the methods are those the crate uses.
     macro_rules! counted_integer {
         ($name:ident, $int:ty) => {
-            /// The standard atomic, counting what this thread stores.
+            /// The standard atomic, counting this thread's stores.
             #[derive(Debug, Default)]
             #[repr(transparent)]
             pub struct $name(std::sync::atomic::$name);
@@ -127,7 +127,7 @@ mod counted {
     counted_integer!(AtomicU32, u32);
     counted_integer!(AtomicU64, u64);
 
-    /// The standard atomic pointer, counting what this thread stores.
+    /// The standard atomic pointer, counting this thread's stores.
     #[derive(Debug)]
     #[repr(transparent)]
     pub struct AtomicPtr<T>(std::sync::atomic::AtomicPtr<T>);

@@ -17,7 +17,7 @@ pub fn has_zero(bytes: &[u8]) -> bool {
     let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else {
         return bytes.contains(&0);
     };
-    // The chunks overlap: some bytes are looked at twice, no harm.
+    // The chunks overlap: some bytes are read twice, which does no harm.
     if len <= 32 {
         return any_has_zero([first, last]);
     }

@@ -1,15 +1,15 @@
-//! fork(2): what the child finds.
+//! fork(2): makes this crate usable in the child.
 //!
 //! The child has one thread, the one that forked, and a copy of all memory. The other threads
 //! do not exist there, but their writes do: a reader's slot that says "inside", and locks that
 //! no thread will release. Without this file the first would stall every grace period of the
 //! child, and the second block it for ever. So, as malloc(3) does:
 //!
-//! | when          | what                                                                |
+//! | when          | action                                                              |
 //! |---------------|---------------------------------------------------------------------|
-//! | before fork   | the forking thread takes every lock of this crate that is static    |
-//! | in the parent | it gives them back                                                  |
-//! | in the child  | it gives them back, after it has emptied the slots of the others    |
+//! | before fork   | the forking thread takes every static lock of this crate            |
+//! | in the parent | it releases them                                                    |
+//! | in the child  | it releases them, after it has emptied the slots of other threads   |
 //!
 //! RCU-1 holds in the child: no thread reaches the objects that a vanished thread could reach
 //! in its read section, since none of its instructions is executed any more. The forking
@@ -25,10 +25,10 @@
 //! [have added](also), then the domain's, then the allocator's. The queues that threads sleep
 //! in and the numbers of lists nest in nothing.
 //!
-//! **Not restored:** what is locked in an object. A hash table, a list or a cache that another
+//! **Not restored:** the locks within objects. A hash table, a list or a cache that another
 //! thread was changing at the fork stays locked in the child, and may be half changed. One that
-//! others only read is as good as before. Threads that belong to an object (a worker) are not
-//! there. And nothing is restored after clone(2) and vfork(2), which call no handlers.
+//! other threads only read is as good as before. Threads that belong to an object (a worker) do
+//! not exist. And nothing is restored after clone(2) and vfork(2), which call no handlers.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -38,10 +38,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{clock, lru, rcu, slab, wait};
 
-/// Takes locks, which are given back when what it returns is dropped.
+/// Takes locks, which are released when its result is dropped.
 type Hold = fn() -> Box<dyn Any>;
 
-/// What crates above this one have that is static.
+/// The static locks of crates above this one.
 static OTHERS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
 
 /// Registers `hold`. The forking thread calls it before each fork, and drops its result after
@@ -53,7 +53,7 @@ pub fn also(hold: Hold) {
     others.push(hold);
 }
 
-/// What the forking thread holds over the fork.
+/// The locks that the forking thread holds over the fork.
 struct Held {
     domain: rcu::OverFork,
     _locks: Vec<Box<dyn Any>>,

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// The longest handle there is (`MAX_HANDLE_SZ`).
 pub const MAX_HANDLE: usize = 128;
 
-/// What name_to_handle_at(2) reads and fills in.
+/// The `struct file_handle` that name_to_handle_at(2) reads and fills in.
 #[repr(C)]
 pub struct FileHandle {
     length: u32,
@@ -60,7 +60,7 @@ impl FileHandle {
         self.kind
     }
 
-    /// Its bytes, opaque to everybody but the file system.
+    /// Its bytes, which only the file system can interpret.
     pub fn bytes(&self) -> &[u8] {
         let length = (self.length as usize).min(MAX_HANDLE);
         &self.bytes[..length]

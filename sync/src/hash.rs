@@ -30,7 +30,7 @@ use crate::shared::{Flag, newborn};
 use crate::{RcuGuard, RcuPtr, Ref, Shared, Spare, wait};
 use grow::Buckets;
 
-/// What the table needs to know of its objects.
+/// The hash of an object, as the table needs it.
 pub trait HashKey {
     /// The hash it was inserted under, with well-mixed lower bits. Asked while the
     /// object's bucket is locked, when the table changes its size.
@@ -55,14 +55,14 @@ pub struct RcuHash<T> {
     one_lock: Option<Mutex<()>>,
 }
 
-/// How often the locks of a table were taken, and what that cost.
+/// How often the locks of a table were taken, and how long threads waited for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStatistics {
     /// How often a lock was taken.
     pub taken: u64,
     /// How often another thread held it.
     pub contended: u64,
-    /// How long those who had to wait did.
+    /// The total time of those waits.
     pub waited: Duration,
 }
 
@@ -156,8 +156,8 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         crate::hint::prefetch(&raw const view.heads[grow::index(hash, view.mask)]);
     }
 
-    /// As [`prefetch`](Self::prefetch), a while after it: brings in the first object of
-    /// the chain, which has to be looked at even if it is another one.
+    /// Like [`prefetch`](Self::prefetch), a while after it: loads the first object of the
+    /// chain, which a lookup reads even if it is another one.
     #[inline]
     pub fn prefetch_chain(&self, hash: u64) {
         let guard = crate::rcu::read_lock();
@@ -209,7 +209,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             for object in &dead {
                 crate::hint::prefetch(head_of(object));
             }
-            // Then what stands before them on their chains: newer than they, and thus first.
+            // Then the objects before them on their chains: newer than they, and thus first.
             for object in &dead {
                 crate::hint::prefetch(head_of(object).load(Relaxed));
             }
@@ -224,7 +224,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         });
         // Collected first: the lock of a bucket is not taken while they are retired.
         let buried: Vec<_> = buried.collect();
-        // SAFETY: `bury` has said so of each.
+        // SAFETY: `bury` has returned each.
         unsafe { Ref::retire_buried(buried.into_iter()) }
     }
 
@@ -265,12 +265,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         }
     }
 
-    /// How many objects are on the table, give or take what is under way.
+    /// How many objects are on the table, except for changes under way.
     pub fn len(&self) -> usize {
         self.grow.len()
     }
 
-    /// True if the table is empty, give or take what is under way.
+    /// True if the table is empty, except for changes under way.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -435,8 +435,7 @@ pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
     _held: HeldBy<'a>,
 }
 
-/// What keeps others from changing the chain. Given back after the chain is: fields
-/// drop last.
+/// Keeps other threads from changing the chain. Released after the chain is: fields drop last.
 enum HeldBy<'a> {
     Bucket(#[allow(dead_code, reason = "it is for its Drop")] Held),
     All(#[allow(dead_code, reason = "it is for its Drop")] MutexGuard<'a, ()>),
@@ -615,8 +614,8 @@ impl<T: HashKey + Send + Sync + 'static> Drop for BucketGuard<'_, T> {
     }
 }
 
-/// Seldom: a head is locked for moments only. Out of line, so that what is loaded
-/// from a head is followed as it is.
+/// Seldom: a head is locked for moments only. Out of line, so that the common path follows a
+/// loaded head as it is.
 #[cold]
 fn without_marks<T>(head: *mut Shared<T>) -> *mut Shared<T> {
     head.map_addr(|address| address & !MARKS)

@@ -58,7 +58,7 @@ model::local! {
     static WORK: Work = const { Work(RefCell::new(Vec::new())) };
 }
 
-/// What a thread is to do once it may sleep.
+/// Work that a thread does once it may sleep.
 struct Work(RefCell<Vec<Box<dyn FnOnce()>>>);
 
 impl Drop for Work {
@@ -88,9 +88,9 @@ pub(crate) fn free_later() {
     HELD.with(|held| held.set(held.get() | LATER));
 }
 
-/// True if this thread may run foreign code or sleep: it holds none of the locks of
-/// this module, is in no [`Call`], has no read section open, and is not freeing what RCU
-/// has retired, for which others may wait.
+/// True if this thread may run foreign code or sleep: it holds none of the locks of this
+/// module, is in no [`Call`], has no read section open, and is not freeing retired objects, for
+/// which other threads may wait.
 pub fn may_sleep() -> bool {
     none_held() && !rcu::in_read_section() && !rcu::is_freeing()
 }
@@ -107,8 +107,8 @@ pub fn when_none_held(work: impl FnOnce() + 'static) {
     free_later();
 }
 
-/// Called at the end of a freeing: does what was put off because of it. True if there
-/// was anything.
+/// Called at the end of a freeing: does the work that was deferred because of it. True if there
+/// was any.
 pub(crate) fn catch_up() -> bool {
     if HELD.try_with(Cell::get).is_ok_and(|held| held == LATER) {
         HELD.with(|held| held.set(0));
@@ -527,8 +527,8 @@ mod tests {
         let _b = b.read();
     }
 
-    /// RCU-1: what a thread retires under a lock is not freed there, and does not
-    /// pile up if the thread never retires anything without one.
+    /// RCU-1: objects that a thread retires under a lock are not freed there, and do not pile
+    /// up if the thread never retires anything without one.
     #[test]
     fn freeing_waits_for_the_last_lock() {
         use std::sync::{Arc, Weak};

@@ -30,7 +30,7 @@ impl<T> Default for Links<T> {
     }
 }
 
-/// What [`Lru::scan`] does with the object it has just shown.
+/// The next step of [`Lru::scan`] for the object it has just shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "lru_status")]
 pub enum Verdict {
@@ -40,11 +40,11 @@ pub enum Verdict {
     Take,
     /// As above, and dead, if it still has this number of references; otherwise it is rotated.
     TakeIfCountIs(u32),
-    /// It stays where it is, and that is enough for now.
+    /// It stays where it is, and the scan ends.
     Stop,
 }
 
-/// Sharded lists of `T`s, ordered by when they were last looked over.
+/// Sharded lists of `T`s, ordered by when they were last scanned.
 #[doc(alias = "list_lru")]
 pub struct Lru<T> {
     shards: Box<[Shard<T>]>,
@@ -93,14 +93,14 @@ unsafe impl<T: Send + Sync> Send for List<T> {}
 /// whole against a budget.
 #[derive(Clone, Copy, Debug)]
 pub struct LookAfter {
-    /// So many objects,
+    /// This number of objects,
     pub objects: usize,
     /// or this weight.
     pub weight: usize,
 }
 
-/// What tells the lists of an [`Lru`] from those of every other live one; each object
-/// on a list carries the list's number.
+/// Numbers of the lists of an [`Lru`], different from those of every other live one; each
+/// object on a list carries the list's number.
 struct Numbers {
     first: u16,
     count: u16,

@@ -6,7 +6,7 @@
 //!
 //! | read               | to learn                                                |
 //! |--------------------|---------------------------------------------------------|
-//! | `memory/map.rs`    | mmap(2), madvise(2), and what stands in for them        |
+//! | `memory/map.rs`    | mmap(2), madvise(2), and their replacements             |
 //! | `memory/pages.rs`  | chunks cut into pages of 64 KiB, and when they go back  |
 //!
 //! It serves the slab, for its pages, and large tables, for their heads.
@@ -43,7 +43,7 @@ pub struct Statistics {
     pub calls: usize,
 }
 
-/// What the objects and tables of this process take.
+/// The memory of this process's objects and tables.
 pub fn statistics() -> Statistics {
     let (mapped, calls) = map::mapped_and_calls();
     let all = Statistics {

@@ -13,8 +13,8 @@
 //! | `--cfg shuttle` | shuttle's | wrong interleavings: random schedules of as much as |
 //! |                 |           | a path walk; every atomic is as if SeqCst there     |
 //!
-//! What neither blocks nor is shared between executions may stay the standard
-//! library's: it is one step of the model then, with no other thread in between.
+//! Code that neither blocks nor is shared between executions may use the standard library's: it
+//! is one step of the model then, with no other thread in between.
 
 #[cfg(loom)]
 use loom as checker;

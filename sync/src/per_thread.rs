@@ -1,12 +1,12 @@
-//! One value per thread, read by everybody, written by its owner alone.
+//! One value per thread: every thread reads it, only its owner writes it.
 
 use std::sync::OnceLock;
 
 use crate::model::MODEL;
 use crate::rcu;
 
-/// Threads whose values are at hand. The first chunk for others is as large, each
-/// further one twice as large as the one before.
+/// Threads whose values are in the first chunk. The second chunk is as large, each further one
+/// twice as large as the one before.
 const FIRST: usize = 16;
 const CHUNKS: usize = 20;
 
@@ -39,7 +39,7 @@ impl<T: Default> PerThread<T> {
         self.at(rcu::thread_index())
     }
 
-    /// The value of the thread that holds `guard`; saves looking up who that is.
+    /// The value of the thread that holds `guard`; saves looking up the thread.
     #[inline]
     pub fn get_with(&self, guard: &rcu::RcuGuard) -> &T {
         self.at(guard.thread_index())

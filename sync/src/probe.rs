@@ -26,7 +26,7 @@ pub enum Look {
     Second,
 }
 
-/// What a lookup sleeps for.
+/// The reason why a lookup sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Until the inode is read in.
@@ -77,7 +77,7 @@ macro_rules! sdt {
                 ".popsection",
                 ".endif",
                 $($value = in($class) $from,)+
-                // Registers in the note are to be called `%rax`.
+                // The note must call registers `%rax`.
                 options(att_syntax, nomem, nostack, preserves_flags),
             )
         }

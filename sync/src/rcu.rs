@@ -1,14 +1,14 @@
 //! Read-copy-update: readers announce themselves, writers wait for them.
 //!
-//! RCU-1: what a guard can reach is freed only after a grace period: after every
-//! read section that was open when it was unpublished has ended.
+//! RCU-1: an object that a guard can reach is freed only after a grace period: after every read
+//! section that was open when it was unpublished has ended.
 //!
 //! | read                | to learn                                         |
 //! |---------------------|--------------------------------------------------|
 //! | this file           | the interface, over one process-wide domain      |
 //! | `rcu/domain.rs`     | grace periods, the proof, and when bags are freed |
 //! | `rcu/turn.rs`       | the lock that a freeing thread holds             |
-//! | `rcu/slot.rs`       | what a reader stores, and its own retired bag    |
+//! | `rcu/slot.rs`       | a reader's stores, and its own retired bag       |
 //! | `rcu/membarrier.rs` | the fence that only the writer pays for          |
 //!
 //! A reader's entry is two stores to a line of its own and a compiler fence. The
@@ -84,7 +84,7 @@ pub fn in_read_section() -> bool {
     slot::this_thread().is_inside()
 }
 
-/// True if this thread is freeing what was retired: others may wait for that.
+/// True if this thread is freeing retired objects: other threads may wait for that.
 pub(crate) fn is_freeing() -> bool {
     domain::is_freeing()
 }
@@ -139,7 +139,7 @@ pub(crate) unsafe fn retire_all(
     domain().retire(slot::this_thread(), retired);
 }
 
-/// Frees what this thread could not free while it held a lock.
+/// Frees bags that this thread could not free while it held a lock.
 #[cold]
 pub(crate) fn free_due() {
     domain().free_due(slot::this_thread());
@@ -158,9 +158,9 @@ pub fn synchronize() {
 /// Waits until everything retired so far, by any thread, has been freed, together
 /// with what freeing it retired in turn.
 ///
-/// CALL-1: that runs foreign `Drop` code, so this thread holds no lock of
-/// [`lock`](crate::lock) and is in no back end's call. Release builds free what is due when
-/// the last lock is given back, and do not wait.
+/// CALL-1: that runs foreign `Drop` code, so this thread holds no lock of [`lock`](crate::lock)
+/// and is in no back end's call. If it does, release builds free what is due when the last lock
+/// is released, and do not wait.
 ///
 /// # Panics
 /// In debug builds, if this thread has a read section open, holds a lock or is in a call.
@@ -179,7 +179,7 @@ pub fn leave() {
     slot::leave();
 }
 
-/// What RCU has been doing.
+/// Counters of RCU.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Statistics {

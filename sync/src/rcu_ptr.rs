@@ -52,11 +52,11 @@ impl<T> RcuPtr<T> {
         self.object.load(Relaxed).is_null()
     }
 
-    /// Publishes `object` and returns what was held before.
+    /// Publishes `object` and returns the one before.
     #[doc(alias("rcu_assign_pointer", "rcu_replace_pointer"))]
     pub fn swap(&self, object: Option<Ref<T>>) -> Option<Ref<T>> {
-        // AcqRel: Release pairs with the Acquire in `load`; Acquire with the
-        // Release of the swap that published what we now take out.
+        // AcqRel: Release pairs with the Acquire in `load`; Acquire with the Release of the
+        // swap that published the object we now take out.
         let old = self.object.swap(raw(object), AcqRel);
         // SAFETY: the old pointer came from `into_raw`, and the swap took it out, so no other
         // thread takes it back.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::rcu;
 
-    /// RCU-1: a reader keeps what it loaded while a writer replaces it.
+    /// RCU-1: a reader keeps the object it loaded while a writer replaces it.
     #[test]
     fn readers_keep_what_they_loaded() {
         let place = RcuPtr::new(Some(Ref::new(1)));

@@ -1,8 +1,8 @@
 //! Sequence counts: several words, read as of one moment, without a store.
 //!
-//! A writer makes the count odd, changes the words it covers, and makes it even
-//! again. A reader samples the count, reads, and looks whether the count is still
-//! what it was. The words themselves are atomics, read and written `Relaxed`.
+//! A writer makes the count odd, changes the words it covers, and makes it even again. A reader
+//! samples the count, reads, and checks that the count is unchanged. The words themselves are
+//! atomics, read and written `Relaxed`.
 //!
 //! - SEQ-1: a snapshot that passes `read_retry` is one moment.
 //! - SEQ-3: hand over hand: the child's count is sampled before the parent's is
@@ -26,7 +26,7 @@ const PAYLOAD: u64 = OPEN - 1;
 #[doc(alias = "seqcount_t")]
 pub struct SeqCount(AtomicU64);
 
-/// What a reader saw when it began: the moment, and the payload of that moment.
+/// A reader's sample at its beginning: the moment, and the payload of that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seq(u64);
 
@@ -74,13 +74,13 @@ impl SeqCount {
         seq.is_even().then_some(seq)
     }
 
-    /// True if what was read since `begin` may be torn.
+    /// True if the data read since `begin` may be torn.
     #[inline]
     #[must_use]
     #[doc(alias = "read_seqcount_retry")]
     pub fn read_retry(&self, begin: Seq) -> bool {
-        // Acquire fence: pairs with the Release fence in `write`; whoever saw a
-        // store of a write section sees that section's odd count here.
+        // Acquire fence: pairs with the Release fence in `write`; a reader that saw a store of
+        // a write section sees that section's odd count here.
         fence(Acquire);
         self.0.load(Relaxed) != begin.0
     }
@@ -162,8 +162,8 @@ impl SeqLock {
         self.seq.read_retry(begin)
     }
 
-    /// What `read` makes of one moment. It is called without a lock first; if a writer
-    /// came by meanwhile, once more with writers kept out.
+    /// Returns the result of `read`, as of one moment. It is called without a lock first; if a
+    /// writer came by meanwhile, once more with writers kept out.
     #[doc(alias("read_seqbegin_or_lock", "need_seqretry"))]
     pub fn read<R>(&self, mut read: impl FnMut() -> R) -> R {
         if let Some(begin) = self.read_begin() {
@@ -187,7 +187,7 @@ impl SeqLock {
     }
 }
 
-/// The right to change what a [`SeqLock`] covers.
+/// The right to change the data that a [`SeqLock`] covers.
 pub struct SeqLockGuard<'a> {
     // The section ends before the next writer may start: fields drop in order.
     _section: SeqWriter<'a>,

@@ -143,7 +143,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// For who met the object dead on a chain and wants to know when it is gone.
+    /// For a thread that met the object dead on a chain and waits until it is gone.
     ///
     /// It counts, so that there is a word to wait for, but gives no reference: RCU-3
     /// stands. `None` if the object is alive, or gone already.
@@ -252,7 +252,7 @@ impl<T> Shared<T> {
     /// [`try_get`](Self::try_get) fails, and lives on afterwards. Readers that borrow it under
     /// a guard may still look.
     ///
-    /// The caller keeps everybody away who would bury an object that he meets dead.
+    /// The caller keeps all threads away that would bury an object they find dead.
     ///
     /// True if `change` ran.
     pub fn while_unshared(&self, count: u32, change: impl FnOnce()) -> bool {
@@ -331,7 +331,7 @@ impl<T> Shared<T> {
         self.clear(Flag::NONE);
     }
 
-    /// The number of the list that the object is on, was on, or is to go on.
+    /// The number of the list that the object is on, was on, or is about to enter.
     pub(crate) fn list_number(&self) -> u16 {
         (self.word().load(Relaxed) >> 48) as u16
     }
@@ -372,8 +372,8 @@ impl<T> Shared<T> {
 
     /// Marks the object as used, if the shrinker has marked it as next to go.
     ///
-    /// A store only in that case: an object that no shrinker has looked at since
-    /// its last use is not written to (WALK-2).
+    /// A store only in that case: an object that no shrinker has scanned since its last use is
+    /// not written to (WALK-2).
     #[inline]
     pub fn mark_used(&self) {
         if self.word().load(Relaxed) & Flag::AGED.0 != 0 {
@@ -475,7 +475,7 @@ impl<T> Shared<T> {
         self.has(Flag::HASHED)
     }
 
-    /// What tells this object from every other live one.
+    /// Identifies this object among all live ones.
     #[inline]
     pub fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
@@ -508,7 +508,7 @@ impl<T> Drop for Revive<'_, T> {
     }
 }
 
-/// What an object's word said at one moment.
+/// An object's word at one moment.
 #[derive(Clone, Copy)]
 pub struct Snapshot(u64);
 
@@ -640,7 +640,7 @@ impl<T> Drop for Spare<T> {
     }
 }
 
-/// What a newborn object's word says: its marks, and how many references there are.
+/// The word of a newborn object: its marks, and the number of references.
 pub(crate) fn newborn(references: u32, marks: Flag, list: u16) -> u64 {
     u64::from(references) | marks.0 | u64::from(list) << 48
 }
@@ -770,8 +770,8 @@ impl<T> Drop for Ref<T> {
     #[doc(alias("iput", "dput"))]
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire fence below; what we did with the object
-        // happened before it is freed.
+        // Release: pairs with the Acquire fence below; our use of the object happened before it
+        // is freed.
         if self.word().fetch_sub(1, Release) & COUNT == 1 {
             self.drop_slow();
         }
@@ -779,9 +779,9 @@ impl<T> Drop for Ref<T> {
 }
 
 impl<T> Ref<T> {
-    /// For a dead object that has just been unlinked from its chain: takes off the mark,
-    /// and counts down the chain's reference and this one, all in one step. True if those
-    /// were the last, and the caller is to retire the object.
+    /// For a dead object that has just been unlinked from its chain: takes off the mark, and
+    /// counts down the chain's reference and this one, all in one step. If those were the last,
+    /// returns the object for the caller to retire.
     pub(crate) fn bury(this: Ref<T>) -> Option<NonNull<Shared<T>>> {
         let object = Ref::into_raw(this);
         // SAFETY: we hold a reference.
@@ -792,13 +792,13 @@ impl<T> Ref<T> {
         let before = shared.word().fetch_sub(Flag::HASHED.0 + 2, AcqRel);
         debug_assert!(before & DEAD != 0 && before & Flag::HASHED.0 != 0);
         if before & WAITERS != 0 {
-            // By address: those who wait keep the object, but we do not any more.
+            // By address: the waiters keep the object, but we do not any more.
             wait::wake_all(address);
         }
         (before & COUNT == 2).then_some(object)
     }
 
-    /// Has objects freed that [`bury`](Self::bury) has said are unreferenced.
+    /// Retires objects that [`bury`](Self::bury) has returned as unreferenced.
     ///
     /// # Safety
     /// It said so, and each is passed once.

@@ -1,11 +1,10 @@
 //! Memory for [`Shared`](crate::Shared) objects: whole cache lines, given back.
 //!
-//! Objects are a few cache lines each, by the million, allocated and freed by
-//! different threads. The system allocator spends a header per object and a slow
-//! path on every aligned request; this one cuts [pages](crate::memory) of 64 KiB
-//! into slots of one size, keeps a small stack of free slots per thread, and returns
-//! a page when its last slot comes back. Memory follows what is in use, not what was
-//! once seen.
+//! Objects are a few cache lines each, by the million, allocated and freed by different
+//! threads. The system allocator spends a header per object and a slow path on every aligned
+//! request; this one cuts [pages](crate::memory) of 64 KiB into slots of one size, keeps a
+//! small stack of free slots per thread, and returns a page when its last slot comes back.
+//! Memory follows the objects in use, not their maximum in the past.
 //!
 //! Miri, loom, shuttle and builds with `--cfg rcuwalk_system_alloc` (for the address
 //! sanitizer) use the system allocator, which lets the tools see every object.
@@ -79,8 +78,8 @@ mod pages {
     const CLASSES: usize = 8;
     /// Free slots a thread keeps per class.
     const MAGAZINE: usize = 64;
-    /// So many of them move at a time: from thread to thread in one piece, as a rule,
-    /// without a look at the slots or their pages.
+    /// The slots that move at a time: from thread to thread in one piece, as a rule, without
+    /// reading the slots or their pages.
     const CHUNK: usize = MAGAZINE / 2;
     /// No more bytes of slots than this are between threads, per class...
     const DEPOT_BYTES: usize = 128 << 10;

@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use crate::atomic::note_store;
 use crate::model::{self, Condvar, Mutex, MutexGuard};
 
-/// One in a model, so that words that share a queue are what it checks.
+/// One in a model, so that the model checks words that share a queue.
 const QUEUES: usize = if model::MODEL { 1 } else { 128 };
 
 struct Queue {

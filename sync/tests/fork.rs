@@ -1,4 +1,4 @@
-//! What the child of a fork(2) can do, and that the parent does not notice.
+//! The child of a fork(2) can use the crate, and the parent does not notice.
 #![cfg(all(unix, not(any(miri, loom, shuttle))))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,8 +21,9 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Forks, and has `check` say in the child whether all is well there. A child that hangs is
 /// killed.
 fn in_child(check: impl FnOnce() -> bool) {
-    // SAFETY: the child runs `check` and ends by `_exit`. It uses this crate and the standard
-    // library's allocator and threads, which libc restores; the latter is what is tested.
+    // SAFETY: the child runs `check` and ends by `_exit`. It uses the standard library's
+    // allocator and threads, which libc restores, and this crate, whose restoration is under
+    // test.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
     if child == 0 {
@@ -273,7 +274,7 @@ fn what_is_static_is_usable_in_the_child() {
         let forks = || {
             for _ in 0..40 {
                 in_child(|| {
-                    // Not those objects: what others had locked stays so.
+                    // Not those objects: locks that other threads held stay taken.
                     let objects: Vec<Ref<u64>> = (0..8).map(Ref::new).collect();
                     let ranked = RankedMutex::new(Rank::Lru, ());
                     thread::scope(|scope| {

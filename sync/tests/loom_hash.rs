@@ -1,4 +1,4 @@
-//! The hash table: what a reader may find, lose and stand on. Under loom it starts
+//! The hash table: which objects a reader may find, miss and stand on. Under loom it starts
 //! with two heads, and grows at the third object.
 //!
 //! `an_object_comes_and_goes_whole` fails when the Acquire of a head in `find` or the
@@ -67,7 +67,7 @@ fn remove(table: &Table, hash: u64) -> Option<Ref<Item>> {
     bucket.remove(&item)
 }
 
-/// RCU-1: an object is found whole or not at all, and not freed while it is looked at.
+/// RCU-1: an object is found whole or not at all, and not freed while a reader uses it.
 #[test]
 fn an_object_comes_and_goes_whole() {
     let seen = outcomes(|| {

@@ -1,5 +1,5 @@
 //! How an object is inserted into its chain in one step, which thread is told that it holds the
-//! last reference, and how it is evicted while others wait for that.
+//! last reference, and how it is evicted while other threads wait for that.
 //!
 //! Each line was weakened once, and this is what failed:
 //!
@@ -75,7 +75,7 @@ fn an_object_is_born_whole() {
     assert_eq!(seen, [None, Some((7, 7))].into(), "RCU-1");
 }
 
-/// RCU-3: of two who drop the last references but the cache's, one is told.
+/// RCU-3: of two threads that drop the last references but the cache's, one is told.
 #[test]
 fn of_two_last_references_one_is_told() {
     let seen = all_outcomes(|| {

@@ -123,7 +123,7 @@ fn the_dead_were_left_in_order() {
     assert_eq!(seen, [None, Some(1)].into(), "RCU-3");
 }
 
-/// RCU-3: a reference comes with what the one that is gone had done.
+/// RCU-3: the thread that frees an object comes after every use of it by other threads.
 #[test]
 fn whoever_frees_comes_after_every_use() {
     let seen = all_outcomes(|| {
@@ -204,7 +204,7 @@ fn lock_and_mark_wake_each_others_waiters() {
     assert_eq!(seen, [3].into(), "INODE-2");
 }
 
-/// INODE-2: two who set one mark cannot both have been first.
+/// INODE-2: of two threads that set one mark, only one was first.
 #[test]
 fn a_mark_is_set_once() {
     let seen = all_outcomes(|| {

@@ -163,7 +163,7 @@ fn mask_and_mode_are_one() {
             }
         }
     }
-    // What takes set-id bits away is a change of the permission bits as well.
+    // A change that clears set-id bits is a change of the permission bits as well.
     script.push((ROOT, Op::Chmod("file", 0o6777)));
     script.push((ANN, set("file", ACCESS, GOOD[3])));
     let write = vec![With::Write(0, b"x")];

@@ -134,7 +134,7 @@ fn a_removed_directory_is_still_somewhere() {
     assert_eq!(vfs.stat(&inside, ".", FOLLOW).unwrap().nlink, 0);
     let above = vfs.stat(&inside, "..", FOLLOW).unwrap();
     assert_eq!(above.ino, tree.ino("/dir").unwrap(), "EDGE-1");
-    // The same name again is another directory.
+    // A new directory of the same name is another one.
     vfs.mkdir(&tree.ctx, "/dir/sub", 0o755).unwrap();
     assert_eq!(errno(vfs.create(&inside, "new", 0o644)), enoent, "EDGE-1");
     assert!(!tree.has("/dir/sub/new"));
@@ -175,7 +175,7 @@ fn places_have_paths() {
     assert!(matches!(gone, Err(Error::NotFound)), "EDGE-1");
 }
 
-/// EDGE-1: flags of renameat2(2) that do not go together, and what a whiteout leaves.
+/// EDGE-1: flags of renameat2(2) that do not go together, and the device of a whiteout.
 #[test]
 fn rename_flags() {
     let tree = Tree::new("a b/ b/in");
@@ -355,8 +355,8 @@ fn what_is_immutable_keeps_its_names() {
     }
 }
 
-/// EDGE-1: what others leave in a sticky directory for all does not lead astray, on a
-/// mount that protects from it, and is as before on others; for both walks.
+/// EDGE-1: on a mount with `PROTECTED_LINKS`, both walks refuse another user's link in a sticky
+/// directory that everyone may write; on other mounts they follow it.
 #[test]
 fn protected_links() {
     let tree = Tree::new("target tmp/ tmp/link->/target tmp/dirlink->/dir dir/ dir/file secret");
@@ -597,7 +597,7 @@ fn what_mknod_and_mkdir_make() {
     assert_eq!(attr("/group/link"), (0o777, 7, 0), "EDGE-1");
 }
 
-/// EDGE-1: a file without a name gets one, once it may, and by whom it belongs to.
+/// EDGE-1: a file without a name gets one, once it may, and only from its owner.
 #[test]
 fn a_file_without_a_name_gets_one() {
     let tree = Tree::new("dir/");

@@ -46,8 +46,8 @@ fn slow(hook: impl Fn(&[u8]) -> rcuwalk::Result<()> + Send + Sync + 'static) -> 
     Vfs::new(hooked).unwrap()
 }
 
-/// DENTRY-2: threads that miss one name at once ask the back end once, and all get
-/// what it said: the same inode, or that there is none.
+/// DENTRY-2: threads that miss one name at once ask the back end once, and all get its answer:
+/// the same inode, or that there is none.
 #[test]
 fn one_lookup_per_missing_name() {
     let asked: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
@@ -152,15 +152,15 @@ impl Key for Ino {
     }
 }
 
-/// What an inode of these tests holds: its number, and a place in the count.
+/// The part of an inode in these tests: its number, and a place in the count.
 struct Part(u64, #[expect(dead_code, reason = "counts")] Option<Tracked>);
 
 fn inodes(many: usize) -> InodeCache<Ino, Part> {
     InodeCache::builder().inodes(many).bytes(1 << 30).build()
 }
 
-/// INODE-1, INODE-2: threads that want one inode at once get one: one of them reads
-/// it in, the others wait and see it whole.
+/// INODE-1, INODE-2: threads that want one inode at once get one: one thread reads it in, the
+/// others wait and see it whole.
 #[test]
 fn one_reader_per_inode() {
     let cache = inodes(1 << 20);
@@ -447,7 +447,7 @@ fn missing_names_that_are_asked_for_stay() {
     assert_eq!(asked, 20_000, "MEM-1: asked for once more");
 }
 
-/// MEM-1: what a removal leaves is a missing name as any other, and goes as they do.
+/// MEM-1: a removal leaves a missing name, which ages like any other.
 #[test]
 fn names_left_by_unlink_are_aged() {
     const FILES: usize = 20_000;

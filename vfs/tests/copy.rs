@@ -78,7 +78,7 @@ fn contents(vfs: &Vfs, name: &str) -> Vec<u8> {
     all
 }
 
-/// EDGE-1: every pair of files, ways of opening and ranges does what it does in the kernel.
+/// EDGE-1: every pair of files, ways of opening and ranges has the result of the kernel.
 #[test]
 fn copies_are_those_of_the_kernel() {
     let sides: [Side; 8] = [
@@ -153,7 +153,7 @@ fn a_long_copy_is_whole() {
     assert!(copy[..10_000].iter().all(|byte| *byte == 0) && copy[10_000..] == data[1..]);
 }
 
-/// As write(2) does, a copy takes set-id bits off what it changes.
+/// Like write(2), a copy clears set-id bits of the file it changes.
 #[test]
 fn a_copy_takes_set_id_bits_away() {
     let vfs = vfs();

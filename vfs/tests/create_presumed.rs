@@ -1,6 +1,7 @@
-//! Opening what is there, with O_CREAT, over a back end that refuses to make it before it looks
-//! whether it is: an NFS client sends an exclusive create without a lookup, and a server with a
-//! read-only export, or one that squashes root, says something else than "it exists".
+//! Opens an existing file with O_CREAT over a back end that refuses to create it before it
+//! checks whether it exists: an NFS client sends an exclusive create without a lookup, and a
+//! server with a read-only export, or one that squashes root, returns another error than "it
+//! exists".
 
 use std::time::Duration;
 

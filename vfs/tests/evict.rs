@@ -11,7 +11,7 @@ use common::inodes::{Cache, Node, SCHEMES, builder, ino, is_cached, read};
 use rcuwalk::inode::{InodeCache, Scheme};
 use rcuwalk_sync::atomic::stores_by_this_thread;
 
-/// What the budget module promises: two percent more than allowed, for moments.
+/// The promise of the budget module: two percent above the budget at most, for moments.
 fn within_two_percent(size: usize, budget: usize, in_use: usize) -> bool {
     size <= budget + budget / 50 + in_use
 }
@@ -30,7 +30,7 @@ fn a_stream_stays_within_its_inodes() {
                     scope.spawn(move || {
                         for n in 0..5_000 / threads {
                             drop(read(cache, ino(thread << 32 | n)));
-                            // Beside others it is no sum of one moment.
+                            // With other threads, it is no sum of one moment.
                             let size = cache.size().0;
                             assert!(
                                 threads > 1 || within_two_percent(size, BUDGET, 1),
@@ -47,7 +47,8 @@ fn a_stream_stays_within_its_inodes() {
     }
 }
 
-/// MEM-1: the budget of bytes holds for inodes of all weights, and says what they weigh.
+/// MEM-1: the budget of bytes holds for inodes of all weights, and the cache reports their
+/// weight.
 #[test]
 fn a_stream_stays_within_its_bytes() {
     const BUDGET: usize = 1 << 20;
@@ -139,7 +140,7 @@ fn the_few_that_are_unused_are_not_too_few() {
         let cache: Cache = builder(scheme).inodes(BUDGET).build();
         let old = || 0..BUDGET as u64;
         old().for_each(|n| drop(read(&cache, ino(n))));
-        // Two are left in each batch that is looked over.
+        // Two are left unused in each batch that is scanned.
         let used = old().filter(|n| n % 32 != 0);
         used.for_each(|n| drop(read(&cache, ino(n))));
         for n in 0..3000 {
@@ -150,8 +151,8 @@ fn the_few_that_are_unused_are_not_too_few() {
     }
 }
 
-/// MEM-1: a second chance is for as long as others can go: what all is used again before
-/// each look stays within the budget as well.
+/// MEM-1: second chances end when nothing else can go: a cache whose inodes are all used again
+/// before each scan stays within the budget as well.
 #[test]
 fn no_use_is_too_much_for_the_budget() {
     const BUDGET: usize = 1000;

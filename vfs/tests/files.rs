@@ -119,8 +119,8 @@ fn flags_mean_what_they_mean_to_open() {
     compare("EDGE-1", &script);
 }
 
-/// EDGE-1: a new file is open for what its maker wants, whatever its permission bits say;
-/// they are what was asked for, less the umask.
+/// EDGE-1: a new file is open as its creator requested, whatever its permission bits; they are
+/// the requested ones, less the umask.
 #[test]
 fn a_new_file_is_open_whatever_its_mode() {
     let written = vec![With::Write(0, b"x"), With::Read(0, 9)];
@@ -145,7 +145,7 @@ fn a_new_file_is_open_whatever_its_mode() {
     compare("EDGE-1", &script);
 }
 
-/// EDGE-1: what an open file may be used for was decided when it was opened.
+/// EDGE-1: the rights of an open file were decided when it was opened.
 #[test]
 fn files_are_read_and_written_as_they_were_opened() {
     let all = [

@@ -154,8 +154,8 @@ fn many_references_to_an_unhashed_inode() {
     }
 }
 
-/// RCU-2: the hook runs where it may sleep, also if the last reference goes, or room has
-/// to be made, under a lock: then when the lock is given back.
+/// RCU-2: the hook runs where it may sleep. If the last reference goes, or the cache reclaims,
+/// under a lock, it runs when the lock is released.
 #[test]
 fn the_hook_runs_with_no_lock_held() {
     let may_sleep = Log::default();
@@ -194,8 +194,8 @@ fn the_hook_runs_with_no_lock_held() {
     assert!(seen.iter().all(|may| *may == 1), "RCU-2");
 }
 
-/// RCU-2: the last reference dropped inside a read section is seen off when the thread
-/// next gives back a lock, or ends.
+/// RCU-2: after the last reference is dropped inside a read section, the hook runs when the
+/// thread next releases a lock, or ends.
 #[test]
 fn a_last_reference_dropped_under_rcu() {
     for ends in [false, true] {
@@ -318,8 +318,8 @@ fn a_panic_in_the_hook_wakes_who_waits() {
     }
 }
 
-/// INODE-4: the hook may look for other keys, also for those that are to leave after its
-/// own, and may read others in.
+/// INODE-4: the hook may look for other keys, also for ones that leave after its own, and may
+/// read others in.
 #[test]
 fn the_hook_may_use_the_cache() {
     let many = 20;
@@ -349,8 +349,8 @@ fn the_hook_may_use_the_cache() {
     assert_eq!(looked.take(), all, "INODE-4: each once");
 }
 
-/// INODE-4: a hook that reads an inode in does not make room for it: it would see off
-/// inodes whose own hooks wait for the one that is leaving.
+/// INODE-4: a hook that reads an inode in does not reclaim for it: it would evict inodes whose
+/// own hooks wait for the one that is leaving.
 #[test]
 fn a_hook_that_reads_in_is_not_entered_again() {
     thread_local! {

@@ -200,7 +200,7 @@ fn a_lookup_that_meets_freeing_waits_until_it_is_gone() {
                 });
                 eventually("it waits", || cache.statistics().waited_for_freeing == 1);
                 assert!(find_nowait(&cache, ino(1)).is_none(), "INODE-4");
-                // The bucket is free meanwhile, for others with that hash, too.
+                // The bucket is free meanwhile, also for other inodes with that hash.
                 let other = Ino { number: 2, hash: 1 };
                 assert!(find_nowait(&cache, other).is_none(), "INODE-4");
                 a_while();
@@ -263,7 +263,7 @@ fn a_set_that_fails_inserts_nothing() {
     }
 }
 
-/// LOCK-1: a panic in what the caller brings leaves nothing locked and nothing behind.
+/// LOCK-1: a panic in the caller's code leaves nothing locked and nothing behind.
 #[test]
 fn a_panic_in_test_or_set_leaves_the_cache_usable() {
     type Bad = (&'static str, fn(&Cache));

@@ -15,7 +15,7 @@ use common::{Random, Tracked};
 use rcuwalk::inode::{IgetOf, InUse, InodeRefOf, Life, Lookups, Match, Stale};
 use rcuwalk_sync::rcu;
 
-/// What `test` looks into: the hook takes it apart.
+/// The part that `test` reads, and that the hook takes apart.
 struct Part {
     /// Set by the hook, as its first step.
     torn: AtomicBool,
@@ -33,8 +33,8 @@ fn is_torn(node: &Node<Part>) -> bool {
     node.get().is_some_and(|part| part.torn.load(SeqCst))
 }
 
-/// INODE-1: of those who bring an inode for one key at once one inserts its own; the
-/// others get that one, once it is filled in, and their memory is given back.
+/// INODE-1: of several threads that bring an inode for one key at once one inserts its own; the
+/// others get that one, once it is filled in, and free theirs.
 #[test]
 fn who_loses_an_insertion_gets_the_winner() {
     for scheme in SCHEMES {
@@ -69,7 +69,7 @@ fn who_loses_an_insertion_gets_the_winner() {
     }
 }
 
-/// INODE-1: of those who create one key at once one gets it.
+/// INODE-1: of several threads that create one key at once one gets it.
 #[test]
 fn one_creator_per_key() {
     for scheme in SCHEMES {

@@ -1,4 +1,4 @@
-//! What the inode cache counts adds up.
+//! The counters of the inode cache add up.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::Random;
 use common::inodes::{Cache, Gate, SCHEMES, builder, eventually, ino, read};
 use rcuwalk::inode::{IgetOf, InodeStatistics, Lookups, Scheme, Stale};
 
-/// What `work` has added to the counters.
+/// The counts that `work` has added.
 fn added(cache: &Cache, work: impl FnOnce()) -> InodeStatistics {
     let before = cache.statistics();
     work();

@@ -1,4 +1,5 @@
-//! What back ends keep with inodes is dropped late, by RCU, and that runs their code: where?
+//! RCU drops the private data of back ends in inodes late, and that runs their code: on which
+//! thread, and with which locks?
 
 mod common;
 
@@ -14,7 +15,7 @@ use rcuwalk::{
 };
 use rcuwalk_memfs::MemFs;
 
-/// What the `Drop` code of a part does.
+/// The action of a part's `Drop` code.
 type OnDrop = Arc<dyn Fn() + Send + Sync>;
 
 /// A back end all of whose names lead to files, but for `d…`, which lead to directories. With
@@ -75,7 +76,7 @@ impl Parts {
         Ok(new.init(InodeFill::new(Attr::new(ino, kind, 0o755)).private(part)))
     }
 
-    /// What a test has asked to be done within a call.
+    /// Runs the test's code within a call.
     fn calls(&self) {
         let what = self.in_call.lock().unwrap().take();
         if let Some(what) = what {
@@ -174,8 +175,8 @@ fn user(vfs: &Vfs) -> Context {
     vfs.context(Credentials::root())
 }
 
-/// CALL-1: a back end that keeps more descriptors than the budget has room for makes room
-/// after its call, with nothing locked: its `Drop` code uses another `Vfs`.
+/// CALL-1: a back end that keeps more descriptors than the budget allows reclaims after its
+/// call, with nothing locked: its `Drop` code uses another `Vfs`.
 #[test]
 fn descriptors_are_released_with_no_lock_held() {
     const FDS: usize = 16;
@@ -248,7 +249,7 @@ fn a_back_end_out_of_descriptors_is_retried_after_all_are_released() {
     }
 }
 
-/// CALL-1: an unmount drops what is cached below with nothing locked: not the mount table
+/// CALL-1: an unmount drops the names and inodes below with nothing locked: not the mount table
 /// either, so that `Drop` code may mount and unmount.
 #[test]
 fn an_unmount_drops_parts_with_no_lock_held() {
@@ -297,7 +298,7 @@ fn a_back_end_that_uses_a_vfs_in_a_call_is_refused() {
             let panicked = panicked.expect_err("CALL-1: refused");
             let message = panicked.downcast_ref::<&str>().unwrap();
             assert!(message.contains("CALL-1"), "{message}");
-            // The call is over, and so is what it had locked.
+            // The call is over, and its locks are released.
             vfs.stat(&ctx, "/f1", FOLLOW).unwrap();
         };
         // A lookup has its directory locked; attributes and contents are asked for without.

@@ -87,7 +87,7 @@ fn a_listing_outlives_its_entries() {
     for name in &first {
         let path = [b"/d/", &**name].concat();
         tree.vfs.unlink(&tree.ctx, &path).unwrap();
-        // And back, as a new entry: behind the others.
+        // And back, as a new entry: after all others.
         tree.vfs.create(&tree.ctx, &path, 0o644).unwrap();
     }
     let rest: Vec<_> = listing.map(|one| one.unwrap().name).collect();

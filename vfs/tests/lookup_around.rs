@@ -176,7 +176,7 @@ fn nothing_is_read_in_that_was_not_listed() {
     assert!((600..=100 + 100 + 1024 + 64).contains(&names), "{names}");
 }
 
-/// MEM-1: blocks of few names use up what a listing allows as well.
+/// MEM-1: blocks of few names use up the listing's allowance as well.
 #[test]
 fn small_blocks_are_not_for_nothing() {
     let (vfs, calls) = mounted(6400, 10, Budget::default());
@@ -190,7 +190,7 @@ fn small_blocks_are_not_for_nothing() {
     assert!((320..=1280).contains(&around), "{around} for 640 blocks");
 }
 
-/// An error on the way does not give back what was used up before it.
+/// An error on the way does not return the allowance used up before it.
 #[test]
 fn what_came_before_an_error_counts() {
     let (vfs, calls) = mounted(6400, 1000, Budget::default());

@@ -113,7 +113,7 @@ fn meddled(freshness: Freshness) -> (Arc<Vfs>, Context, Once) {
     (vfs, ctx, now)
 }
 
-/// The same, and what to do during a rename.
+/// Like `meddled`, with an action during a rename.
 fn meddled_in_renames(freshness: Freshness) -> (Arc<Vfs>, Context, Once, Once) {
     let fs = MemFs::new();
     fs.add(fs.root(), b"file", file(0o666)).unwrap();
@@ -146,7 +146,7 @@ fn a_capability_that_comes_late_is_lost_by_the_next_write() {
                 setter_vfs.set_xattr(&setter_ctx, "file", CAPABILITY, &capability, how, FOLLOW);
             done.send(set).unwrap();
         });
-        // It gets through now, or when the truncation is done.
+        // The setter gets through now, or when the truncation is done.
         thread::sleep(Duration::from_millis(50));
         drop(setter);
         true
@@ -183,9 +183,9 @@ fn a_walk_of_an_old_name_does_not_drop_the_new_one() {
     }
 }
 
-/// EDGE-1: what another user has put into a sticky directory is not opened by a caller that wants
-/// to make it, nor followed, if the directory is no longer sticky a moment later: what counts is
-/// how the walk found the directory.
+/// EDGE-1: a caller that opens with `CREATE` neither opens nor follows another user's file in a
+/// sticky directory, even if the directory is no longer sticky a moment later: the state that
+/// the walk found decides.
 #[test]
 fn a_sticky_directory_protects_as_the_walk_found_it() {
     let nofollow = LookupFlags::empty();

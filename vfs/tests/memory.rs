@@ -46,9 +46,9 @@ fn taken() -> usize {
 /// Thousands of directories below each other: twice the budget.
 const DEPTH: usize = BUDGET * 2 / 1_000;
 
-/// Objects above the budget for a while: an insertion into a full shard looks over
-/// 64, and each gets a second chance, so that one of 16 shards with 1,250 each may
-/// take 20 more before the first goes.
+/// Objects above the budget for a while: an insertion into a full shard scans 64, and each gets
+/// a second chance, so that one of 16 shards with 1,250 each may take 20 more before the first
+/// goes.
 const SLACK: usize = 16 * (1_250 / 64 + 1);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -81,7 +81,7 @@ struct Computed {
     descriptors: bool,
 }
 
-/// Stands for what a back end keeps with an inode.
+/// Stands for a back end's private data in an inode.
 #[expect(dead_code, reason = "kept, not used")]
 struct Private(Option<HeldDescriptor>, u64);
 
@@ -169,7 +169,7 @@ impl Walked {
 
     fn stat(&mut self, path: &str) -> Result<Attr> {
         let answer = self.vfs.stat(&self.ctx, path, FOLLOW);
-        // Signed in effect: what an earlier test's thread kept may go meanwhile.
+        // Signed in effect: memory kept by an earlier test's thread may go meanwhile.
         self.most = self.most.max(taken().saturating_sub(self.before));
         answer
     }
@@ -239,7 +239,7 @@ fn the_directories_above_one_in_use_are_in_use() {
     tree.assert_within(bytes_of(BUDGET));
 }
 
-/// MEM-1: names that are missing count as the others do.
+/// MEM-1: missing names count like the others.
 #[test]
 fn missing_names_stay_within_the_budget() {
     let _one = ONE_AT_A_TIME.lock();
@@ -268,8 +268,8 @@ fn fewer_inodes_than_names_are_possible() {
     assert!(most <= BUDGET / 10 + SLACK, "MEM-1: {most} inodes");
 }
 
-/// MEM-1: a second chance is for as long as others can go: names that are all used again
-/// before each look stay within the budget as well.
+/// MEM-1: second chances end when nothing else can go: names that are all used again before
+/// each scan stay within the budget as well.
 #[test]
 fn no_use_is_too_much_for_the_budget() {
     const BUDGET: usize = 1_000;
@@ -296,7 +296,7 @@ fn the_few_that_are_unused_are_not_too_few() {
     let _one = ONE_AT_A_TIME.lock();
     let mut tree = Walked::new(budget(BUDGET, 2 * BUDGET), false);
     let stat = |tree: &mut Walked, n: usize| _ = tree.stat(&format!("/f{n}")).unwrap();
-    // Each is looked over once, and next to go.
+    // Each is scanned once, and next to go.
     (0..2 * BUDGET).for_each(|n| stat(&mut tree, n));
     for n in (BUDGET..2 * BUDGET).filter(|n| n % 32 != 0) {
         stat(&mut tree, n);
@@ -343,7 +343,7 @@ fn what_is_in_use_survives() {
         tree.stat(&format!("/d{}/f{n}", 10 + n / 100)).unwrap();
     }
     tree.vfs.drop_caches();
-    // Each is found without asking, and is what it was.
+    // Each is found without asking, with the same attributes.
     let cached = FOLLOW | LookupFlags::CACHED;
     for (path, was) in [("/d1/d2/d3", held.attr()), ("/d4/f5", open.attr())] {
         let now = tree.vfs.lookup(&tree.ctx, path, cached).unwrap();
@@ -405,7 +405,7 @@ impl Key for Number {
     }
 }
 
-/// MEM-1: what hangs on an inode counts while it waits for readers, too.
+/// MEM-1: the data that hangs on an inode counts while it waits for readers, too.
 #[test]
 fn heavy_inodes_that_have_left_do_not_pile_up() {
     const WEIGHT: usize = 32 << 10;

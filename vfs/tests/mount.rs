@@ -21,7 +21,7 @@ fn mounted() -> Tree {
     tree
 }
 
-/// A back end of one directory, with a part that is counted; `mounted` is what a test wants.
+/// A back end of one directory, with a part that is counted; the test supplies `mounted`.
 struct Told<M> {
     part: Arc<()>,
     root: FileType,
@@ -57,7 +57,7 @@ impl<M: Fn() -> Result<()> + Send + Sync + 'static> FileSystem for Told<M> {
 }
 
 /// Has `mount` fail many times: nothing evicts the root inode of a super block that no path
-/// leads to, so what is left is left for ever.
+/// leads to, so a leaked one stays for ever.
 fn leaks_nothing(tree: &Tree, expected: &Error, mount: impl Fn(Arc<()>) -> Result<()>) {
     let part = Arc::new(());
     let before = tree.vfs.statistics().inodes.0;
@@ -130,7 +130,7 @@ fn a_mount_whose_back_end_fails_leaks_nothing() {
     assert!(tree.has("/other") && tree.vfs.rmdir(&tree.ctx, "/other").is_ok());
 }
 
-/// EDGE-1: a mount hides what was there, and unmounting shows it again.
+/// EDGE-1: a mount hides the directory's contents, and unmounting shows them again.
 #[test]
 fn a_mount_covers_and_uncovers() {
     let tree = Tree::new(OUTER);

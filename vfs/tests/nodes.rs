@@ -12,7 +12,7 @@ use common::inodes::{Cache as AnyCache, Ino, Log, Node, builder, eventually, ino
 use rcuwalk::inode::{Hand, IgetOf, InodeRefOf, NodeId, NodeTable, Numbered, Scheme, Stale};
 use rcuwalk_sync::rcu;
 
-/// What the inodes of these tests hold: the id that a peer knows them by.
+/// The part of an inode in these tests: the id that a peer knows it by.
 struct Part(NodeId);
 
 impl Numbered for Part {
@@ -190,7 +190,7 @@ fn the_last_forget_is_an_iput() {
     nodes.forget(id, 1).unwrap();
     assert_eq!(log.take(), [1], "NODE-1");
     assert!(!is_cached(&cache, ino(1)));
-    // A table that is dropped lets go of all.
+    // A table that is dropped drops all its inodes.
     let left: Vec<_> = (2..5).map(|n| read(&cache, &nodes, n)).collect();
     for inode in left {
         nodes.entry(inode).sent();
@@ -207,7 +207,7 @@ fn a_lookup_that_loses_holds_nothing() {
     let log = Log::default();
     let cache: Cache = builder(Scheme::OURS).on_evict(log.hook()).build();
     let nodes = Nodes::new();
-    // Keeps what is retired from being freed.
+    // Keeps retired objects from being freed.
     let guard = rcu::read_lock();
     for round in 0..200 {
         let start = Barrier::new(2);
@@ -273,8 +273,8 @@ fn forget_meets_lookup_at_the_last_count() {
     assert_eq!(cache.drop_unused(), cached, "NODE-1: nobody uses any");
 }
 
-/// NODE-1: counts are what was sent less what was given back, whoever did which: a
-/// forgetting thread gives back in batches what others have looked up.
+/// NODE-1: a count is the LOOKUPs sent less those returned, by whichever threads: a forgetting
+/// thread returns in batches the LOOKUPs of other threads.
 #[test]
 fn counts_agree_with_a_model() {
     const KEYS: usize = 40;
@@ -382,8 +382,8 @@ fn a_known_inode_is_never_evicted() {
     eventually("NODE-1: then they go", || known.load(SeqCst) == 100);
 }
 
-/// NODE-1: a hand that goes round meets what is known, each once while the table keeps its
-/// size, in steps as large as it was told to make; and it counts for no LOOKUP.
+/// NODE-1: a sweep visits all known ids, each once while the table keeps its size, in steps of
+/// the requested length; and it counts for no LOOKUP.
 #[test]
 fn a_sweep_goes_round_the_table() {
     let (cache, nodes) = (cache(), Nodes::new());

@@ -157,7 +157,7 @@ impl FileSystem for Switch {
 /// `invalidate` has returned, no walk gets an older answer.
 #[test]
 fn a_doubt_beside_a_lookup_is_kept() {
-    // Without a cached name, and with a doubted one that is being looked up again.
+    // Without a cached name, and with a stale one that is being revalidated.
     for cached in [false, true] {
         let ino = Arc::new(AtomicU64::new(10));
         let waits = Arc::new(AtomicBool::new(false));

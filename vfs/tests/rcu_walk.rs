@@ -224,7 +224,7 @@ fn no_walk_passes_after_a_chmod() {
     });
 }
 
-/// WALK-1: CACHED answers what an RCU-walk can answer and blocks for nothing else.
+/// WALK-1: CACHED answers whatever an RCU-walk can answer, and blocks for nothing.
 #[test]
 fn cached_only_never_asks() {
     let tree = Tree::new("a/ a/file");

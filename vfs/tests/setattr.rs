@@ -1,4 +1,4 @@
-//! chmod, chown, truncate, utimens and access by everybody, beside the running kernel's
+//! chmod, chown, truncate, utimens and access by several users, beside the running kernel's
 //! tmpfs.
 
 mod common;
@@ -86,7 +86,7 @@ fn owners_change_groups_and_others_nothing() {
     compare("EDGE-1", &script);
 }
 
-/// EDGE-1: truncate(2) and utimensat(2): who, and what.
+/// EDGE-1: truncate(2) and utimensat(2): permissions and effects.
 #[test]
 fn sizes_and_times_have_their_rights() {
     let mut script = theirs();

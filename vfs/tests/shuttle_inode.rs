@@ -45,7 +45,7 @@ impl Key for Ino {
     }
 }
 
-/// What a read-in leaves behind.
+/// The part that a read-in fills in.
 struct Part {
     ino: u64,
     /// Which of all read-ins it was, from 0.
@@ -63,8 +63,7 @@ type Inode = InodeRefOf<Ino, Part>;
 
 /// A cache, and its state as known without asking it.
 ///
-/// What the tests note for themselves is in the standard library's atomics: noting is
-/// no step of the model.
+/// The tests take notes in the standard library's atomics: noting is no step of the model.
 #[derive(Clone)]
 struct Inodes {
     cache: Arc<InodeCache<Ino, Part>>,
@@ -91,7 +90,7 @@ impl Deref for Got {
 impl Inodes {
     fn new() -> Inodes {
         Inodes {
-            // So few that there is one list.
+            // A budget so small that there is one list.
             cache: Arc::new(InodeCache::builder().inodes(100).build()),
             census: Census::default(),
             reads: Arc::default(),
@@ -152,7 +151,7 @@ impl Inodes {
 /// How a thread came by its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
-    /// It was to read it in, and failed.
+    /// It had to read it in, and failed.
     Failed,
     Read,
     Found,
@@ -206,8 +205,8 @@ fn one_reads_in_while_the_table_grows() {
     });
 }
 
-/// INODE-3: when the read-in fails, one who waited for it becomes the new reader, and
-/// the others wait for that one.
+/// INODE-3: when the read-in fails, one waiter becomes the new reader, and the others wait for
+/// that one.
 #[test]
 fn a_failed_read_in_passes_to_a_waiter() {
     use How::*;
@@ -266,10 +265,10 @@ fn an_inode_is_used_or_evicted() {
     });
 }
 
-/// INODE-4: a held inode stays, and stays the one that others find.
+/// INODE-4: a held inode stays, and other threads find that one.
 #[test]
 fn what_is_held_is_not_evicted() {
-    // Which read-in the other thread found after the holder had let go, or before.
+    // The read-in that the other thread found after the holder had dropped it, or before.
     let expected = [(Some(0), 0), (Some(0), 1), (None, 1)];
     outcomes_are("INODE-4", expected, || {
         let inodes = Inodes::new();

@@ -1,5 +1,5 @@
-//! How inodes end under the shuttle model checker: the hook, the last reference, the
-//! shrinker, and what a peer gives back, against those who look for them meanwhile.
+//! How inodes end under the shuttle model checker: the hook, the last reference, the shrinker,
+//! and a peer's FORGETs, against threads that look for the inodes meanwhile.
 //!
 //! Each line was broken once, and this is what failed (with others, mostly):
 //!
@@ -63,10 +63,9 @@ impl Key for Ino {
     }
 }
 
-/// What a read-in leaves behind.
+/// The part that a read-in fills in.
 ///
-/// What the tests note for themselves is in the standard library's atomics: noting is
-/// no step of the model.
+/// The tests take notes in the standard library's atomics: noting is no step of the model.
 struct Part {
     /// Which of all read-ins it was, from 0.
     read: u32,
@@ -126,7 +125,7 @@ struct Inodes {
     has_hook: bool,
 }
 
-/// A reference to an inode, which is not seen off before it is dropped.
+/// A reference to an inode, which is not evicted before it is dropped.
 struct Got(Inode);
 
 impl Got {
@@ -242,12 +241,12 @@ fn is_it(node: &Node<Ino, Part>) -> bool {
     node.key().0 == INO
 }
 
-/// What a thread got.
+/// How a thread came by its inode, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
     Read,
     Found,
-    /// It was to fill it in, and did not.
+    /// It had to fill it in, and did not.
     Failed,
     Stale,
     InUse,
@@ -293,7 +292,7 @@ fn a_lookup_waits_for_the_hook() {
     }
 }
 
-/// INODE-4: under the lock, no `test` sees what the hook does.
+/// INODE-4: under the lock, no `test` sees the hook's work.
 #[test]
 fn a_comparison_under_the_lock_sees_none_that_is_seen_off() {
     let expected = [(Some(0), 0), (Some(0), 1), (None, 1)];
@@ -315,8 +314,8 @@ fn a_comparison_under_the_lock_sees_none_that_is_seen_off() {
     });
 }
 
-/// INODE-1: of all who insert, one does; the others get its inode, and their own `set`
-/// is not called.
+/// INODE-1: of several threads that insert, one does; the others get its inode, and their own
+/// `set` is not called.
 #[test]
 fn of_two_insertions_one_finds_the_other() {
     let one = [
@@ -403,7 +402,7 @@ fn what_is_being_created_is_stale_or_there() {
     }
 }
 
-/// INODE-1: of two who create an inode, one does.
+/// INODE-1: of two threads that create an inode, one does.
 #[test]
 fn a_key_is_created_once() {
     let expected = [[Read, How::InUse], [How::InUse, Read]];
@@ -467,7 +466,7 @@ fn what_is_unhashed_is_seen_off_by_its_last_reference() {
     });
 }
 
-/// MEM-1: of the shrinker and those who take the inode without waiting, one wins.
+/// MEM-1: of the shrinker and threads that take the inode without waiting, one wins.
 #[test]
 fn an_inode_is_taken_or_pruned() {
     for has_hook in [true, false] {

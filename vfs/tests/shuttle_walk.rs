@@ -45,8 +45,8 @@ const NONE: u64 = 0;
 
 type Dirs = BTreeMap<(u64, Box<[u8]>), (u64, FileType)>;
 
-/// Names in a map. Its lock is the standard library's: what the back end does is one
-/// step of the model.
+/// Names in a map. Its lock is the standard library's: a call of the back end is one step of
+/// the model.
 struct Flat {
     names: Mutex<Dirs>,
     last: AtomicU64,
@@ -371,7 +371,7 @@ fn half_a_rename(see: impl Fn(&Tree, &str) -> Option<u64>) -> [Option<u64>; 2] {
     )
 }
 
-/// DENTRY-3: during a rename what is below it is found under the old or the new name.
+/// DENTRY-3: during a rename a file below is found under the old or the new name.
 #[test]
 fn a_renamed_directory_is_found_old_or_new() {
     outcomes_are("DENTRY-3", [(3, NONE), (3, 3), (NONE, 3)], || {
@@ -492,8 +492,8 @@ fn what_is_below_exchanged_directories_is_always_there() {
     });
 }
 
-/// LOCK-1: two directories are never moved below each other, however the two renames
-/// meet: the second is refused, or does not find what it is to move any more.
+/// LOCK-1: two directories are never moved below each other, however the two renames meet: the
+/// second is refused, or no longer finds its source.
 #[test]
 fn renames_below_each_other_make_no_loop() {
     const EINVAL: i32 = libc::EINVAL;
@@ -573,7 +573,7 @@ fn a_rename_does_not_lead_out_of_a_root() {
     }
 }
 
-/// WALK-3: nor does a walk pass through what is outside to end inside: from the moved
+/// WALK-3: nor does a walk pass through directories outside to end inside: from the moved
 /// directory, this path would lead to the top and back into the root, where it has no meaning.
 #[test]
 fn a_rename_does_not_lead_out_and_back() {

@@ -1,5 +1,5 @@
-//! Names that others change, under the shuttle model checker: doubts (FRESH-1), and
-//! directories that are found by other names (DENTRY-5).
+//! Names that other processes change, under the shuttle model checker: invalidation (FRESH-1),
+//! and directories that are found by other names (DENTRY-5).
 //!
 //! Each line was broken once, and this is what failed:
 //!
@@ -37,7 +37,7 @@ fn beside(tree: Tree, path: &'static str, change: fn(&Tree)) -> (u64, u64) {
     (meanwhile, tree.ino(path))
 }
 
-/// FRESH-1: a lookup whose answer is older than a doubt is asked once more.
+/// FRESH-1: a lookup whose answer is older than an invalidation is asked once more.
 #[test]
 fn a_lookup_under_way_is_doubted() {
     outcomes_are("FRESH-1", [(3, 4), (4, 4)], || {
@@ -55,7 +55,7 @@ fn a_lookup_under_way_is_doubted() {
     });
 }
 
-/// FRESH-1: the same for a cached name that is being asked for once more.
+/// FRESH-1: likewise a revalidation of a cached name.
 #[test]
 fn a_question_under_way_is_doubted() {
     outcomes_are("FRESH-1", [(3, NONE), (NONE, NONE)], || {
@@ -69,7 +69,7 @@ fn a_question_under_way_is_doubted() {
     });
 }
 
-/// FRESH-1: the same for a doubt about everything.
+/// FRESH-1: likewise when everything is invalidated.
 #[test]
 fn everything_under_way_is_doubted() {
     outcomes_are("FRESH-1", [(3, 4), (4, 4)], || {

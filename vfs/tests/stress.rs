@@ -27,7 +27,7 @@ const SMALL: Budget = Budget {
     fds: 64,
 };
 
-/// What a change may say when others change the same names.
+/// Checks the result of a change while other threads change the same names.
 fn settle(result: Result<()>) -> bool {
     match result {
         Ok(()) => true,
@@ -84,8 +84,8 @@ fn a_name_is_found_old_or_new() {
                         while !done.load(Acquire) {
                             for (n, (old, new)) in pairs.iter().enumerate() {
                                 let before = counts[n].load(SeqCst);
-                                // In the direction of the change: who left the first
-                                // name has arrived at the second.
+                                // In the direction of the change: a file that has left the
+                                // first name has arrived at the second.
                                 let way = match before / 2 % 2 {
                                     0 => [old, new],
                                     _ => [new, old],
@@ -389,8 +389,8 @@ fn both_walks_agree_beside_changes() {
     assert_nothing_waits();
 }
 
-/// INODE-4: with the last handle to a tree go all its inodes, and with them what the
-/// back end kept with each.
+/// INODE-4: the drop of the last handle to a tree drops all its inodes, and the back end's
+/// private data with each.
 #[test]
 fn nothing_outlives_the_tree() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

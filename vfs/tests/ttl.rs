@@ -122,7 +122,7 @@ fn what_goes_is_not_asked_for_twice() {
         let dir = vfs.lookup(&root, "d", LookupFlags::default()).unwrap();
         let ctx = vfs.context(Credentials::root()).with_cwd(dir);
         let start = std::time::Instant::now();
-        // A missing name is cached, so each time others.
+        // A missing name is cached, so each round takes new ones.
         let (one, other) = (format!("a{round}"), format!("b{round}"));
         vfs.stat(&ctx, &one, LookupFlags::default()).unwrap();
         let before = asked.load(Relaxed);

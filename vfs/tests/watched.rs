@@ -35,8 +35,8 @@ fn what_nobody_doubts_is_believed() {
     assert_eq!(asked, 0, "FRESH-1");
 }
 
-/// FRESH-1: a doubt about a directory is about each name in it, found or missing, once;
-/// and about no other.
+/// FRESH-1: the invalidation of a directory makes each name in it stale, found or missing,
+/// once; and no other.
 #[test]
 fn a_doubted_directory_is_asked_for_each_name_once() {
     let tree = tree();
@@ -55,14 +55,14 @@ fn a_doubted_directory_is_asked_for_each_name_once() {
     assert_eq!(asked, 0, "FRESH-1: once");
 }
 
-/// FRESH-1: a doubt about everything reaches every name, and the root.
+/// FRESH-1: an invalidation of everything makes every name stale, and the root.
 #[test]
 fn everything_can_be_doubted() {
     let tree = tree();
     tree.host.set(2, "file", Some(file(6)));
     tree.host.set(4, "other", Some(file(7)));
     tree.host.sb().doubt_all();
-    // The root, `d`, and `file`, which has to be asked for twice: it is another one.
+    // The root, `d`, and `file` twice, because it is another one now.
     assert_eq!(tree.asked(|| assert_eq!(tree.ino("/d/file"), 6)), 4);
     assert_eq!(tree.ino("/e/other"), 7, "FRESH-1");
     assert_eq!(tree.asked(|| assert_eq!(tree.ino("/e/other"), 7)), 0);
@@ -139,8 +139,8 @@ fn a_place_is_believed_while_its_directory_is_watched() {
     assert_eq!(tree.asked(|| assert_eq!(stat(), 3)), 1);
 }
 
-/// FRESH-1: a back end that hears no more is asked at each use, and no later doubt makes
-/// up for it.
+/// FRESH-1: a back end without reports is asked at each use, and no later invalidation changes
+/// that.
 #[test]
 fn who_hears_nothing_any_more_is_believed_nothing() {
     let tree = tree();

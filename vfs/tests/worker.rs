@@ -1,5 +1,5 @@
-//! The thread that makes room ahead of need: it ends with its cache, wherever that is
-//! dropped, and nothing that a hook does stops it.
+//! The thread that reclaims ahead of need: it ends with its cache, wherever that is dropped,
+//! and no hook can stop it.
 
 mod common;
 

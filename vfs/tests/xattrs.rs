@@ -1,4 +1,4 @@
-//! Extended attributes by everybody, beside the running kernel's tmpfs.
+//! Extended attributes by several users, beside the running kernel's tmpfs.
 
 mod common;
 
@@ -23,7 +23,7 @@ const ADMIN: Who = Who {
     caps: Caps::SYS_ADMIN,
 };
 
-/// Of Ann's: a file, one that others may write, directories, links, a pipe.
+/// Ann's: a file, one that others may write, directories, links, a pipe.
 fn theirs() -> Vec<(Who, Op)> {
     let mut script = vec![
         Op::Open("file", NEW, 0o644, 0, vec![]),

@@ -243,7 +243,7 @@ pub(super) fn unmarked<T>(head: *mut Shared<T>) -> *mut Shared<T> {
     head.map_addr(|address| address & !MARKS)
 }
 
-/// Chains that one thread moves. If it panics, others move the rest.
+/// Chains that one thread moves. If it panics, other threads move the rest.
 struct Stride<'a, T> {
     from: &'a Buckets<T>,
     all: usize,
@@ -251,11 +251,11 @@ struct Stride<'a, T> {
 }
 
 impl<T> Stride<'_, T> {
-    /// Counts what has moved. True if these were the last chains.
+    /// Counts chains as moved. True if these were the last ones.
     fn finish(self) -> bool {
         let (from, all) = (self.from, self.all);
         drop(self);
-        // AcqRel: the last one to count sees all the others' moves.
+        // AcqRel: the last thread to count sees the moves of all others.
         from.moved.fetch_add(all, AcqRel) + all == from.heads.len()
     }
 }
@@ -297,7 +297,7 @@ pub(super) struct Counts {
     waited_ns: AtomicU64Plain,
 }
 
-/// What a table knows about its size.
+/// A table's counts, and the state of its growth.
 pub(super) struct Growth {
     counts: OnceLock<Box<PerThread<Counts>>>,
     /// One change of size at a time.

@@ -202,7 +202,7 @@ fn a_panic_while_a_chain_moves_frees_nothing_twice() {
     assert_eq!(live.load(Relaxed), 0, "RCU-1: each freed once");
 }
 
-/// The chains that a panic left over are moved by others, and the growth ends.
+/// Other threads move the chains that a panic left over, and the growth ends.
 #[test]
 fn a_panic_while_a_chain_moves_does_not_stop_growth() {
     let live = Arc::default();

@@ -43,7 +43,7 @@ impl Call {
 #[cfg(debug_assertions)]
 impl Drop for Call {
     fn drop(&mut self) {
-        // Before the count: what waited for the end of the call may begin others.
+        // Before the count: work that waited for the end of the call may begin others.
         IN_CALL.with(|is_in| is_in.set(false));
     }
 }
@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    /// CALL-1: what a thread retires in a call is freed when the call is over.
+    /// CALL-1: objects that a thread retires in a call are freed when the call is over.
     #[test]
     fn freeing_waits_for_the_end_of_a_back_ends_call() {
         let dropped = Arc::new([const { AtomicUsize::new(0) }; 2]);

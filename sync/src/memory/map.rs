@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 /// A huge page, and the alignment of everything mapped here.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// What the kernel is told of some mapped memory. None of it changes what a program
-/// sees, but for `Forget`.
+/// Advice to the kernel about mapped memory. None of it changes what a program sees, except
+/// `Forget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     any(miri, loom, shuttle, rcuwalk_system_alloc),
@@ -18,7 +18,7 @@ pub(crate) enum Advice {
     Huge,
     /// A huge page at once, in the place of small ones in use.
     Collapse,
-    /// No huge pages, even on a machine that gives them to everybody.
+    /// No huge pages, even on a machine that always uses them.
     Small,
     /// The contents are no longer wanted, the memory is the kernel's until it is
     /// touched again.
@@ -76,7 +76,7 @@ mod system {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
 
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
-        // As much again as the alignment, and what lies before and behind goes back.
+        // Maps one alignment more, and unmaps the memory before and behind.
         let length = layout(bytes).size().checked_add(HUGE)?;
         CALLS.fetch_add(1, Relaxed);
         // SAFETY: a new mapping, wherever the kernel has room for it.

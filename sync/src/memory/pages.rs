@@ -125,7 +125,7 @@ impl Pool {
         unsafe { chunk.start.add(page.trailing_zeros() as usize * PAGE) }
     }
 
-    /// Only when all the others are full: no huge page has anything to lose by it.
+    /// Maps a chunk. Only when all others are full: a huge page costs nothing then.
     #[cold]
     fn map_chunk(&mut self) -> usize {
         let huge = self.used >= MANY;
@@ -231,7 +231,8 @@ impl Chunk {
         unsafe { advise(self.start, HUGE, advice) };
     }
 
-    /// Of many small pages, which the kernel would else do when it finds the time.
+    /// Makes a huge page of many small ones, which the kernel would otherwise do some time
+    /// later.
     fn make_now(&self) {
         // SAFETY: as above.
         unsafe { advise(self.start, HUGE, Advice::Collapse) };

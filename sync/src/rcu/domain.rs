@@ -31,8 +31,8 @@ use super::{Stall, Statistics, membarrier};
 use crate::atomic::*;
 use crate::model::{self, MODEL, Mutex, MutexGuard, atomic::AtomicU64 as PlainU64};
 
-/// A set of readers and what waits for them. The process has one of its own;
-/// model checks make more.
+/// A set of readers and the objects that wait for them. The process has one of its own; model
+/// checks make more.
 pub struct Domain {
     /// The current period; starts at 1, because 0 means quiescent.
     pub(super) period: PlainU64,
@@ -69,7 +69,7 @@ model::local! {
     static FREEING: Cell<Freeing> = const { Cell::new(Freeing::No) };
 }
 
-/// Whether this thread is freeing, and for whom.
+/// Whether this thread is freeing, and whether a barrier waits for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Freeing {
     No,
@@ -225,8 +225,8 @@ impl Domain {
         // First: the thread that is freeing now has retired all it will before we collect.
         let freeing = self.freeing.take();
         self.seal_all(|_| true);
-        // Only what is there now, and what that retires: others who keep retiring
-        // would keep us here for ever.
+        // Only bags that exist now, and objects that those retire: other threads that keep
+        // retiring would keep us here for ever.
         lock(&self.sealed)
             .iter_mut()
             .for_each(|(_, bag)| bag.owed = true);

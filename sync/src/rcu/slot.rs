@@ -23,7 +23,7 @@ pub(super) struct Slot {
     /// wide to overflow, however many guards are leaked.
     nesting: OwnU64,
     pub(super) index: usize,
-    /// What the thread retired since it last handed over a full bag.
+    /// The objects that the thread retired since it last handed over a full bag.
     pub(super) bag: Mutex<Bag>,
     /// The thread's name, and since when it has been in one section, for the statistics.
     pub(super) watch: Mutex<Watch>,
@@ -41,7 +41,7 @@ pub(super) struct Bag {
     pub(super) due: bool,
 }
 
-/// What the domain has noticed about a reader.
+/// A reader's thread, and the section in which the domain last found it.
 #[derive(Default)]
 pub(super) struct Watch {
     pub(super) thread: String,
@@ -115,12 +115,12 @@ impl Reader {
             // Acquire: pairs with the AcqRel of `Domain::next_period`; a section
             // that begins in a period sees everything unpublished before it.
             let period = domain.period.load(Acquire);
-            // Release: pairs with the Acquire scan in `Domain::oldest_reader`, which
-            // may see this stamp in place of the QUIESCENT before it; what an earlier
-            // section read happened before what is freed because that one has ended.
+            // Release: pairs with the Acquire scan in `Domain::oldest_reader`, which may see
+            // this stamp in place of the QUIESCENT before it; an earlier section's reads
+            // happened before objects are freed because that section has ended.
             self.0.epoch.store(period, Release);
-            // Pairs with `heavy` in `Domain::free_ripe`: either that one's scan
-            // sees our epoch, or our reads come after what was unpublished before.
+            // Pairs with `heavy` in `Domain::free_ripe`: either its scan sees our epoch, or our
+            // reads come after all unpublishing before it.
             membarrier::light();
         }
     }
@@ -132,8 +132,8 @@ impl Reader {
         debug_assert!(nesting > 0, "RCU-1: a section ends once");
         self.0.nesting.store(nesting - 1, Relaxed);
         if nesting == 1 {
-            // Release: pairs with the Acquire scan in `Domain::oldest_reader`; what
-            // we read happened before what is freed because we are gone.
+            // Release: pairs with the Acquire scan in `Domain::oldest_reader`; our reads
+            // happened before objects are freed because we are gone.
             self.0.epoch.store(QUIESCENT, Release);
         }
     }
@@ -172,7 +172,7 @@ pub(super) fn this_thread() -> Reader {
     }
 }
 
-/// The same, if it has one already.
+/// Like [`this_thread`], if the thread has a reader already.
 #[cfg(all(unix, not(any(miri, loom, shuttle))))]
 pub(super) fn known_this_thread() -> Option<Reader> {
     READER.with(Cell::get)

@@ -1,4 +1,4 @@
-//! Whose turn it is to free.
+//! The lock that the freeing thread holds: only one thread frees at a time.
 //!
 //! A lock, but one that the child of a fork can reset: its holder runs foreign `Drop` code, for
 //! which no forking thread waits (see `fork.rs`).

@@ -1,5 +1,5 @@
-//! What the models share: running one for its whole set of outcomes, and a payload
-//! that tells when it is read too early or too late.
+//! Support for the models: running one for its whole set of outcomes, and a payload that
+//! reports reads that come too early or too late.
 
 #![allow(dead_code)]
 
@@ -75,7 +75,7 @@ pub(crate) fn spawn<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinHandl
 /// end, fails the model.
 pub(crate) struct Probe(UnsafeCell<u32>);
 
-// SAFETY: loom checks every access, and a race is what the models look for.
+// SAFETY: loom checks every access; the models look for races.
 unsafe impl Send for Probe {}
 // SAFETY: as above.
 unsafe impl Sync for Probe {}

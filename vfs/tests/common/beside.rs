@@ -1,7 +1,7 @@
 //! The same operations on memfs and by system call on tmpfs, by the same callers.
 //!
-//! A test writes down what is done, as whom, and gets what was said by each side as
-//! lines of text. Where the kernel cannot be asked, one side is all there is.
+//! A test lists operations and their callers, and gets the results of each side as lines of
+//! text. Where the kernel cannot be asked, there is only one side.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(crate) const BOB: Who = who(2000, &[1001], Caps::empty());
 pub(crate) const EVE: Who = who(3000, &[], Caps::empty());
 /// May give files away, and nothing else.
 pub(crate) const GIVER: Who = who(3000, &[], Caps::CHOWN);
-/// May do what owners may.
+/// Has the rights of every owner.
 pub(crate) const KEEPER: Who = who(3000, &[], Caps::FOWNER);
 
 /// An operation on an open file.
@@ -235,7 +235,7 @@ fn stat(mode: u32, uid: u32, gid: u32, size: u64) -> String {
 }
 
 fn names(mut names: Vec<Box<[u8]>>) -> String {
-    // The host may label what is made on it.
+    // The host may label new files.
     names.retain(|name| !name.starts_with(b"security.selinux"));
     names.sort();
     let names = names.iter().map(|name| name.escape_ascii().to_string());
@@ -248,8 +248,7 @@ struct Kernel(tempfile::TempDir);
 type Done<T> = rustix::io::Result<T>;
 
 impl Kernel {
-    /// `None` if the kernel cannot be asked as anybody else, or its tmpfs has no
-    /// attributes.
+    /// `None` if this process cannot change its user, or the kernel's tmpfs has no attributes.
     fn new() -> Option<Kernel> {
         const TMPFS_MAGIC: u64 = 0x0102_1994;
         let root = rustix::process::geteuid().is_root();

@@ -1,5 +1,5 @@
-//! What the tests of the inode cache share: a key whose hash can be chosen, each way to
-//! ask for an inode, and a hook that can be held up.
+//! Support for the tests of the inode cache: a key whose hash can be chosen, each way to ask
+//! for an inode, and a hook that can be held up.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ pub(crate) fn ino(number: u64) -> Ino {
     }
 }
 
-/// A number that has its hash in common with all others of this kind.
+/// A number that has the same hash as all others of this kind.
 pub(crate) fn colliding(number: u64) -> Ino {
     Ino { number, hash: 7 }
 }
@@ -64,12 +64,12 @@ pub(crate) fn read<P: From<u64> + Send + Sync + 'static>(cache: &Cache<P>, key: 
     }
 }
 
-/// Whether there is one, without reading it in.
+/// Whether the inode is cached, without reading it in.
 pub(crate) fn is_cached<P: Send + Sync + 'static>(cache: &Cache<P>, key: Ino) -> bool {
     cache.ilookup(&key).unwrap().is_some()
 }
 
-/// What a look for an inode came to.
+/// The result of a lookup of an inode.
 #[derive(Debug)]
 pub(crate) enum Got {
     Cached(Inode),
@@ -195,7 +195,7 @@ pub(crate) const WAYS: [Way; 10] = [
     ),
 ];
 
-/// The one that never waits and only sees what is filled in.
+/// The lookup that never waits and only sees inodes that are filled in.
 pub(crate) fn find_nowait<P: Send + Sync + 'static>(
     cache: &Cache<P>,
     key: Ino,

@@ -1,4 +1,4 @@
-//! What the tests share: trees in memory, and back ends that count or compute.
+//! Support for the tests: trees in memory, and back ends that count or compute.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -125,10 +125,10 @@ impl Random {
     }
 }
 
-/// What a [`Hooked`] file system does before it asks the one inside.
+/// A [`Hooked`] file system's step before it asks the one inside.
 pub(crate) type Hook = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
 
-/// What a [`Hooked`] file system does with an inode before its names change.
+/// A [`Hooked`] file system's step with an inode before its names change.
 pub(crate) type InodeHook = Box<dyn Fn(&Inode) + Send + Sync>;
 
 /// A back end whose lookups, and changes of link counts, call a hook first.

@@ -122,7 +122,7 @@ fn ask_while_it_changes<T>(
                 scope.spawn(move || {
                     let _done = Done(done);
                     for walk in 0..walks / 2 {
-                        // So that both ask about what has changed just now.
+                        // So that both ask about a change just made.
                         if walk % 3 == 0 {
                             change(now);
                         }
@@ -142,7 +142,7 @@ fn ask_while_it_changes<T>(
 }
 
 /// FRESH-2: under `EachUse` a walk finds nothing older than its own beginning, whatever other
-/// threads drop, find and doubt meanwhile.
+/// threads drop, find and invalidate meanwhile.
 #[test]
 fn a_name_revalidated_at_each_use_is_never_stale() {
     ask_while_it_changes(

@@ -1,7 +1,7 @@
-//! USDT probes: with the feature `usdt` they are in the program and count what happens,
-//! without it they are not there.
+//! USDT probes: with the feature `usdt` they are in the program and count its events, without
+//! it they are absent.
 //!
-//! The program that is looked at is this one.
+//! The traced program is this one.
 
 mod notes;
 mod workload;
@@ -104,7 +104,7 @@ fn count(line: &str) -> Option<(String, u64)> {
     Some((name.into(), count.parse().ok()?))
 }
 
-/// What bpftrace is to print: see [`workload::run`].
+/// The output that bpftrace must print: see [`workload::run`].
 fn expected() -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     let mut more = |what: String, count: u64| *all.entry(what).or_default() += count;
@@ -150,7 +150,7 @@ fn bpftrace(program: &str, args: &[&str]) -> std::io::Result<Output> {
 
 /// The reason if not.
 fn can_trace() -> Result<(), String> {
-    // Its absence is the kernel's, the rest is the caller's rights.
+    // Without this file the kernel has no uprobes; other failures are missing rights.
     if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
         return Err("needs a kernel with uprobes".into());
     }

@@ -52,7 +52,7 @@ fn note(elf: &ElfFile64<'_>, mut description: &[u8]) -> Note {
     }
 }
 
-/// What the program has at an address.
+/// The program's bytes at an address.
 fn byte_at(elf: &ElfFile64<'_>, address: u64) -> u8 {
     let mut sections = elf.sections();
     let found = sections.find_map(|section| section.data_range(address, 1).unwrap());

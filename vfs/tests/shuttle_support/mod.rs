@@ -34,8 +34,8 @@ const MOST_STEPS: usize = 50_000;
 /// Runs `model` under many schedules: each has one of the `expected` outcomes, and
 /// each of those comes about.
 ///
-/// A model claims the whole set: one that never reached the second outcome has proved
-/// nothing. What RCU retired is freed at the end of each execution.
+/// A model claims the whole set: one that never reached the second outcome has proved nothing.
+/// Retired objects are freed at the end of each execution.
 pub(crate) fn outcomes_are<T>(
     claim: &'static str,
     expected: impl IntoIterator<Item = T>,
@@ -49,7 +49,7 @@ pub(crate) fn outcomes_are<T>(
         let (expected, counts) = (expected.clone(), counts.clone());
         move || {
             let outcome = model();
-            // It ends: no thread left a read section open.
+            // The barrier ends: no thread left a read section open.
             rcu::barrier();
             // In here, so that shuttle prints the schedule.
             assert!(expected.contains(&outcome), "{claim}: {outcome:?}");
@@ -77,7 +77,7 @@ fn config() -> Config {
     let mut config = Config::new();
     config.stack_size = 256 << 10;
     config.max_steps = MaxSteps::FailAfter(MOST_STEPS);
-    // That it takes every ordering for SeqCst is known: those are loom's to check.
+    // Shuttle warns that it treats every ordering as SeqCst: loom checks the orderings.
     config.silence_warnings = true;
     config
 }

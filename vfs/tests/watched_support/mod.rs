@@ -1,4 +1,4 @@
-//! A back end that others change, and that hears of it: names in a map.
+//! A back end that other processes change, and that gets reports of it: names in a map.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -34,7 +34,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Changes what a name stands for, behind the back of the caches.
+    /// Makes a name refer to another file, behind the back of the caches.
     pub(crate) fn set(&self, dir: u64, name: &str, to: Option<Attr>) {
         let key = (dir, Box::from(name.as_bytes()));
         let mut names = self.names.lock().unwrap();
@@ -60,7 +60,7 @@ impl Host {
         self.sb.lock().unwrap().upgrade().expect("it is mounted")
     }
 
-    /// What a watcher does on hearing of a change in a directory.
+    /// A watcher's reaction to a report of a change in a directory.
     pub(crate) fn doubt(&self, dir: u64) {
         let sb = self.sb();
         if let Some(dir) = sb.ilookup(InodeKey::new(dir)).unwrap() {

@@ -87,7 +87,7 @@ fn many_pages_are_huge_pages() {
     give_back(&mut pool, pages);
 }
 
-/// MEM-2: memory follows what is in use, in whatever order pages come back.
+/// MEM-2: memory follows the number of pages in use, in whatever order pages come back.
 #[test]
 fn what_is_idle_is_bounded() {
     let mut pool = Pool::new();

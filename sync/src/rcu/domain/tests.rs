@@ -35,7 +35,7 @@ fn a_reader_holds_up_freeing_and_nothing_else_does() {
     );
 }
 
-/// RCU-1: a barrier leaves nothing behind, whoever retired it.
+/// RCU-1: a barrier leaves no object behind, of whichever thread.
 #[test]
 fn a_barrier_drains_every_bag() {
     let domain = Domain::new();
@@ -164,7 +164,7 @@ fn a_barrier_waits_for_what_others_are_freeing() {
     writer.join().unwrap();
 }
 
-/// RCU-1: a barrier ends though others keep retiring what retires in turn.
+/// RCU-1: a barrier ends though other threads keep retiring objects that retire in turn.
 #[test]
 #[cfg_attr(miri, ignore = "a race against the clock")]
 fn a_barrier_does_not_wait_for_what_comes_after_it() {
@@ -194,7 +194,7 @@ fn a_barrier_does_not_wait_for_what_comes_after_it() {
     assert!(ended.is_ok(), "RCU-1: the barrier never ended");
 }
 
-/// RCU-1: `Drop` code that panics neither stops freeing nor loses what is behind it.
+/// RCU-1: `Drop` code that panics neither stops freeing nor loses the objects behind it.
 #[test]
 fn a_panic_while_freeing_loses_nothing() {
     let domain = Domain::new();
