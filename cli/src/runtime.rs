@@ -224,8 +224,8 @@ fn connect_to(mount: &MountInfo) -> io::Result<UnixStream> {
         return connect(&path);
     }
     let owner = mount.owner().ok_or(ErrorKind::NotFound)?;
-    // `/run/user/UID`: opening it queries the file system that it lies on, not one mounted
-    // below.
+    // `/run/user/UID`: opening it queries the file system of the mount point, not the one
+    // mounted on it.
     let top = path.ancestors().nth(2).ok_or(ErrorKind::NotFound)?;
     let below = path.strip_prefix(top).map_err(|_| ErrorKind::NotFound)?;
     let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;

@@ -73,7 +73,7 @@ fn without_a_benchmark_all_of_them_run() {
     assert_eq!(all.as_array().unwrap().len(), 4);
 }
 
-/// The document has what it promises; how fast anything is, is no test's matter.
+/// The document has all its fields; no test checks how fast anything is.
 #[test]
 fn a_directory_is_served_by_all_and_all_see_the_same() {
     if !is_root() {
@@ -391,7 +391,7 @@ fn a_signal_ends_the_run_without_a_table_and_nothing_stays_behind() {
     }
 }
 
-/// Directories that forbid their owner to remove what is in them.
+/// Directories whose owner may not remove entries.
 #[test]
 fn closed_directories_are_measured_and_removed_by_an_ordinary_user() {
     use std::os::unix::fs::{PermissionsExt, chown};

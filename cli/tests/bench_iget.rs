@@ -65,13 +65,13 @@ fn json_has_a_row_per_contender_load_and_thread_count() {
         );
     }
     assert!(report["memory"]["ours_from_allocator"].as_f64().unwrap() > 16.0);
-    // And what the machine allows, for hits.
+    // And the machine's limit, for hits.
     let array = [1, 2].map(|threads| row("array", "hit", threads));
     assert!(array.iter().all(|row| row["mops"].as_f64() > Some(0.0)));
     let tables = ALWAYS.len() + peers.len();
     assert_eq!(rows.len(), tables * MIXES.len() * 2 + array.len());
     assert!(report["memory"]["bytes_per_inode"].get("array").is_none());
-    // What the schemes are about: locks of a hit, and of a miss.
+    // The difference between the schemes: locks of a hit, and of a miss.
     let locks = |contender, mix| row(contender, mix, 1)["locks_per_op"].as_f64().unwrap();
     assert_eq!(
         (

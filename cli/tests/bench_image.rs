@@ -21,7 +21,7 @@ fn bench(keep: &Path, args: &[&str]) -> Ended {
     run(command.args(small).arg(keep).args(args))
 }
 
-/// The document has what it promises, and the image is there to be used again.
+/// The document has all its fields, and the image can be used again.
 #[test]
 fn an_image_is_made_and_used_again() {
     if !is_root() {

@@ -124,7 +124,7 @@ fn a_tree_in_memory_is_as_large_as_it_is_said_to_be() {
     let done = remount("-oremount,size=1m,nr_inodes=20");
     assert_eq!((done.code, &*done.err), (Some(0), ""));
     assert_eq!((statfs().f_blocks, statfs().f_files), (256, 20));
-    // Neither by names alone, nor by what else an inode has.
+    // Neither by names alone, nor by the other parts of an inode.
     for n in 0..19 {
         fs::create_dir(at.join(n.to_string())).unwrap();
     }
@@ -181,7 +181,7 @@ print(len(held), why, flush=True)
 sys.stdin.read()
 "#;
 
-/// MEM-1: users who open all that they can get leave descriptors to root and to lookups.
+/// MEM-1: users who open as many files as they can leave descriptors to root and to lookups.
 #[test]
 fn root_lists_while_users_hold_all_descriptors() {
     if !can_mount() {
@@ -213,9 +213,9 @@ END
     assert_eq!(ended.out, lines, "MEM-1: {}", ended.err);
 }
 
-/// MEM-1: what a daemon takes is what `--max-memory` says, and what docs/fuse.md says comes on top:
-/// a tree that is far larger is walked, and there are many open files and directories of several
-/// users, which have been listed in part.
+/// MEM-1: a daemon's memory is `--max-memory`, and the extra that docs/fuse.md lists: the test
+/// walks a far larger tree, with many open files and directories of several users, listed in
+/// part.
 #[test]
 fn open_directories_take_little_memory() {
     if !can_mount() {

@@ -55,7 +55,7 @@ fn a_daemon_nobody_waits_for_does_not_stay() {
     if !can_mount() {
         return;
     }
-    // What the child would tell its parent goes nowhere.
+    // The child's message to its parent goes nowhere.
     let ended = alone_well(
         r#"
         { "$RCUWALK" mount --daemonized memfs mnt || echo "ended with $?" > how; } | true
@@ -310,8 +310,8 @@ fn a_remount_keeps_the_flags_that_it_does_not_name() {
     assert!(lines[3].contains(" rw,nosuid,nodev,noatime,"), "{ended:?}");
 }
 
-/// What the daemon has no use for, it does not have: descriptors of the process that started it,
-/// capabilities, and, as root's, the way to new ones and calls that reach other processes.
+/// The daemon drops everything that it does not need: descriptors of the process that started
+/// it, capabilities, and, as root's, the way to new ones and calls that reach other processes.
 #[test]
 fn a_daemon_keeps_nothing_that_it_inherits_or_does_not_need() {
     if !can_mount() {
@@ -352,8 +352,8 @@ fn has_landlock() -> bool {
     lsm.map_or(true, |lsm| lsm.contains("landlock"))
 }
 
-/// With `--sandbox` neither the files beside the source nor new programs are to be had, for root
-/// and for a user, and it is unmounted all the same.
+/// With `--sandbox` the process reaches neither the files beside the source nor new programs,
+/// as root and as a user, and it is unmounted all the same.
 #[test]
 fn a_sandboxed_daemon_reaches_nothing_but_its_source() {
     if !can_mount() || !has_landlock() {

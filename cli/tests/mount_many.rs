@@ -18,7 +18,7 @@ const FILES: usize = 9;
 /// In each directory that has any.
 const SUBDIRS: usize = 50;
 
-/// Entries in the tree: as many as the deep run is to see, or what takes seconds.
+/// Entries in the tree: the deep run's number, or few enough for some seconds.
 fn entries() -> usize {
     match std::env::var_os("RCUWALK_STRESS_OPS") {
         Some(_) => 600_000,
@@ -98,7 +98,7 @@ const PRINT: [&str; 11] = [
     "%P %y %i %s\\n",
 ];
 
-/// What find(1) sees, in order.
+/// The lines that find(1) prints, in order.
 fn find(root: &Path) -> Vec<String> {
     let mut find = Command::new("timeout");
     find.args(["1800", "find"]).arg(root).args(PRINT);
@@ -160,7 +160,7 @@ const AS_USER: &str = r#"
     ' sh "$dir" "$source" "$@"
 "#;
 
-/// MEM-1: a user sees the same through what he has mounted himself.
+/// MEM-1: a user sees the same through a mount of that user's own.
 #[test]
 fn a_user_sees_more_directories_than_may_be_open() {
     if !is_root() {
@@ -255,7 +255,7 @@ fn more_directories_are_shown_than_may_be_open() {
         assert_eq!(read(&dir), dir, "MEM-1: the right file");
     }
 
-    // The first of each ten moves, and another takes its place.
+    // The first of each ten moves, and another replaces it.
     for n in (0..top).step_by(10) {
         let (was, is) = (
             backing.path().join(format!("{n}/3")),

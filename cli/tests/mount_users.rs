@@ -85,7 +85,7 @@ fn the_helper_of_libfuse_mounts_us() {
     );
 }
 
-/// What the callers write is written with their rights: a user gets none of what a file system
+/// Callers' writes have the callers' rights: a user gets none of the space that a file system
 /// keeps for root, and root does.
 #[test]
 fn as_the_caller_the_reserve_of_root_is_kept_from_users() {

@@ -273,8 +273,8 @@ fn umount_waits_for_the_end_of_the_daemon() {
     assert_eq!(ended.out, "0\n0\n0\n0\n0\n5\n");
 }
 
-/// What covers /proc does not tell the daemon which groups a caller is in, and neither the daemon
-/// nor the command what is mounted.
+/// A mount that covers /proc can tell neither the daemon which groups a caller is in, nor the
+/// daemon or the command what is mounted.
 #[test]
 fn a_covered_proc_deceives_neither_daemon_nor_command() {
     if !can_mount() {
@@ -317,8 +317,8 @@ fn a_covered_proc_deceives_neither_daemon_nor_command() {
     );
 }
 
-/// A mount that is not at its path any more is found where it is; the mount that is there in its
-/// place stays.
+/// A mount that has been moved is found at its new path; the mount that is at the old one
+/// stays.
 #[test]
 fn a_daemon_unmounts_no_other_mount_in_its_place() {
     if !can_mount() {
@@ -394,7 +394,8 @@ fn a_stopped_server_below_the_source_stops_nothing_else() {
     assert_eq!(ended.out, lines, "WATCH-1: {}", ended.err);
 }
 
-/// The sockets and the log say what others do in the mount, and are for the mount's user and root.
+/// The sockets and the log show what users do in the mount, and are for the mount's user and
+/// root.
 #[test]
 fn what_says_how_a_mount_is_is_private_whatever_the_umask() {
     if !can_mount() {
@@ -418,8 +419,8 @@ fn what_says_how_a_mount_is_is_private_whatever_the_umask() {
     assert_eq!(ended.out, "600\n755\n600\nout\n1\n600\n");
 }
 
-/// Where a user has put a link, another one's socket or a file system that never answers in the
-/// place of the socket, root says nothing to anyone, and does not wait for it.
+/// Where a user has put a link, another user's socket or a file system that never answers in
+/// the place of the socket, root reports nothing to anyone, and does not wait for it.
 #[test]
 fn root_connects_to_no_socket_that_a_user_has_planted() {
     if !can_mount() {

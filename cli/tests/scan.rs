@@ -392,7 +392,7 @@ fn the_source_is_not_overwritten() {
     assert_eq!(left, ["hard", "link", "scan.partial"]);
 }
 
-/// An image that was cut off is told to be, even if all entries are in what is left.
+/// An image that was cut off is reported as such, even if all entries are in the rest.
 #[test]
 fn a_truncated_image_is_told() {
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `rcuwalk scan --changed-since`: what happened is told, and nothing else.
+//! `rcuwalk scan --changed-since`: changes are reported, and nothing else.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{Ended, rcuwalk, run, skip};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A tree, and a place for its scans.
+/// A tree, and a directory for its scans.
 struct Tree {
     root: TempDir,
     scans: TempDir,
@@ -47,8 +47,8 @@ impl Tree {
         run(&mut command)
     }
 
-    /// `kind path what [from]` of each change but those of directories that only gained
-    /// or lost an entry.
+    /// `kind path what [from]` of each change except those of directories that only gained or
+    /// lost an entry.
     fn changes(&self, since: &Path) -> Vec<String> {
         let ended = self.since(since, &["--format", "jsonl"]);
         assert_eq!((ended.code, &*ended.err), (Some(0), ""));

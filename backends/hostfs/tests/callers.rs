@@ -93,8 +93,8 @@ fn a_new_file_is_the_callers() {
 type ChangeOpen = fn(&Vfs, &Context, &File) -> Result<()>;
 type ChangeNamed = fn(&Vfs, &Context, &str) -> Result<()>;
 
-/// EDGE-1: set-id bits that a file gets on the host while the cache knows of none go when
-/// it is written to, by whom it is not to be trusted with.
+/// EDGE-1: a stranger's write clears set-id bits that the file has got on the host while the
+/// cache shows none.
 #[test]
 fn set_id_bits_do_not_survive_a_strangers_write() {
     if !is_root() {
@@ -215,7 +215,7 @@ fn a_write_takes_privileges_off_others_files() {
 
 type Forbidden = fn(&Asked<'_>, &Caller<'_>) -> Result<()>;
 
-/// What user 1000 may not do in that root, though no VFS says so here.
+/// Operations that user 1000 may not do in that root, though no VFS checks it here.
 const FORBIDDEN: [(&str, Error, Forbidden); 10] = [
     ("create", Error::PermissionDenied, |t, by| {
         let new = new_of(by.credentials, FileType::Regular, 0o600);
@@ -288,8 +288,8 @@ fn size(size: u64) -> SetAttr {
     }
 }
 
-/// EDGE-1: as the caller, the host refuses what it refuses the caller; as the daemon, it is
-/// the VFS alone that does.
+/// EDGE-1: as the caller, the host refuses the operations that the caller may not do; as the
+/// daemon, only the VFS does.
 #[test]
 fn the_host_refuses_the_caller() {
     if !is_root() {
@@ -411,8 +411,9 @@ fn an_unprivileged_daemon_keeps_what_it_makes() {
     worker.join().unwrap();
 }
 
-/// EDGE-1: files of a procfs in the tree show a caller what the kernel lets that one see, and
-/// its links lead nowhere: by the daemon's right to read it, a target would be everybody's.
+/// EDGE-1: files of a procfs in the tree show a caller what the kernel lets that caller see,
+/// and its links lead nowhere: read with the daemon's rights, a target would be visible to
+/// everybody.
 #[test]
 fn procfs_below_the_root_is_protected_as_on_the_host() {
     if !is_root() {

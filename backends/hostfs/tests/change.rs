@@ -1,4 +1,4 @@
-//! What shows of changes that others make on the host, and when.
+//! Which changes by other processes on the host become visible, and when.
 
 mod common;
 
@@ -216,8 +216,7 @@ fn what_is_removed_is_what_is_there() {
     );
 }
 
-/// EDGE-1: what speaks against a removal is looked at as it is by now: the kind, and in a sticky
-/// directory the owner.
+/// EDGE-1: a removal checks the current state: the kind, and in a sticky directory the owner.
 #[test]
 fn whether_it_may_be_removed_is_not_believed() {
     let tree = one_file(AN_HOUR);

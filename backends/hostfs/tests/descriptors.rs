@@ -23,7 +23,7 @@ fn a_walk_needs_few_descriptors() {
             fs::write(root.join(format!("d{i}/file")), b"x").unwrap();
         }
     });
-    // A budget that never evicts by itself: what gives way is the host's limit.
+    // A budget that never evicts by itself: the host's limit does.
     let plenty = Budget {
         dentries: 1 << 20,
         inodes: 1 << 20,

@@ -138,7 +138,7 @@ fn an_unlinked_file_lives_on() {
         assert_eq!(inode.attr().nlink, 0);
         file.write_at(&inode, b"more", 10).unwrap();
         assert_eq!(inode.attr().size, 14, "INODE-1");
-        // The name is another file's by now, and the place it was found at leads there.
+        // The name is another file's by now, and so the path leads to that one.
         fs::write(t.host("file"), b"another").unwrap();
         let at = open_at(t.at("file", &inode), &*file);
         let change = SetAttr {

@@ -92,8 +92,8 @@ fn a_deep_directory_is_found_again() {
     });
 }
 
-/// HOST-1: a directory in the place of one whose descriptor was away is never taken for it,
-/// nor is what is outside of the root.
+/// HOST-1: a directory in the place of one without a descriptor is never taken for it, nor is
+/// one outside of the root.
 #[test]
 fn another_directory_in_its_place_is_not_it() {
     on_each_level(|level| {
@@ -145,7 +145,7 @@ fn another_directory_in_its_place_is_not_it() {
         tree.crowd();
         assert_eq!(tree.read_in(&moved.0, "file").unwrap(), "moved");
         assert_eq!(tree.read_in(&moved.1, "file").unwrap(), "moved");
-        // And what is there instead is what is there.
+        // The other directories have their names now.
         for path in ["/moved", "/removed"] {
             tree.vfs.invalidate(&tree.ctx, path).unwrap();
             let dir = tree.find(path);
@@ -180,8 +180,8 @@ fn a_directory_that_is_back_is_found_there() {
     });
 }
 
-/// HOST-1: one that has got the inode number, and was born in the same tick of the clock,
-/// is told apart by its file handle, and then found as what it is.
+/// HOST-1: a directory that has got the inode number of another, and was born in the same tick
+/// of the clock, is told apart by its file handle, and then found as itself.
 #[test]
 fn a_number_given_away_at_once_is_told_apart() {
     on_each_level(|_| {
@@ -206,8 +206,8 @@ fn a_number_given_away_at_once_is_told_apart() {
     });
 }
 
-/// EDGE-1: a directory that has been moved through the VFS is found where it is now, and so
-/// is what is below it.
+/// EDGE-1: a directory that has been moved through the VFS is found at its new path, and so are
+/// the directories below it.
 #[test]
 fn renames_are_followed() {
     on_each_level(|_| {
@@ -300,7 +300,7 @@ fn records_do_not_point_in_a_circle() {
     });
 }
 
-/// FRESH-1: what the host reports of directories without a descriptor is heard.
+/// FRESH-1: reports about directories without a descriptor count.
 #[test]
 fn changes_are_heard_of_without_a_descriptor() {
     on_each_level(|_| {
@@ -349,8 +349,8 @@ fn changes_are_heard_of_without_a_descriptor() {
     });
 }
 
-/// FRESH-1: what the host reports of a directory while that is away, and has no descriptor,
-/// shows when it is back.
+/// FRESH-1: changes reported while a directory is moved away, and has no descriptor, show when
+/// it is back.
 #[test]
 fn changes_are_heard_of_while_a_directory_is_elsewhere() {
     on_each_level(|_| {
@@ -376,7 +376,7 @@ fn changes_are_heard_of_while_a_directory_is_elsewhere() {
         let _held = vfs.lookup(&ctx, "/p/c", LookupFlags::DIRECTORY).unwrap();
         assert_eq!(stat("/x/file").unwrap().nlink, 1);
         let time = |ms| std::thread::sleep(std::time::Duration::from_millis(ms));
-        // Until nothing that is reported is about what has been made above.
+        // Until all reports about the files made above have been read.
         time(100);
         for i in 0..80 {
             assert!(stat(&format!("/crowd/{}/none", i % 40)).is_err());

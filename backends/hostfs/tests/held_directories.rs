@@ -12,8 +12,8 @@ use std::time::Duration;
 use common::{AN_HOUR, Scratch};
 use rcuwalk::{Error, Freshness, LookupFlags};
 
-/// LOCK-1: the dentry of a directory that the host has moved moves as well (DENTRY-5), and with
-/// it what is above what; changes by the old name and by the new one still end.
+/// LOCK-1: the dentry of a directory that the host has moved moves as well (DENTRY-5), and the
+/// order of ancestors with it; changes by the old name and by the new one still end.
 #[test]
 fn a_directory_moved_on_the_host_does_not_deadlock() {
     let tree = Scratch::new(AN_HOUR, |root| {

@@ -1,4 +1,4 @@
-//! What a host file system has no room for, or takes no changes at all.
+//! Full and read-only file systems of the host.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn new(kind: FileType) -> NewFile<'static> {
     NewFile::new(kind, 0o666)
 }
 
-/// EDGE-1: a full file system says so, and the inode says what did fit.
+/// EDGE-1: a write to a full file system fails, and the inode shows the part that did fit.
 #[test]
 fn a_full_host_says_enospc() {
     if !is_root() {

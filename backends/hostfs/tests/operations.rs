@@ -200,7 +200,7 @@ fn names_are_moved() {
     ];
     for (from, to) in names.iter().flat_map(|a| names.map(|b| (*a, b))) {
         for flags in flags {
-            // What the VFS decides by itself.
+            // Decided by the VFS alone.
             let missing = from == "none" || from == to;
             let no_partner = flags == RenameFlags::EXCHANGE && to == "none";
             if missing || no_partner || flags == RenameFlags::WHITEOUT && !is_root() {
@@ -340,7 +340,7 @@ fn attributes_are_set() {
     });
 }
 
-/// Whether truncate(2) to the size that a file has changes its times on this file system.
+/// Returns whether truncate(2) to a file's present size changes its times on this file system.
 fn host_changes_times_by_truncate(path: &Path) -> bool {
     const SAME_SIZE: &str = "
 import os, sys
@@ -437,7 +437,7 @@ fn owners_and_flags_are_set() {
                 assert_published(&inode, &t.host(path));
             }
         }
-        // What the VFS leaves of the mode is left, though the host takes away the rest.
+        // Bits of the mode that the VFS keeps stay, though the host clears others.
         let file = t.find("file");
         t.fs.setattr(
             &t.by,

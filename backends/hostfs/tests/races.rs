@@ -33,7 +33,7 @@ fn in_scratch(test: impl FnOnce(&Asked<'_>) + Send + 'static) {
     ask(&root, HostFs::new(&root).unwrap(), move |t| test(&t));
 }
 
-/// What the host puts in the place of a file.
+/// A file that replaces another on the host.
 #[derive(Clone, Copy, Debug)]
 enum Another {
     File,
@@ -148,7 +148,7 @@ const OPERATIONS: [(&str, Operation); 9] = [
     }),
 ];
 
-/// EDGE-1: no operation reaches the file that has taken the place of the one it was for.
+/// EDGE-1: no operation reaches a file that has replaced the one that it was for.
 #[test]
 fn a_replaced_file_is_left_alone() {
     for (what, operation) in OPERATIONS {
@@ -196,7 +196,7 @@ fn a_replaced_directory_is_not_removed() {
     }
 }
 
-/// EDGE-1: a rename replaces what the caller was known to be allowed to replace, or nothing.
+/// EDGE-1: a rename replaces only the file that the caller was allowed to replace, or nothing.
 #[test]
 fn a_rename_replaces_what_was_meant() {
     for another in ALL {
@@ -219,7 +219,7 @@ fn a_rename_replaces_what_was_meant() {
             assert!(known, "EDGE-1: {another:?}: {done:?}");
             assert_eq!(look(&t.host("file")), before, "EDGE-1: {another:?}");
 
-            // What the VFS has found free: nothing is replaced either.
+            // The VFS has found the name free: nothing is replaced either.
             how.replaced = None;
             let done = t.fs.rename(&t.by, &how);
             if matches!(another, Another::Nothing) {
@@ -290,7 +290,7 @@ fn a_replaced_link_is_left_alone() {
     });
 }
 
-/// INODE-1: a file that is open is changed through what is open, whatever has its name.
+/// INODE-1: an open file is changed through its descriptor, whichever file has its name.
 #[test]
 fn an_open_file_is_the_one_that_is_changed() {
     in_scratch(|t| {
@@ -314,8 +314,8 @@ fn an_open_file_is_the_one_that_is_changed() {
     });
 }
 
-/// EDGE-1: while the host puts a stranger's file and ours in one place by turns, a change
-/// reaches ours or nothing.
+/// EDGE-1: while the host exchanges a stranger's file and ours all the time, a change reaches
+/// ours or nothing.
 #[test]
 fn a_storm_of_replacements_never_reaches_the_canary() {
     in_scratch(|t| {
@@ -369,8 +369,7 @@ fn a_storm_of_replacements_never_reaches_the_canary() {
     });
 }
 
-/// INODE-1: a link that takes the place of one that was just made is not shown with the
-/// target of that.
+/// INODE-1: a link that replaces one that was just made is not shown with the old one's target.
 #[test]
 fn a_new_link_is_shown_with_its_own_target() {
     let tree = Scratch::new(AN_HOUR, |_| {});
@@ -401,7 +400,7 @@ fn a_new_link_is_shown_with_its_own_target() {
             }
             made += 1;
             match tree.vfs.symlink(&tree.ctx, "ours", format!("/{made}")) {
-                // Theirs was there before ours had been looked at.
+                // Theirs was there before the first statx(2) of ours.
                 Ok(()) | Err(Error::Stale | Error::Exists) => {}
                 Err(other) => failed = Some(other),
             }

@@ -149,7 +149,8 @@ fn the_hosts_acls_are_obeyed() {
     assert_eq!(everyone(), (true, false, true), "EDGE-1");
 }
 
-/// EDGE-1: what the host refuses its caller is refused, though the VFS was told otherwise.
+/// EDGE-1: a request that the host refuses its caller fails, even if the VFS allows it by old
+/// attributes.
 #[test]
 fn the_host_has_the_last_word() {
     if !is_root() {
@@ -183,7 +184,7 @@ fn the_host_has_the_last_word() {
         .unwrap();
 }
 
-/// EDGE-1: a change meets what the host has done meanwhile, and says what Linux says.
+/// EDGE-1: a change after another one on the host has Linux's result.
 #[test]
 fn changes_behind_the_cache_are_met() {
     for freshness in [AN_HOUR, Freshness::EachUse] {

@@ -109,7 +109,7 @@ fn links_lead_through_the_mounted_root_only() {
         assert_eq!(tree.lstat(link).unwrap().kind, FileType::Symlink);
     }
 
-    // The same paths mean something once they exist inside.
+    // The same paths resolve once they exist inside.
     fs::create_dir_all(tree.host("outside")).unwrap();
     fs::write(tree.host("outside/secret"), b"from inside").unwrap();
     tree.vfs.drop_caches();

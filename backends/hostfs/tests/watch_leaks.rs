@@ -1,5 +1,5 @@
-//! What a watched mount leaves behind. A test binary with one test: descriptors and
-//! threads are the whole process's.
+//! Leaks of a watched mount. A test binary with one test: descriptors and threads are the whole
+//! process's.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn nothing_is_left_of_a_watched_mount() {
     for round in 0..30 {
         for watcher in [Watcher::Fanotify, Watcher::Inotify] {
             let fs = HostFs::new(&watched).unwrap().watched_by(watcher);
-            // Not everybody may use fanotify.
+            // Not every process may use fanotify.
             let Ok(fs) = fs else { continue };
             tree.vfs.mount(&tree.ctx, "/at", fs).unwrap();
             for path in ["/at/a/b/none", "/at/c/none"] {

@@ -20,7 +20,7 @@ fn one_file(freshness: Freshness) -> Scratch {
     })
 }
 
-/// Everything that goes by the place of an open file, but a new name.
+/// All operations by the path of an open file, except for a new name.
 fn use_place(vfs: &Vfs, ctx: &Context, file: &File) {
     let at = ctx.clone().with_cwd(file.path().clone());
     vfs.setattr(
@@ -110,7 +110,7 @@ fn the_host_may_remove_what_is_open() {
     }
 }
 
-/// EDGE-1: a path means what has the name, though what had it is open.
+/// EDGE-1: a path means the file that has the name, even if its former file is open.
 #[test]
 fn a_path_is_not_led_to_what_is_open() {
     for freshness in [
@@ -134,7 +134,7 @@ fn a_path_is_not_led_to_what_is_open() {
     }
 }
 
-/// EDGE-1: of two names one may go, and the place by which the file is open with it.
+/// EDGE-1: one of two names may be removed, even the one by which the file is open.
 #[test]
 fn a_file_that_has_lost_one_name_gets_another() {
     for flags in [OpenFlags::READ, OpenFlags::PATH] {
@@ -179,7 +179,7 @@ fn what_is_held_is_not_another_file() {
     assert_eq!(link.attr().mtime, then, "EDGE-1");
 }
 
-/// MEM-1: a descriptor is held for as long as the place is open, and no longer.
+/// MEM-1: a descriptor is held for as long as the file is open with `PATH`, and no longer.
 #[test]
 fn nothing_stays_held() {
     let tree = one_file(AN_HOUR);
@@ -195,7 +195,7 @@ fn nothing_stays_held() {
     }
 }
 
-/// Whether this process has a descriptor of the file.
+/// Returns whether this process has a descriptor of the file.
 fn is_held(tree: &Scratch) -> bool {
     let file = tree.host("file").canonicalize().unwrap();
     fs::read_dir("/proc/self/fd").unwrap().any(|fd| {

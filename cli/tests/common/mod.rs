@@ -89,7 +89,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether a test can mount here.
+/// Returns whether a test can mount here.
 pub(crate) fn can_mount() -> bool {
     if !is_root() {
         skip("needs root");

@@ -1,8 +1,8 @@
 //! The back end asked directly, with the directory and the caller of the test's choice.
 //!
-//! Through the `Vfs` nothing can happen on the host between the moment when a file is found
-//! and the moment when it is changed. Here it can: a test looks the file up, changes the
-//! host, and then asks for the operation.
+//! Through the `Vfs` nothing can happen on the host between the lookup of a file and its
+//! change. Here it can: a test looks the file up, changes the host, and then runs the
+//! operation.
 
 use std::any::Any;
 use std::fs;
@@ -172,7 +172,7 @@ pub(crate) fn assert_published(inode: &Inode, path: &Path) {
 /// Mode, names, owner, group, size, device number and contents.
 type Shape = (u32, u64, u32, u32, u64, u64, Vec<u8>);
 
-/// What two files that went through the same have in common.
+/// Attributes that two files with the same history have in common.
 pub(crate) fn shape(path: &Path) -> Option<Shape> {
     let meta = fs::symlink_metadata(path).ok()?;
     let contents = if meta.is_file() {
