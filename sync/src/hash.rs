@@ -67,7 +67,7 @@ pub struct LockStatistics {
 }
 
 impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
-    /// An empty table; `rank` is the place of its bucket locks in the lock order.
+    /// An empty table; `rank` is the rank of its bucket locks in the lock order.
     pub fn new(rank: Rank) -> RcuHash<T> {
         RcuHash {
             buckets: RcuPtr::new(Some(Ref::new(Buckets::new(grow::SMALLEST)))),

@@ -75,7 +75,7 @@ impl Drop for Work {
     }
 }
 
-/// Beside the count: there is something to do once no lock is held any more.
+/// Beside the count: there is work for the moment when no lock is held any more.
 const LATER: u32 = 1 << 31;
 
 /// True if this thread holds none of the locks of this module and is in no [`Call`].
@@ -120,7 +120,7 @@ pub(crate) fn catch_up() -> bool {
 #[cold]
 fn do_what_waited() -> bool {
     if rcu::in_read_section() || rcu::is_freeing() {
-        // Put off to the next lock that is given back, or the end of the freeing.
+        // Deferred to the release of the next lock, or the end of the freeing.
         free_later();
         return false;
     }
@@ -172,7 +172,7 @@ pub(crate) fn assert_may_sleep() {
     );
 }
 
-/// CALL-1, checked in debug builds before foreign code that was put off is run.
+/// CALL-1, checked in debug builds before deferred foreign code runs.
 ///
 /// True if this thread holds no lock and is in no call.
 #[inline]

@@ -139,7 +139,7 @@ pub struct SeqLock {
 }
 
 impl SeqLock {
-    /// Unlocked; `rank` is the place of its mutex in the lock order.
+    /// Unlocked; `rank` is the rank of its mutex in the lock order.
     pub fn new(rank: Rank) -> SeqLock {
         SeqLock {
             writers: Mutex::new(rank, ()),

@@ -215,8 +215,8 @@ impl Vfs {
         self.rename_names(ctx, old, new, flags)
     }
 
-    /// All of a path but its last component; a relative one starts at the place it comes
-    /// with.
+    /// Resolves all of a path but its last component; a relative one starts at the directory
+    /// that comes with it.
     fn parent_of<'a>(
         &'a self,
         ctx: &'a Context,

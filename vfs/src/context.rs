@@ -15,7 +15,7 @@ use crate::permission::Credentials;
 #[derive(Clone)]
 pub struct VfsPath {
     mnt: MountRef,
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     dentry: Option<DentryRef>,
     /// A positive dentry with a reference keeps its inode; held here as well, so that it can be
     /// borrowed without a guard.
@@ -28,20 +28,20 @@ impl VfsPath {
         VfsPath { mnt, dentry, inode }
     }
 
-    /// References to a place that is still under RCU protection. The caller rechecks
-    /// afterwards that it is the place it meant.
+    /// Takes references to a path that is still under RCU protection. The caller rechecks
+    /// afterwards that it is the right one.
     pub(crate) fn try_get(mnt: &Shared<Mount>, dentry: &Shared<Dentry>) -> Option<VfsPath> {
         let dentry = dentry.try_get()?;
         let inode = dentry.inode_ref()?;
         Some(VfsPath::new(mnt.try_get()?, dentry, inode))
     }
 
-    /// The inode it stands for.
+    /// Its inode.
     pub fn inode(&self) -> &Inode {
         &self.inode
     }
 
-    /// A reference to the inode that outlives the place.
+    /// A reference to the inode that outlives the path.
     pub fn inode_ref(&self) -> InodeRef {
         self.inode.clone()
     }

@@ -217,8 +217,8 @@ impl Dentry {
         self.parent(&rcuwalk_sync::rcu::read_lock()).is_none()
     }
 
-    /// A name that stands for `inode` and is never hashed: for a caller that has made or found
-    /// something that cannot be cached under its name.
+    /// A name for `inode` that is never hashed: for a caller that has created or found a file
+    /// that cannot be cached under its name.
     pub(crate) fn uncached(parent: DentryRef, name: &NameHash<'_>, inode: InodeRef) -> DentryRef {
         let never = Validity {
             revalidate: false,

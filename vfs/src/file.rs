@@ -211,8 +211,8 @@ impl File {
     /// whose client may only know a file that has lost its name.
     ///
     /// # Errors
-    /// As [`Vfs::setattr`](crate::Vfs::setattr); [`Error::BadDescriptor`] if only its place
-    /// is open.
+    /// As [`Vfs::setattr`](crate::Vfs::setattr); [`Error::BadDescriptor`] if it was opened as a
+    /// path.
     pub fn setattr_as(&self, ctx: &Context, change: &SetAttr) -> Result<()> {
         self.not_only_place()?;
         self.with_descriptors(|| self.target_of(ctx).setattr(change))
@@ -221,8 +221,8 @@ impl File {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// As [`Vfs::get_xattr`](crate::Vfs::get_xattr); [`Error::BadDescriptor`] if only its
-    /// place is open.
+    /// As [`Vfs::get_xattr`](crate::Vfs::get_xattr); [`Error::BadDescriptor`] if it was opened
+    /// as a path.
     #[doc(alias = "fgetxattr(2)")]
     pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Box<[u8]>> {
         xattr::check_name(name.as_ref())?;
@@ -233,8 +233,8 @@ impl File {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As [`Vfs::set_xattr`](crate::Vfs::set_xattr); [`Error::BadDescriptor`] if only its
-    /// place is open.
+    /// As [`Vfs::set_xattr`](crate::Vfs::set_xattr); [`Error::BadDescriptor`] if it was opened
+    /// as a path.
     #[doc(alias = "fsetxattr(2)")]
     pub fn set_xattr(&self, name: impl AsRef<[u8]>, value: &[u8], how: XattrFlags) -> Result<()> {
         xattr::check_set(name.as_ref(), value, how)?;
@@ -255,8 +255,8 @@ impl File {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// As [`Vfs::remove_xattr`](crate::Vfs::remove_xattr); [`Error::BadDescriptor`] if only
-    /// its place is open.
+    /// As [`Vfs::remove_xattr`](crate::Vfs::remove_xattr); [`Error::BadDescriptor`] if it was
+    /// opened as a path.
     #[doc(alias = "fremovexattr(2)")]
     pub fn remove_xattr(&self, name: impl AsRef<[u8]>) -> Result<()> {
         xattr::check_name(name.as_ref())?;
@@ -267,7 +267,7 @@ impl File {
     /// Lists the directory from its start, as [`Vfs::read_dir`](crate::Vfs::read_dir).
     ///
     /// # Errors
-    /// [`Error::BadDescriptor`] if only its place is open, [`Error::NotADirectory`].
+    /// [`Error::BadDescriptor`] if it was opened as a path, [`Error::NotADirectory`].
     #[doc(alias("getdents64(2)", "iterate_dir"))]
     pub fn read_dir(&self) -> Result<ReadDir> {
         self.read_dir_from(0)

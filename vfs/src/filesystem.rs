@@ -138,7 +138,7 @@ pub trait FileSystem: Send + Sync + 'static {
         let _ = (device, is_shown);
     }
 
-    /// The inode that `name` in `dir` stands for, or `None` if there is no such name.
+    /// Looks up the inode of `name` in `dir`; `None` if there is no such name.
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>>;
 
     /// Whether [`lookup_around`](Self::lookup_around) finds many names at the price of
@@ -201,8 +201,8 @@ pub trait FileSystem: Send + Sync + 'static {
         Freshness::Always
     }
 
-    /// True if `name` in `dir` still stands for `inode` (or still for nothing);
-    /// brings the inode's attributes up to date where it does.
+    /// True if `name` in `dir` still refers to `inode` (or is still missing); brings the
+    /// inode's attributes up to date where it does.
     #[doc(alias = "d_revalidate")]
     fn revalidate(
         &self,

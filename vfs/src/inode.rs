@@ -95,7 +95,7 @@ pub type Inode = Node<InodeId, VfsInode>;
 pub type InodeRef = InodeRefOf<InodeId, VfsInode>;
 /// The result of [`SuperBlock::iget`](crate::SuperBlock::iget).
 pub type Iget<'c> = IgetOf<'c, InodeId, VfsInode>;
-/// An [`Inode`] to be filled in.
+/// An [`Inode`] that the caller must fill in.
 pub type NewInode<'c> = NewInodeOf<'c, InodeId, VfsInode>;
 
 /// The VFS's own part of an inode, made from an [`InodeFill`].

@@ -56,7 +56,7 @@ impl Namespace {
     pub(crate) fn root(&self) -> VfsPath {
         let guard = rcu::read_lock();
         let root = &self.root.info().root;
-        // The root mount is never unmounted, so its references are always to be had.
+        // The root mount is never unmounted, so taking a reference cannot fail.
         VfsPath::try_get(self.root.mount(), root)
             .inspect(|_| drop(guard))
             .expect("the root mount stays while the namespace does")

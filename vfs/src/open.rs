@@ -44,8 +44,8 @@ bitflags::bitflags! {
         /// Fail unless it is a directory.
         #[doc(alias = "O_DIRECTORY")]
         const DIRECTORY = 128;
-        /// Only hold the place: nothing can be read or written, and no permission on it
-        /// is needed.
+        /// Only hold the path: nothing can be read or written, and no permission on the file is
+        /// needed.
         #[doc(alias = "O_PATH")]
         const PATH = 256;
         /// Make a file without a name in the directory that the path leads to.
@@ -206,7 +206,7 @@ impl Vfs {
     ) -> Result<File> {
         let how = how.into().build()?;
         let path = path.as_ref();
-        // If the name stands for another file by now, the back end is asked.
+        // If the name refers to another file by now, the back end is asked.
         self.retry_estale(|reval| self.open_once(ctx, path, &how.resolve(reval)))
     }
 

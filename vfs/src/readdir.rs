@@ -73,7 +73,7 @@ impl ReadDir {
     fn fetch_more(&mut self) {
         let before = self.batch.len();
         let caches = self.dir.mnt().sb.caches.clone();
-        // Again from where it has got to.
+        // Goes on from the position it has reached.
         self.failed = caches.with_descriptors(|| self.fetch()).err();
         self.ended = self.failed.is_some() || self.batch.len() == before;
     }

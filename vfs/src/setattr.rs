@@ -150,7 +150,7 @@ bitflags::bitflags! {
         /// A consequence of something that has been allowed already.
         #[doc(alias = "ATTR_FORCE")]
         const FORCE = 8;
-        /// Both times become now; the right to write is enough.
+        /// Both times become now; write permission is enough.
         #[doc(alias = "ATTR_TOUCH")]
         const TOUCH = 16;
         /// Times are set, for owners.

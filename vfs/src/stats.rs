@@ -15,7 +15,7 @@ pub enum Why {
     Moved,
     /// A mount appeared or went away.
     MountsChanged,
-    /// A cached name had to be asked for its freshness.
+    /// A cached name had to be revalidated.
     Revalidate,
     /// The target of a symbolic link was not cached.
     LinkNotCached,
@@ -91,7 +91,7 @@ impl Counters {
 pub struct Statistics {
     /// Walks answered under RCU: found.
     pub hits: u64,
-    /// Walks answered under RCU: known to be missing.
+    /// Walks answered under RCU: the name is cached as missing.
     pub negative_hits: u64,
     /// Walks that took references, from the start or from somewhere on the way.
     pub ref_walks: u64,

@@ -127,8 +127,8 @@ impl Vfs {
     /// one moment, whatever is renamed meanwhile. Does not block.
     ///
     /// # Errors
-    /// As getcwd(3): [`Error::Invalid`] for a place of another `Vfs`, [`Error::NotFound`] if the name has been removed, or the place is not
-    /// below the context's root.
+    /// As getcwd(3): [`Error::Invalid`] for a path of another `Vfs`, [`Error::NotFound`] if the
+    /// name has been removed, or the path is not below the context's root.
     #[doc(alias("d_path", "getcwd(2)"))]
     pub fn path_of(&self, ctx: &Context, place: &VfsPath) -> Result<Box<[u8]>> {
         self.is_own(place)?;
@@ -317,7 +317,7 @@ impl Vfs {
     }
 
     /// # Errors
-    /// [`Error::Invalid`] for a place of another `Vfs`.
+    /// [`Error::Invalid`] for a path of another `Vfs`.
     pub(crate) fn is_own(&self, place: &VfsPath) -> Result<()> {
         match place.home() == self.ns.home() {
             true => Ok(()),

@@ -16,9 +16,9 @@
 //! | `walk/unlazy.rs`    | from the second to the first, mid-path                |
 //! | `walk/record.rs`    | what a walk tells `Vfs::trace`                        |
 //!
-//! WALK-1: an RCU-walk takes only decisions that a REF-walk could have taken at
-//! that moment. Every `read_retry` below is there to keep it. On the way it decides one
-//! error, that a cached name stands for nothing; all others it leaves to the REF-walk.
+//! WALK-1: an RCU-walk takes only decisions that a REF-walk could have taken at that moment.
+//! Every `read_retry` below is there to keep it. On the way it decides one error, that a cached
+//! name is missing; all others it leaves to the REF-walk.
 //!
 //! WALK-2: an RCU-walk hit stores nothing to shared memory. (One exception: a
 //! dentry that the shrinker has marked as next to go is unmarked by its next use.)

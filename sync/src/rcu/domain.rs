@@ -172,7 +172,7 @@ impl Domain {
     /// See [`super::free_due`].
     pub(super) fn free_due(&self, reader: Reader) {
         if reader.is_inside() || FREEING.with(Cell::get) != Freeing::No {
-            // Put off to the next `retire`: the bag's mark is still set.
+            // Deferred to the next `retire`: the bag's mark is still set.
             return;
         }
         // Other work waits for the last lock as well, and far more often.

@@ -35,7 +35,7 @@ pub(crate) struct Locked<'a> {
 /// A name in a locked directory, and the inode it refers to.
 pub(crate) struct Last<'n> {
     pub(crate) name: NameHash<'n>,
-    /// `None` only where the name stands for nothing.
+    /// `None` only if the name is missing.
     pub(super) dentry: Option<DentryRef>,
     pub(crate) inode: Option<InodeRef>,
     /// Taken before the back end was asked: its answer may be older than its arrival.
@@ -77,8 +77,8 @@ impl<'a> Locked<'a> {
         })
     }
 
-    /// Both directories of a rename; one if they are the same. The caller has the rename
-    /// mutex if they are not, and says whether it has.
+    /// Locks both directories of a rename; one if they are the same. If they differ, the caller
+    /// holds the rename mutex; `alone` says whether it does.
     #[doc(alias = "lock_rename")]
     pub(super) fn pair(
         vfs: &'a Vfs,
@@ -295,7 +295,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// The name, which stood for nothing, stands for `inode` now.
+    /// Makes a missing name refer to `inode`, which has just been created or linked.
     pub(crate) fn instantiate(&self, last: &Last<'_>, inode: InodeRef) -> DentryRef {
         let caches = &self.vfs.ns().caches;
         let (dcache, at) = (&caches.dcache, self.found_in());

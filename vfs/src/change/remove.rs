@@ -80,7 +80,7 @@ impl LastName<'_> {
 }
 
 impl Locked<'_> {
-    /// The name stands for nothing any more.
+    /// Makes the name missing.
     fn removed(&self, last: &LastName<'_>, dentry: &DentryRef, inode: &InodeRef) {
         let dcache = &self.vfs.ns().caches.dcache;
         dcache.d_delete(dentry, last.validity);

@@ -121,7 +121,7 @@ impl Dcache {
         found.try_get_used()
     }
 
-    /// Adds `name` in `parent`, standing for `inode`, which is no directory, or for nothing. The
+    /// Adds `name` in `parent`, for `inode`, which is no directory, or as a missing name. The
     /// caller has the right to: it holds the directory exclusively, or an
     /// [`InLookup`](super::InLookup) for the name.
     pub(crate) fn d_add(

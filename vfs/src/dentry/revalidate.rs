@@ -30,7 +30,7 @@ use crate::super_block::SuperBlock;
 /// The result of the check of a cached name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
-    /// The dentry stands for the name.
+    /// The name still refers to the dentry's inode, or is still missing.
     Valid,
     /// The back end says otherwise, and the dentry is off the hash table.
     Dropped,
@@ -116,8 +116,8 @@ impl CachedName<'_> {
         flags.contains(Flags::DOUBTED) || flags.contains(Flags::REVALIDATE) && expired()
     }
 
-    /// The dentry is fresh, in the place where it is now: a splice may have moved it to a place
-    /// that was asked for after this one.
+    /// The dentry is fresh, where it is now: a splice may have moved it to a name that was
+    /// asked about after this one.
     fn unasked(&self) -> Checked {
         match self.is_here(self.dentry) {
             true => Checked::Valid,
@@ -133,8 +133,8 @@ impl CachedName<'_> {
         })
     }
 
-    /// Asks the back end; `None` if it says that the name stands for something else. An
-    /// invalidated name is looked up: the caller has locked the directory for that.
+    /// Asks the back end; `None` if the name now refers to another file. An invalidated name is
+    /// looked up: the caller has locked the directory for that.
     fn ask(&self, before: &Before, look_up: bool) -> Result<Option<Checked>> {
         let (sb, name) = (self.sb, self.name.name);
         // Taken before asking: the answer may be older than its arrival (FRESH-1).
@@ -174,8 +174,8 @@ impl CachedName<'_> {
         Checked::Valid
     }
 
-    /// The back end has said that the name stands for something else. The caller has locked
-    /// the directory.
+    /// The back end has said that the name refers to another file. The caller has locked the
+    /// directory.
     fn drop_outdated(&self, before: &Before) -> Checked {
         let dcache = &self.sb.caches.dcache;
         let is_it = |locked: &Dentry| self.is_as_before(locked, before);

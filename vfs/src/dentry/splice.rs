@@ -11,10 +11,11 @@
 //! would be padding otherwise. The chain of that hash leads to the dentry, and the table says
 //! whether it is alive. So the inode holds no pointer, and the shrinker has nothing to clear.
 //!
-//! **Outdated names.** Where the back end says that a name no longer stands for a directory,
-//! the directory is alive elsewhere, as a rule. Its dentry gets `UNHASHED`, so no lookup finds
-//! it by name, and stays on the table under a hash of the inode ([`Dcache::park_if`]). A lookup
-//! that finds the directory takes it from there; else the shrinker does, first of all.
+//! **Outdated names.** Where the back end says that a name no longer refers to a directory, the
+//! directory is alive elsewhere, as a rule. Its dentry gets `UNHASHED`, so no lookup finds it
+//! by name, and stays on the table under a hash of the inode ([`Dcache::park_if`]). A lookup
+//! that finds the directory takes it from there; else the shrinker evicts it, before all
+//! others.
 //!
 //! **Why there is one.** The lock of the inode makes a step of "there is none" and "add one",
 //! and of parking. A move changes the hash without that lock, in a write section of
@@ -136,8 +137,8 @@ impl Busy {
 }
 
 impl Dcache {
-    /// Adds a name that has just been looked up, and stands for `inode` or for nothing. If it
-    /// is a directory that has a dentry, that one moves here.
+    /// Adds a name that has just been looked up, for `inode` or as a missing one. If it is a
+    /// directory that has a dentry, that one moves here.
     ///
     /// The caller has the right to [add](Self::d_add) the name.
     #[doc(alias = "d_splice_alias")]

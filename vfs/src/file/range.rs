@@ -14,10 +14,9 @@ impl File {
     /// Changes its size. It counts as written also if the size stays.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is no regular file that was opened to be written, and for
-    /// a size of 2^63 or more; [`Error::BadDescriptor`] if only its place is open,
-    /// [`Error::NotPermitted`] if it is append-only, [`Error::FileTooBig`],
-    /// [`Error::NoSpace`].
+    /// [`Error::Invalid`] if it is no regular file that was opened for writing, and for a size
+    /// of 2^63 or more; [`Error::BadDescriptor`] if it was opened as a path,
+    /// [`Error::NotPermitted`] if it is append-only, [`Error::FileTooBig`], [`Error::NoSpace`].
     #[doc(alias("ftruncate(2)", "do_ftruncate"))]
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.set_len_by(&self.target(), size)
@@ -112,9 +111,8 @@ impl File {
     /// The next byte from `offset` on that is in no hole.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] if there is none up to the end of the file,
-    /// [`Error::Invalid`] for a directory, [`Error::BadDescriptor`] if only its place is
-    /// open.
+    /// [`Error::NoSuchDevice`] if there is none up to the end of the file, [`Error::Invalid`]
+    /// for a directory, [`Error::BadDescriptor`] if it was opened as a path.
     #[doc(alias("lseek(2)", "SEEK_DATA"))]
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.seek(offset, SeekTo::Data)

@@ -300,7 +300,7 @@ impl AttrCell {
             return;
         }
         // Release: pairs with the Acquire in `names_version`; a thread that sees this version
-        // asks the back end after the change that it stands for (FRESH-1).
+        // asks the back end after the change that led to it (FRESH-1).
         if version.fetch_add(1, Release) == u32::MAX {
             // 0 is for directories that are not watched. No name was fresh meanwhile.
             version.fetch_add(1, Release);

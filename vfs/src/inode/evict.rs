@@ -218,7 +218,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         }
     }
 
-    /// Sees off inodes that have been killed and are off their list.
+    /// Evicts inodes that have been killed and are off their list.
     fn evict(&self, gone: Vec<Ref<Node<K, P>>>) {
         if gone.is_empty() {
             return;
@@ -248,7 +248,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         self.on_evict.is_some() || self.on_last.is_some()
     }
 
-    /// The last reference to an inode that is not to be cached, which was killed.
+    /// Drops the last reference to an inode that was killed because it is not to stay in the
+    /// cache.
     pub(super) fn evict_last(&self, node: Ref<Node<K, P>>) {
         /// Also if the hook panics: other threads wait for this.
         struct Leave<'a, K: Key, P: Send + Sync + 'static>(

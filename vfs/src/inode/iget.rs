@@ -46,7 +46,7 @@ pub enum Iget<'c, K: Key, P: Send + Sync + 'static> {
     New(NewInode<'c, K, P>),
 }
 
-/// The key stands for something that its creator has not finished, or that is gone.
+/// The key belongs to an inode that its creator has not finished, or that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ESTALE")]
 pub struct Stale;

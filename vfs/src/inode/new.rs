@@ -21,7 +21,7 @@ use super::node::{InodeRef, Key, Node};
 #[must_use = "dropping it tells the waiters that the read-in failed"]
 pub struct NewInode<'c, K: Key, P: Send + Sync + 'static> {
     cache: &'c Arc<Inner<K, P>>,
-    /// Both until it is filled in.
+    /// Both are `Some` until it is filled in.
     node: Option<Ref<Node<K, P>>>,
     unlisted: Option<Unlisted<Node<K, P>>>,
 }

@@ -111,11 +111,11 @@ pub(super) fn seed() -> u64 {
 
 /// A counted reference to a cached inode.
 ///
-/// `clone` is `ihold`, `drop` is `iput`: the last one leaves the inode cached and
-/// unused, or, if it is not to be cached, evicts it.
+/// `clone` is `ihold`, `drop` is `iput`: the last one leaves the inode cached and unused, or,
+/// if it is marked as not to cache, evicts it.
 #[doc(alias("ihold", "iput", "igrab"))]
 pub struct InodeRef<K: Key, P: Send + Sync + 'static>(
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     Option<Ref<Node<K, P>>>,
 );
 
@@ -207,7 +207,7 @@ impl<K: Key, P: Send + Sync + 'static> Drop for InodeRef<K, P> {
     }
 }
 
-/// The last reference to an inode that is not to be cached, or is unhashed.
+/// Drops the last reference to an inode that is unhashed, or marked as not to cache.
 #[cold]
 fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
     let cache = || registry::find::<Inner<K, P>>(node.part.number());

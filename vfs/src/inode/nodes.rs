@@ -4,9 +4,9 @@
 //! with FORGET, later, on another thread, many at a time. Between the two the inode is in use.
 //! Other daemons get the moment wrong in which the last FORGET and the next LOOKUP meet.
 //!
-//! NODE-1: an id stands for its inode from its first [`Entry`] until the last one that was sent
-//! has been given back, and a count never goes up from zero. The count changes under the lock
-//! of the id's bucket only, and a thread that raises it holds the inode: a LOOKUP that comes
+//! NODE-1: an id refers to its inode from its first [`Entry`] until the last one that was sent
+//! has been returned, and a count never goes up from zero. The count changes under the lock of
+//! the id's bucket only, and a thread that raises it holds the inode: a LOOKUP that comes
 //! second finds the id gone and makes it known again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -55,7 +55,7 @@ pub struct Hand(usize);
 
 struct Known<K: Key, P: Send + Sync + 'static> {
     id: NodeId,
-    /// There until the id is given back.
+    /// `Some` until the id is returned.
     inode: RcuPtr<Node<K, P>>,
     /// Changed under the bucket's lock.
     lookups: AtomicU64,
@@ -77,7 +77,7 @@ impl<K: Key, P: Send + Sync + 'static> Known<K, P> {
         })
     }
 
-    /// True if it is this one that the id stands for.
+    /// True if the id is this inode's.
     fn is(&self, inode: &InodeRef<K, P>) -> bool {
         let guard = rcu::read_lock();
         let held = self.inode.load(&guard);

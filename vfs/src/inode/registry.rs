@@ -1,8 +1,8 @@
 //! Which cache an inode belongs to, for its last reference.
 //!
-//! An inode carries its cache's number and not a pointer to it: a counted pointer in
-//! every inode would be a line that all threads write to with each inode they make.
-//! Only an inode that is not to be cached asks here, once, when its last reference goes.
+//! An inode carries its cache's number and not a pointer to it: a counted pointer in every
+//! inode would be a line that all threads write to with each inode they make. Only an inode
+//! that leaves the cache with its last reference asks here, once, when that goes.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -74,7 +74,7 @@ impl RefWalk<'_> {
         let at = FoundIn::only(sb, (parent, dir));
         let dentry = inode.map(|inode| match dcache.d_lookup(parent, &hash) {
             Some(dentry) => Some(dentry),
-            // A directory that cannot move here now is left to the usual way.
+            // If a directory cannot move here now, the normal lookup handles it.
             None => dcache.d_splice(&at, &hash, inode, validity).ok(),
         });
         drop(exclusive);

@@ -64,7 +64,7 @@ pub(super) struct RcuWalk<'a, 'g> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Found,
-    /// The name stands for nothing, and that is certain.
+    /// The name is missing, and that is certain.
     Missing,
 }
 
@@ -317,8 +317,8 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         Ok(Step::On)
     }
 
-    /// A child that is no plain file or directory: missing, a link, a mount point, or
-    /// to be asked for its freshness.
+    /// A child that is no plain file or directory: missing, a link, a mount point, or one that
+    /// must be checked for freshness.
     #[cold]
     #[doc(alias("step_into_slowpath", "handle_mounts", "__follow_mount_rcu"))]
     fn step_into_slow(
@@ -570,8 +570,8 @@ impl<'g> RcuFound<'_, '_, 'g> {
         !walk.has_renamed(dcache) || is_below().is_some()
     }
 
-    /// Why an answer was not to be had: what changed, or else that the place is on its
-    /// way out.
+    /// The reason for a missing answer: what changed, or else that the dentry or mount is
+    /// dying.
     #[cold]
     pub(super) fn why_not(&self) -> Why {
         let RcuWalk {
@@ -589,7 +589,7 @@ impl<'g> RcuFound<'_, '_, 'g> {
         }
     }
 
-    /// Counted references to the place, if it is still true.
+    /// Takes counted references to the place, if the walk is still valid.
     #[doc(alias = "complete_walk")]
     pub(crate) fn try_get(&self) -> Option<VfsPath> {
         let path = VfsPath::try_get(self.0.at.mnt, self.0.at.dentry)?;

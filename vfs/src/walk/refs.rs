@@ -111,7 +111,7 @@ impl<'a> RefWalk<'a> {
         }
     }
 
-    /// Walks to the end. Returns the place, and how many symbolic links were followed.
+    /// Walks to the end. Returns the path, and how many symbolic links were followed.
     pub(crate) fn lookup(mut self) -> Result<(VfsPath, u32)> {
         self.link_path_walk()?;
         self.check_contained()?;
@@ -426,7 +426,7 @@ impl<'a> RefWalk<'a> {
     /// WALK-3: refuses a place that is not below the walk's own root. Stopping at the root is
     /// not enough: the directory that the walk stood in may have been moved out of it.
     ///
-    /// An empty path is no walk: the caller holds the place, which may have no name at all.
+    /// An empty path is no walk: the caller holds the file, which may have no name at all.
     #[doc(alias = "LOOKUP_IS_SCOPED")]
     fn check_contained(&self) -> Result<()> {
         let Request { ns, ctx, path, .. } = self.request;
@@ -460,9 +460,9 @@ impl<'a> RefWalk<'a> {
         Ok(())
     }
 
-    /// A file that has been opened is reached by its place, and by name for the back end,
-    /// which may hold nothing else of it: so its attributes are asked for by name as well.
-    /// If that is gone, the file is one without a name from now on.
+    /// An open file is held by its path, and the back end may know it by name only: so its
+    /// attributes are asked for by name as well. If that is gone, the file has no name from now
+    /// on.
     #[doc(alias = "d_weak_revalidate")]
     fn check_own_name(&self) -> Result<()> {
         let (dentry, sb) = (self.at.dentry(), &self.at.mnt().sb);
