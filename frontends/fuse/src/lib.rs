@@ -43,8 +43,8 @@
 //! ACLs), since it walks cached names without asking; and the VFS does, with the credentials of
 //! the request. Supplementary groups and capabilities of a process are not in the request; they
 //! are read from /proc, see `caller.rs`. User 0 counts as fully privileged, as far as the
-//! kernel's own check lets it; it needs CAP_FSETID and CAP_SYS_ADMIN itself only where the
-//! kernel leaves that check to us.
+//! kernel's own check lets it; but where the kernel leaves the check for CAP_FSETID or
+//! CAP_SYS_ADMIN to us, its process must have that capability.
 //!
 //! # What the kernel keeps
 //!
@@ -269,7 +269,7 @@ pub fn mount(
 }
 
 /// Like [`mount`], but calls `confine` after mounting and before the first thread starts: every
-/// thread that answers inherits the rights that the calling thread has given up there.
+/// thread that answers inherits the restrictions of the calling thread.
 ///
 /// # Errors
 /// [`MountError`]; [`MountError::Refused`] with what `confine` reports.

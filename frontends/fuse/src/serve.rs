@@ -37,8 +37,8 @@ pub fn serve(vfs: Vfs, device: OwnedFd, options: &Options) -> Result<Served, Mou
     })
 }
 
-/// A tree that is served by a connection. It goes on when this is dropped, until the other
-/// side hangs up.
+/// A tree that is served by a connection. Dropping this does not end the service: it goes on
+/// until the other side hangs up.
 pub struct Served {
     transport: Transport,
     handler: Arc<Handler>,

@@ -1,4 +1,4 @@
-//! Shares of what a mount may hold, by user.
+//! Shares of descriptors that a mount may hold, by user.
 //!
 //! Descriptors belong to the process, and users of the mount hold them: with open files and
 //! directories, and with files that have lost their names. If one user held all, other users
@@ -13,42 +13,42 @@
 //! | 1/8  | files that have lost their last names (`removed.rs`)                           |
 //! | 1/16 | the daemon's lookups                                                           |
 //!
-//! A back end that keeps descriptors of its own to be quicker gives them up when there are no more.
+//! A back end that caches descriptors for speed gives them up when none are left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::process::{Resource, geteuid, getrlimit};
 
-/// Users whose numbers agree in the last bits share what one of them may hold.
+/// Users whose ids agree in the last bits share one bound.
 const USERS: usize = 64;
 
-/// How much is held, by all and by each user. The counts guard nothing: relaxed.
+/// Counts of held descriptors, of all users and of each. They guard nothing: relaxed.
 pub(crate) struct Shares {
     all: AtomicUsize,
     users: [AtomicUsize; USERS],
     bounds: Bounds,
 }
 
-/// How much may be held.
+/// Bounds on held descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// By all users.
+    /// For all users together.
     pub(crate) all: usize,
-    /// By each of them.
+    /// For each user.
     pub(crate) each: usize,
-    /// With what root and the daemon's user hold.
+    /// For all users, with root and the daemon's user.
     pub(crate) with_privileged: usize,
 }
 
-/// How many descriptors this process may have.
+/// The number of descriptors that this process may have.
 pub(crate) fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 impl Shares {
-    /// Of what may be open.
+    /// Shares for open files and directories.
     pub(crate) fn of_open() -> Arc<Shares> {
         Shares::new(Bounds::of_open(descriptors()))
     }
@@ -61,7 +61,7 @@ impl Shares {
         })
     }
 
-    /// The right to hold one more on behalf of `uid`.
+    /// Returns the right to hold one more on behalf of `uid`, or `None` at the bound.
     pub(crate) fn share(self: &Arc<Self>, uid: u32) -> Option<Share> {
         let is_privileged = uid == 0 || uid == geteuid().as_raw();
         self.share_of(uid, is_privileged)
@@ -79,7 +79,7 @@ impl Shares {
         };
         let user = uid as usize % USERS;
         take(&self.users[user], each)?;
-        // Dropped, the share of the user is given back.
+        // If the next `take` fails, dropping this gives the user's share back.
         let mut share = Share {
             of: self.clone(),
             user,
@@ -115,11 +115,11 @@ fn take(count: &AtomicUsize, most: usize) -> Option<()> {
     Some(())
 }
 
-/// One of those that may be held.
+/// The right to hold one descriptor.
 pub(crate) struct Share {
     of: Arc<Shares>,
     user: usize,
-    /// Among all.
+    /// Counted in `all` as well.
     is_counted: bool,
 }
 

@@ -21,10 +21,10 @@
 //! nodes come back as FORGETs, and with them the table shrinks. A name that has only expired
 //! keeps its node until the next lookup of that name, so expiring would free nothing.
 //!
-//! **When little comes back**, for what the kernel holds is in use, the worker rests: ten
-//! milliseconds, then twice as long each time, up to a second, and for ten times as long as
-//! it took to find that out, at least; or until there are a sixteenth of the budget more,
-//! which may not be in use.
+//! **When little comes back**, because the kernel uses the nodes that it holds, the worker
+//! rests: ten milliseconds, then twice as long each time, up to a second, and at least ten
+//! times as long as it took to find that out; or until there are a sixteenth of the budget
+//! more, which may not be in use.
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +42,7 @@ use crate::pressure::Pressure;
 use crate::procfs;
 use crate::wire::Notifier;
 
-/// How the kernel is asked.
+/// How the worker asks the kernel to drop nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// By node id: nodes in use stay as they are.
@@ -52,12 +52,12 @@ enum By {
     Name,
 }
 
-/// Nodes that one step of the hand passes at most, and the kernel is asked for at a time.
+/// Most nodes that one step of the hand passes, and that one notification names.
 const STEP: usize = 2048;
-/// How long the kernel is given for the FORGETs of a step, and in what pieces.
+/// How long the worker waits for the FORGETs of a step: `PATIENCE` times a `MOMENT`.
 const PATIENCE: u32 = 20;
 const MOMENT: Duration = Duration::from_millis(1);
-/// Moments without a FORGET after which no more are waited for.
+/// Moments without a FORGET after which the worker stops waiting.
 const SILENCE: u32 = 3;
 const SHORTEST_REST: Duration = Duration::from_millis(10);
 const LONGEST_REST: Duration = Duration::from_secs(1);
@@ -70,10 +70,10 @@ pub(crate) struct Worker<'o> {
     hand: Hand,
 }
 
-/// What going round twice has brought.
+/// The result of two rounds.
 enum Brought {
     Enough,
-    /// Not enough yet, and it may go on so.
+    /// Not enough yet, but the worker may go on at this rate.
     Some,
     /// Next to nothing.
     Nothing,
@@ -104,7 +104,7 @@ impl<'o> Worker<'o> {
         self.ops.pressure()
     }
 
-    /// Asks until there are few enough.
+    /// Asks for nodes until few enough are left.
     fn relieve(&mut self) {
         let mut rest = SHORTEST_REST;
         loop {
@@ -147,7 +147,7 @@ impl<'o> Worker<'o> {
             let looked = self
                 .ops
                 .unused_nodes(&mut self.hand, step, excess, &mut ids);
-            // Where chains are empty it has looked at those.
+            // Empty chains count as well, as an eighth of a step.
             passed += looked.max(step / 8);
             let before = self.forgets();
             self.ask(&ids);
@@ -166,7 +166,8 @@ impl<'o> Worker<'o> {
         self.pressure().counts.forgets.load(Relaxed)
     }
 
-    /// Gives the kernel time for as many FORGETs. False when the session is over.
+    /// Waits a while for the FORGETs, until there have been `enough`. False when the session is
+    /// over.
     fn await_forgets(&self, enough: u64) -> bool {
         let (mut last, mut silence) = (self.forgets(), 0);
         for _ in 0..PATIENCE {
@@ -228,8 +229,8 @@ impl<'o> Worker<'o> {
     }
 }
 
-/// Where something is mounted in what is mounted at `top`, as paths from there that begin
-/// with `/`. Of this process's mount namespace: others do not tell.
+/// Returns the mount points in the mount at `top`, as paths from there that begin with `/`.
+/// Covers this process's mount namespace only: others are not visible.
 fn mount_points_below(top: &Path) -> HashSet<Box<[u8]>> {
     let table = procfs::read("thread-self/mountinfo").unwrap_or_default();
     let lines = table.split(|byte| *byte == b'\n');

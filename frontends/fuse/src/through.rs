@@ -29,19 +29,19 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-/// What the transport has registered a host's file as. Dropped, it is registered no more.
+/// A host's file as registered with the kernel. Dropping it unregisters the file.
 pub(crate) type Backing = Box<dyn Any + Send + Sync>;
 
 /// How the contents of an open file are read and written.
 pub(crate) enum Way {
-    /// The kernel asks.
+    /// By requests from the kernel.
     ByRequest,
-    /// The kernel has the host's file.
+    /// By the kernel itself, in the host's file.
     Through(Backing),
 }
 
 impl Way {
-    /// What the host's file is registered as, by a transport that does so with a `B`.
+    /// Returns the registered file, for a transport that registers with a `B`.
     pub(crate) fn backing<B: 'static>(&self) -> Option<&B> {
         match self {
             Way::ByRequest => None,
@@ -54,16 +54,16 @@ impl Way {
     }
 }
 
-/// What those who have a file open have agreed on.
+/// The way that all open files of one node share.
 #[derive(Default)]
 pub(crate) struct Ways {
     now: Mutex<Weak<Way>>,
-    /// Set for good: most files never are, and need not lock to know.
+    /// Set for good: most files never use passthrough, and need no lock to know that.
     ever_through: AtomicBool,
 }
 
 impl Ways {
-    /// The way that the file is open, or the one that `choose` wants if it is not open yet.
+    /// Returns the way of the open file, or lets `choose` decide if the file is not open yet.
     pub(crate) fn agree(&self, choose: impl FnOnce() -> Way) -> Arc<Way> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(agreed) = now.upgrade() {
@@ -71,14 +71,14 @@ impl Ways {
         }
         let chosen = Arc::new(choose());
         if chosen.is_through() {
-            // Before the kernel is told, and so before anybody writes.
+            // Before the kernel is told, and so before any write.
             self.ever_through.store(true, Relaxed);
         }
         *now = Arc::downgrade(&chosen);
         chosen
     }
 
-    /// Whether contents may change without a request.
+    /// True if contents may change without a request.
     pub(crate) fn are_through(&self) -> bool {
         if !self.ever_through.load(Relaxed) {
             return false;
@@ -88,12 +88,12 @@ impl Ways {
     }
 }
 
-/// Whether the kernel takes files of the host at all.
+/// Whether the kernel accepts files of the host at all.
 #[derive(Default)]
 pub(crate) struct Offer(AtomicBool);
 
 impl Offer {
-    /// The kernel has agreed to.
+    /// Records that the kernel has agreed to passthrough.
     pub(crate) fn accepted(&self) {
         self.0.store(true, Relaxed);
     }
@@ -102,7 +102,8 @@ impl Offer {
         self.0.load(Relaxed)
     }
 
-    /// The way for a file that `host` has the contents of, if it can be registered.
+    /// Returns the way for a file whose contents are in `host`: passthrough, if the kernel
+    /// registers it.
     pub(crate) fn way(
         &self,
         host: BorrowedFd<'_>,
@@ -112,11 +113,11 @@ impl Offer {
             Ok(backing) => Way::Through(backing),
             Err(err) => {
                 if err.raw_os_error() == Some(Errno::PERM.raw_os_error()) {
-                    // It needs CAP_SYS_ADMIN, and will need it the next time.
+                    // Registering needs CAP_SYS_ADMIN, and the next one would fail as well.
                     self.0.store(false, Relaxed);
                 }
-                // Out of memory, or a file system upon another one, of which the kernel
-                // stacks few: it goes by request as well.
+                // Out of memory, or a stacked file system, of which the kernel allows few
+                // levels: this file goes by request as well.
                 Way::ByRequest
             }
         }
@@ -138,8 +139,8 @@ fn as_stripping<T>(register: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     register()
 }
 
-/// Gives this thread its capabilities back, also past a panic. It is permitted to have
-/// them, so the kernel does not refuse.
+/// Restores this thread's capabilities, also after a panic. They are still in its permitted
+/// set, so the kernel does not refuse.
 struct Restore(rustix::thread::CapabilitySets);
 
 impl Drop for Restore {

@@ -1,33 +1,34 @@
-//! Requests that are stuck: how long they have been answered, and which users have how many.
+//! Stuck requests: how long they have been answered, and how many each user has.
 //!
 //! WATCH-1: a request that does not come back from the back end (a dead NFS server below the
 //! source, a nested mount whose server is stopped) holds up no other request, and not the end of
 //! the mount.
 //!
-//! A thread notes each request in its own cache line ([`Work`]): two stores. A watcher looks at
-//! these lines every [`TICK`], and a line that has not changed since the last look belongs to a
-//! thread that is blocked. What follows from that:
+//! A thread records each request in its own cache line ([`Work`]): two stores. A watcher reads
+//! these lines every [`TICK`], and a line that has not changed since its last look belongs to a
+//! blocked thread. The watcher reacts as follows:
 //!
-//! | what the watcher sees                            | what happens                                |
+//! | the watcher sees                                 | reaction                                    |
 //! |--------------------------------------------------|---------------------------------------------|
 //! | all threads have been blocked for a tick         | one more thread, [`MOST_SPARE`] at most     |
 //! | fewer threads than configured go on              | one more, to replace those that are blocked |
 //! | more threads than configured go on               | spare threads that are idle end             |
 //! | a user has [`SHARE`] requests that are [`STUCK`] | further requests of that user are refused   |
-//! | the threads are at their bound, all but one blocked | that one waits until another goes on; it refuses what comes while all others are stuck |
+//! | the threads are at their bound, all but one blocked | that one waits until another goes on; it refuses requests while all others are stuck |
 //! | the connection is cut, and all threads that are left are stuck | the mount ends without them   |
 //!
 //! Threads are added one by one, a tick apart. So a user with any number of requests at once
 //! has reached the share, and is refused more, before the threads are at their bound.
 //!
-//! **What is refused gets `EAGAIN`**: nothing has been done, and it may succeed later. `EIO` would
-//! say that data are damaged: databases stop for good on it, and nothing here is lost. What the
-//! kernel sends once and never again (FORGET, RELEASE, pages of a mapping) is never refused.
+//! **A refused request gets `EAGAIN`**: nothing has been done, and it may succeed later. `EIO`
+//! would say that data are damaged: databases stop for good on it, and nothing here is lost.
+//! Requests that the kernel sends only once (FORGET, RELEASE, pages of a mapping) are never
+//! refused.
 //!
-//! Giving a node back (FORGET) closes `O_PATH` descriptors only, for which the kernel asks no
-//! server. Should it block all the same, it counts as any request does.
+//! FORGET closes only `O_PATH` descriptors, for which the kernel asks no server. If it blocks
+//! all the same, it counts as any request does.
 //!
-//! The lines and flags here guard nothing, and what the watcher sees may be a tick old: relaxed
+//! The lines and flags here guard nothing, and the watcher's view may be a tick old: relaxed
 //! accesses are enough.
 
 use std::collections::HashMap;
@@ -38,24 +39,25 @@ use std::time::{Duration, Instant};
 
 use crate::caller::{self, UNTOLD};
 
-/// How often the watcher looks.
+/// The watcher's interval.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-/// A thread that has been blocked for so long is replaced.
+/// A thread that has been blocked for this long is replaced.
 const A_WHILE: Duration = Duration::from_secs(1);
-/// A request that takes longer is stuck. Slow disks are quicker.
+/// A request that takes longer is stuck. Slow disks are faster than this.
 pub(crate) const STUCK: Duration = Duration::from_secs(5);
-/// So many threads are added at most, to those that read from one device or ring queue.
+/// Most threads that are added to those of one device or ring queue.
 pub(crate) const MOST_SPARE: usize = 100;
-/// So many stuck requests may each user have.
+/// Most stuck requests of one user.
 const SHARE: usize = 16;
 
-/// What a thread is doing, in one word: a serial number, whether it is busy, and for which user.
+/// The state of a thread in one word: a serial number, whether it is busy, and for which user.
 /// Only the thread writes `now`, only the watcher writes the others.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Work {
     now: AtomicU64,
-    /// What stood there when the watcher looked last, and since when, in milliseconds.
+    /// The word at the watcher's last look, and since when it has been the same, in
+    /// milliseconds.
     seen: AtomicU64,
     since: AtomicU64,
 }
@@ -63,20 +65,21 @@ pub(crate) struct Work {
 const BUSY: u64 = 1 << 32;
 
 impl Work {
-    /// This thread answers a request of `uid` from now on, until it [idles](Work::idle). On a
-    /// connection that tells no user, that is the caller's thread.
+    /// Records that this thread answers a request of `uid` from now on, until it
+    /// [idles](Work::idle). On a connection whose requests carry no user, `uid` is the caller's
+    /// thread.
     pub(crate) fn begin(&self, uid: u32) {
         let serial = (self.now.load(Relaxed) >> 33).wrapping_add(1);
         self.now
             .store(serial << 33 | BUSY | u64::from(uid), Relaxed);
     }
 
-    /// This thread waits for the next request.
+    /// Records that this thread waits for the next request.
     pub(crate) fn idle(&self) {
         self.now.store(self.now.load(Relaxed) & !BUSY, Relaxed);
     }
 
-    /// For the watcher: which user's request is answered, and for how long it has been.
+    /// For the watcher: returns the user of the request under way, and how long it has taken.
     fn look(&self, now: Duration) -> Option<Busy> {
         let word = self.now.load(Relaxed);
         if self.seen.swap(word, Relaxed) != word {
@@ -85,7 +88,7 @@ impl Work {
         self.busy(word, now)
     }
 
-    /// For other threads: as the watcher has seen it last.
+    /// For other threads: the age of the request, as of the watcher's last look.
     fn age(&self, now: Duration) -> Duration {
         let word = self.now.load(Relaxed);
         let is_seen = self.seen.load(Relaxed) == word;
@@ -110,15 +113,16 @@ struct Busy {
     age: Duration,
 }
 
-/// Threads that read from the same device, or from the same queue, as the watcher sees them.
+/// Counts of the threads that read from one device, or from one queue, as the watcher sees
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// How many there are to be while none is blocked.
+    /// The number of threads while none is blocked.
     pub(crate) wanted: usize,
     threads: usize,
     /// Blocked since the last look, at least.
     blocked: usize,
-    /// Blocked for a while: others are to take their places.
+    /// Blocked for a while: other threads take their places.
     replaced: usize,
     stuck: usize,
 }
@@ -132,12 +136,12 @@ impl Look {
         }
     }
 
-    /// Whether one more thread is due.
+    /// True if one more thread is due.
     pub(crate) fn wants_more(&self) -> bool {
         let most = self.wanted + MOST_SPARE;
         let going = self.threads - self.replaced;
-        // Beyond the bound one more, which waits or refuses: whatever is stuck, there is a thread
-        // for what cannot be refused.
+        // One more than the bound, which waits or refuses: however many are stuck, there is a
+        // thread for requests that cannot be refused.
         let is_last = self.blocked == self.threads && self.threads < 2 * most;
         is_last || (going < self.wanted && self.threads < most)
     }
@@ -152,29 +156,29 @@ impl Look {
     }
 }
 
-/// Whether a thread may begin something that may block.
+/// Whether a thread may begin a request that may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     Enough,
-    /// All others are blocked, but not for long yet.
+    /// All other threads are blocked, but not for long yet.
     Later,
     None,
 }
 
-/// What the watcher has found, for those who answer and those who ask how the mount is.
+/// The watcher's results, for threads that answer and for readers of statistics.
 pub(crate) struct Watch {
     began: Instant,
     /// Some user has used up the share, or there is no room.
     is_strained: AtomicBool,
-    /// Requests begin with threads, not with users. Set before any thread answers.
+    /// Requests begin with a thread, not with a user. Set before any thread answers.
     by_thread: AtomicBool,
     judged: Mutex<Judged>,
     threads: AtomicUsize,
     stuck: AtomicUsize,
-    /// When the oldest request came, in milliseconds; [`NONE`].
+    /// When the oldest request began, in milliseconds, or [`NONE`].
     oldest: AtomicU64,
     refused: AtomicU64,
-    /// Threads of ours that ask for nothing but an answer.
+    /// Our own threads that make a request only to get an answer.
     provoking: Mutex<Vec<i32>>,
 }
 
@@ -188,7 +192,7 @@ struct Judged {
     rooms: Vec<Room>,
 }
 
-/// How requests stand.
+/// Statistics of stuck requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stuck {
@@ -196,7 +200,7 @@ pub struct Stuck {
     pub threads: usize,
     /// Requests that have been answered for more than five seconds.
     pub stuck: usize,
-    /// For how long the oldest request has been answered, give or take a tenth of a second.
+    /// The age of the oldest request, give or take a tenth of a second.
     pub oldest: Duration,
     /// Requests that were refused (`EAGAIN`) because their users had too many stuck ones.
     pub refused: u64,
@@ -217,20 +221,20 @@ impl Watch {
         }
     }
 
-    /// This thread asks for nothing but an answer, until the result is dropped.
+    /// Records that this thread makes requests only to get an answer, until the result is
+    /// dropped.
     pub(crate) fn provoke(&self, thread: i32) -> Provoking<'_> {
         self.provoking().push(thread);
         Provoking(self, thread)
     }
 
-    /// Whether the request is such a one: it is not to come to the back end.
+    /// True if the request is one of those: it must not reach the back end.
     pub(crate) fn is_provoked(&self, thread: u32) -> bool {
         let thread = thread.cast_signed();
         self.provoking().contains(&thread)
     }
 
-    /// Looks at all threads, each with the group that it belongs to; `looks` has a look at none
-    /// for each group.
+    /// Looks at all threads, each with its group; `looks` holds an empty count for each group.
     pub(crate) fn look<'w>(
         &self,
         threads: impl Iterator<Item = (usize, &'w Work)>,
@@ -274,31 +278,32 @@ impl Watch {
             || users.values().any(|stuck| *stuck >= SHARE);
         let mut judged = self.judged();
         *judged = Judged { users, rooms };
-        // Under the lock, so that flag and reasons are of one look.
+        // Under the lock, so that flag and reasons come from one look.
         self.is_strained.store(is_strained, Relaxed);
     }
 
-    /// The connection tells the thread of a caller alone ([`Caller::is_checked`](caller::Caller::is_checked)).
+    /// Records that requests carry only the caller's thread
+    /// ([`Caller::is_checked`](caller::Caller::is_checked)).
     pub(crate) fn knows_threads_only(&self) {
         self.by_thread.store(true, Relaxed);
     }
 
-    /// The user that a request is counted for, by what its [`Work`] began with.
+    /// Returns the user that a request counts for, given the id with which its [`Work`] began.
     fn user(&self, id: u32) -> u32 {
         match self.by_thread.load(Relaxed) {
-            // It waits for its answer, so it is there, unless it has been killed.
+            // The thread waits for its answer, so it exists, unless it has been killed.
             true => caller::user_of_thread(id).unwrap_or(UNTOLD),
             false => id,
         }
     }
 
-    /// Whether some requests may be refused now.
+    /// True if some requests may be refused now.
     pub(crate) fn is_strained(&self) -> bool {
         self.is_strained.load(Relaxed)
     }
 
-    /// Whether a request of `uid` may be begun that may block, by a thread of this group. Waits
-    /// a little if all others are blocked.
+    /// True if a thread of this group may begin a request of `uid` that may block. Waits a
+    /// little if all other threads are blocked.
     pub(crate) fn admits(&self, uid: u32, group: usize) -> bool {
         !self.is_strained() || self.admits_slow(uid, group)
     }
@@ -326,20 +331,20 @@ impl Watch {
         }
     }
 
-    /// Whether these threads are all stuck. False if there are none.
+    /// True if these threads are all stuck. False if there are none.
     pub(crate) fn are_stuck<'w>(&self, mut threads: impl Iterator<Item = &'w Work>) -> bool {
         let now = self.began.elapsed();
         let mut stuck = |work: &Work| work.age(now) >= STUCK;
         threads.next().is_some_and(&mut stuck) && threads.all(stuck)
     }
 
-    /// How many of these threads have not been blocked for a while.
+    /// The number of these threads that have not been blocked for a while.
     pub(crate) fn going<'w>(&self, threads: impl Iterator<Item = &'w Work>) -> usize {
         let now = self.began.elapsed();
         threads.filter(|work| work.age(now) < A_WHILE).count()
     }
 
-    /// How requests stand.
+    /// Returns the statistics of stuck requests.
     pub(crate) fn stuck(&self) -> Stuck {
         let now = millis(self.began.elapsed());
         let oldest = match self.oldest.load(Relaxed) {
@@ -375,7 +380,7 @@ impl Drop for Provoking<'_> {
 }
 
 fn millis(time: Duration) -> u64 {
-    // Of the mount's life.
+    // Milliseconds of the mount's life fit.
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX - 1)
 }
 
@@ -438,7 +443,7 @@ mod tests {
         assert_eq!(watch.stuck().refused, 1);
     }
 
-    /// WATCH-1: where requests tell no user, the share is that of the thread's user.
+    /// WATCH-1: where requests carry no user, the share is that of the thread's user.
     #[test]
     fn stuck_requests_of_a_thread_count_for_its_user() {
         let watch = Watch::new();
@@ -455,8 +460,8 @@ mod tests {
         );
     }
 
-    /// WATCH-1: the last thread begins nothing that may block while all others are stuck, and
-    /// there is always one more for what cannot be refused.
+    /// WATCH-1: the last thread begins no request that may block while all others are stuck,
+    /// and there is always one more for requests that cannot be refused.
     #[test]
     fn the_last_thread_refuses_while_all_others_are_stuck() {
         let watch = Watch::new();

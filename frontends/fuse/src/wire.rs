@@ -9,7 +9,7 @@
 //! | `wire/values.rs`      | numbers in requests, and their meaning                       |
 //! | `wire/device.rs`      | the transport that reads /dev/fuse itself                    |
 //!
-//! Nothing outside of `wire/device` knows how messages look, but for `wire/notice.rs`.
+//! Nothing outside of `wire/device` knows the layout of messages, except `wire/notice.rs`.
 
 mod device;
 mod handler;
@@ -35,10 +35,10 @@ pub use notice::Notifier;
 
 use crate::Options;
 
-/// Mounts, does `confine`, and has requests answered.
+/// Mounts, calls `confine`, and starts the threads that answer.
 ///
 /// # Errors
-/// What the kernel or fusermount3 say.
+/// Those of the kernel or of fusermount3.
 pub(crate) fn mount(
     handler: Arc<Handler>,
     at: &Path,
@@ -57,10 +57,11 @@ pub(crate) fn mount(
     })
 }
 
-/// Has requests answered that come by `device`, of which the first is INIT: waits for that.
+/// Starts the threads that answer requests from `device`. Waits for the first one, which is
+/// INIT.
 ///
 /// # Errors
-/// What came first is no INIT that is understood; what the descriptor reports.
+/// The first message is no INIT, or not one that we support; errors of the descriptor.
 pub(crate) fn serve(
     handler: Arc<Handler>,
     device: OwnedFd,
@@ -88,7 +89,7 @@ fn is_cut(connection: &OwnedFd) -> bool {
     told.is_ok() && connection[0].revents().intersects(gone)
 }
 
-/// Whether it is the kernel's own device, which alone is opened once more for each thread.
+/// True for the kernel's own device: only that is opened once more for each thread.
 fn is_device(connection: &OwnedFd) -> io::Result<bool> {
     let mode = fstat(connection)?.st_mode;
     Ok(FileType::from_raw_mode(mode).is_char_device())

@@ -1,13 +1,13 @@
-//! Forgotten nodes, found again for the kernel that opens a file handle.
+//! Finds forgotten nodes again, for file handles that the kernel opens.
 //!
-//! | the kernel asks           | when                                                         |
+//! | request                   | when                                                         |
 //! |---------------------------|--------------------------------------------------------------|
 //! | LOOKUP of `.` in a node   | a handle holds the node's id, and the kernel has no inode of it |
 //! | LOOKUP of `..` in a node  | the node is a directory that the kernel has no name for yet  |
 //!
 //! The kernel has checked that its caller may open handles, and compares the generation of the
-//! answer with that in the handle. It finds the name of a directory by itself, by listing the one
-//! above.
+//! answer with that in the handle. It finds the name of a directory itself, by listing the
+//! parent.
 
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Error, LookupFlags, Result, VfsPath};
@@ -21,7 +21,7 @@ impl Ops {
     /// LOOKUP of `.`: the node itself.
     ///
     /// # Errors
-    /// [`Error::Stale`] if it has been forgotten, and its file is not to be found.
+    /// [`Error::Stale`] if it has been forgotten, and its file cannot be found.
     pub(super) fn lookup_itself(&self, id: NodeId) -> Result<Found<'_>> {
         if let Ok(node) = self.nodes.get(id) {
             // FORGET is on its way, and the kernel has no inode any more. So the file is not
@@ -33,7 +33,7 @@ impl Ops {
             }
             let (generation, told) = (node.generation, Told::of(attr, &node));
             let entry = self.nodes.numbered_entry(node)?;
-            // Else it was forgotten just now, and another file has got the id.
+            // Otherwise it has just been forgotten, and another file has the id now.
             return match entry.id() == id {
                 true => Ok(Found {
                     entry,
@@ -49,7 +49,7 @@ impl Ops {
         }
     }
 
-    /// LOOKUP of `..`: the directory above a directory.
+    /// LOOKUP of `..`: the parent of a directory.
     ///
     /// # Errors
     /// [`Error::Stale`] if it is not below the root any more.
@@ -60,7 +60,7 @@ impl Ops {
         self.found(&above)
     }
 
-    /// By where it was when the kernel gave it back.
+    /// Finds the node by its place when the kernel forgot it.
     fn by_whereabouts(&self, id: NodeId) -> Result<Found<'_>> {
         let last = self.nodes.remembered(id).ok_or(Error::Stale)?;
         let dir = self.directory(last.dir)?;
@@ -81,8 +81,8 @@ impl Ops {
         }
     }
 
-    /// The directory that had the number `ino`: as the kernel knows it, or by where it was itself,
-    /// and so on upwards.
+    /// Finds the directory that had the number `ino`: as a node that the kernel knows, or by
+    /// its own last place, and so on upwards.
     fn remembered_directory(&self, mut ino: u64) -> Result<VfsPath> {
         let mut names = Vec::new();
         let mut place = loop {
@@ -125,7 +125,7 @@ impl Ops {
     }
 }
 
-/// A name on the way that is gone, or leads elsewhere, leaves nothing to be found.
+/// Turns a name on the way that is gone, or leads elsewhere, into [`Error::Stale`].
 fn stale_if_gone(err: Error) -> Error {
     match err {
         Error::NotFound | Error::NotADirectory | Error::CrossDevice => Error::Stale,

@@ -16,16 +16,16 @@ use crate::nodes::NodeRef;
 /// The place itself.
 const ITSELF: LookupFlags = LookupFlags::EMPTY_PATH;
 
-/// What SETATTR asks for.
+/// The change of a SETATTR.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) what: SetAttr,
-    /// The open file that it is asked of, if the kernel tells.
+    /// The open file of the request, if the kernel names one.
     pub(crate) handle: Option<u64>,
 }
 
 impl Change {
-    /// Whether it is what truncate(2) and open(2) ask for, and no chown(2) besides.
+    /// True for the change that truncate(2) and open(2) make, without a chown(2).
     pub(crate) fn is_truncation(&self) -> bool {
         self.what.size.is_some() && self.what.uid.is_none() && self.what.gid.is_none()
     }
@@ -54,7 +54,7 @@ impl Ops {
             return Ok(attr);
         }
         match self.vfs.stat(&as_daemon(node.place()), "", ITSELF) {
-            // It has lost that name, and lives on as long as it is open.
+            // It has lost that name, but still exists while it is open.
             Err(err @ (Error::Stale | Error::NotFound)) => match node.open_file() {
                 Some(open) => Ok(open.file.attr()),
                 None => Err(err),
@@ -68,7 +68,7 @@ impl Ops {
         let node = self.nodes.get(id)?;
         let mut what = change.what;
         if let (Some(handle), Some(size)) = (change.handle, what.size) {
-            // As ftruncate(2): that it may was decided when it was opened.
+            // As ftruncate(2): the permission was checked when the file was opened.
             let open = self.handles.file(handle)?;
             match self.user(who, &open.file) {
                 Some(ctx) => open.file.set_len_as(&ctx, size)?,
@@ -99,15 +99,16 @@ impl Ops {
     #[doc(alias("file_remove_privs", "FUSE_HANDLE_KILLPRIV_V2"))]
     fn take_set_ids(&self, who: Caller, node: &NodeRef) {
         let ask = |ctx: &Context| self.vfs.chown(ctx, "", None, None, ITSELF);
-        // A checked caller may be a stranger: for a change of nothing the kernel lets anyone.
+        // A checked caller need not be the owner: the kernel lets any caller make an empty
+        // change.
         if who.is_checked || self.ask(who, node.place(), 0, ask).is_err() {
             node.hide_set_ids();
         }
     }
 
     fn change(&self, who: Caller, node: &NodeRef, what: &SetAttr) -> Result<()> {
-        // Groups and CAP_FSETID decide not only whether it is done, but what becomes of set-id
-        // bits.
+        // Groups and CAP_FSETID decide not only whether the change is allowed, but also whether
+        // set-id bits stay.
         let by_group = match who.uid {
             _ if who.is_checked && what.mode.is_some() => false,
             uid if uid == 0 || who.is_checked => {
@@ -148,7 +149,7 @@ impl Ops {
         self.vfs.read_link_at(&self.place(id)?)
     }
 
-    /// STATFS. The tree is one file system, whatever it is asked of.
+    /// STATFS. The tree is one file system, whichever node is named.
     pub(crate) fn statfs(&self) -> Result<StatFs> {
         self.vfs.statfs(&as_daemon(self.vfs.root()), "/")
     }
@@ -164,7 +165,7 @@ impl Ops {
     /// GETXATTR.
     pub(crate) fn getxattr(&self, who: Caller, id: NodeId, name: &[u8]) -> Result<Box<[u8]>> {
         match self.ask_of(who, id, |ctx| self.vfs.get_xattr(ctx, "", name, ITSELF)) {
-            // The kernel asks for ACLs before it lets users in, and takes any other error for a
+            // The kernel reads ACLs before it lets users in, and treats any other error as a
             // refusal: a back end without ACLs has none.
             Err(Error::NotSupported) if name.starts_with(b"system.posix_acl_") => {
                 Err(Error::NoData)
@@ -185,13 +186,13 @@ impl Ops {
         let set = |ctx: &Context| self.vfs.set_xattr(ctx, "", name, value, how, ITSELF);
         match name {
             CAPABILITY => self.ask_as(with_setfcap(who), id, set),
-            // The caller's groups decide what becomes of the set-gid bit.
+            // The caller's groups decide whether the set-gid bit stays.
             ACCESS_ACL => self.ask_as(who.for_set_ids(), id, set),
             _ => self.ask_of(who, id, set),
         }
     }
 
-    /// LISTXATTR: the names, each with a NUL behind it. The kernel leaves it to a file system to
+    /// LISTXATTR: the names, each followed by a NUL. The kernel leaves it to a file system to
     /// hide some of them.
     pub(crate) fn listxattr(&self, who: Caller, id: NodeId) -> Result<Vec<u8>> {
         let mut credentials = who.credentials();
@@ -215,14 +216,15 @@ impl Ops {
             return self.ask_of(who, id, remove);
         }
         match self.ask_as(with_setfcap(who), id, remove) {
-            // A daemon without privileges. Before a write, that must not stop the caller: if the
-            // host does not let us take them, it does so itself when it comes to the write.
+            // A daemon without privileges. Before a write, that must not stop the caller: if
+            // the host does not let us remove the capabilities, the host itself removes them at
+            // the write.
             Err(Error::NotPermitted) if !who.has(Caps::SETFCAP) => Ok(()),
             done => done,
         }
     }
 
-    /// Asks once, with exactly these credentials.
+    /// Calls `ask` with exactly these credentials, and without a second try.
     fn ask_as<T>(
         &self,
         credentials: Credentials,
@@ -247,10 +249,11 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
-/// For [`CAPABILITY`], which is the kernel's to decide about, and it has: before setxattr(2) and
-/// removexattr(2) it asks for CAP_SETFCAP in the user namespace of the caller, which has to know
-/// the file's owner (a value of version 2 becomes one of version 3 there, with the user to
-/// whom it counts); and before a write by anyone it removes the attribute by itself.
+/// Credentials for [`CAPABILITY`]. The kernel decides about that attribute, and has done so:
+/// before setxattr(2) and removexattr(2) it requires CAP_SETFCAP in the user namespace of the
+/// caller, which must know the file's owner (a value of version 2 becomes one of version 3
+/// there, with the user to whom it applies); and before any write it removes the attribute by
+/// itself.
 #[doc(alias("cap_convert_nscap", "cap_inode_removexattr", "cap_inode_killpriv"))]
 fn with_setfcap(who: Caller) -> Credentials {
     let mut credentials = who.credentials();
@@ -258,7 +261,7 @@ fn with_setfcap(who: Caller) -> Credentials {
     credentials
 }
 
-/// A file that `node` is open as, if its contents pass by.
+/// Returns an open file of `node`, if its contents go by passthrough.
 fn passing(node: &NodeRef) -> Option<Arc<OpenFile>> {
     node.ways.are_through().then(|| node.open_file())?
 }

@@ -18,7 +18,7 @@ use crate::nodes::NodeRef;
 use crate::shares::Share;
 use crate::through::{Backing, Way};
 
-/// Where LSEEK leads from.
+/// The start of an LSEEK.
 pub(crate) enum Offset {
     Data(u64),
     Hole(u64),
@@ -52,7 +52,7 @@ impl Ops {
         Ok(self.keep(file, node, None, share))
     }
 
-    /// CREATE: makes it if it is missing, and opens it.
+    /// CREATE: makes the file if it is missing, and opens it.
     pub(crate) fn create(
         &self,
         who: Caller,
@@ -66,23 +66,24 @@ impl Ops {
         let (dir, of) = (self.place(parent)?, name(of)?);
         let asked = open_flags(flags);
         let mut flags = asked | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
-        // The kernel has checked that a file may be made, not that this one may be opened.
+        // The kernel has checked that the caller may make a file, not that it may open this
+        // one.
         flags.set(
             OpenFlags::EXCL,
             asked.contains(OpenFlags::EXCL) || who.is_checked,
         );
         let file = self.ask(who, dir, umask, |ctx| {
             match self.vfs.open(ctx, of, flags.mode(bits(mode))) {
-                // A link by now, which is the kernel's to follow: it looks again.
+                // A link by now, which only the kernel follows: it looks the name up again.
                 Err(Error::TooManySymlinks) => Err(Error::Stale),
-                // A file by now, which is the kernel's to check.
+                // A file by now, whose permissions only the kernel checks.
                 Err(Error::Exists) if !asked.contains(OpenFlags::EXCL) => Err(Error::Stale),
                 opened => opened,
             }
         })?;
         let found = self.found(file.path())?;
         let node = found.entry.inode().clone();
-        // One that was there already is as large as it is.
+        // The size of a file that existed before says nothing.
         let made_by = (found.told.attr.size == 0).then_some(who.pid);
         Ok((found, self.keep(file, node, made_by, share)))
     }
@@ -110,9 +111,9 @@ impl Ops {
         Ok((found, self.keep(file, node, Some(who.pid), share)))
     }
 
-    /// Settles how the contents are read and written, before the kernel is told that the
-    /// file is open: in the way of all who have it open, if there are any. Otherwise the
-    /// kernel does it by itself if it can, by what `register` makes of the host's file.
+    /// Decides how the contents are read and written, before the kernel is told that the file
+    /// is open: in the way of earlier opens, if there are any. Otherwise by the kernel itself,
+    /// if `register` can register the host's file.
     pub(crate) fn settle(
         &self,
         new: &NewOpen,
@@ -135,8 +136,8 @@ impl Ops {
         way
     }
 
-    /// READ: all that there is and `data` has room for, for less means the end of the file.
-    /// Returns how much it was.
+    /// READ: fills `data`, since less means the end of the file. Returns the number of bytes
+    /// read.
     pub(crate) fn read_into(
         &self,
         who: Caller,
@@ -215,17 +216,17 @@ impl Ops {
         let len = len.min(MOST_COPIED);
         for open in [&from, &to] {
             if open.is_passing() {
-                // It may be longer by now.
+                // The file may be longer by now.
                 open.file.stat()?;
             }
         }
         let (from, to) = (&from.file, &to.file);
-        // In one file, that ranges overlap shows only of the whole.
+        // Within one file, only the whole range shows an overlap.
         let is_one = std::ptr::eq(from.path().inode(), to.path().inode());
         let piece = if is_one { len } else { COPIED_AT_ONCE };
         let mut copied = 0;
         while copied == 0 || copied < len {
-            // With nothing done, a signal would make an error of it.
+            // Only after the first piece: with nothing copied, a signal would become an error.
             if copied > 0 && !interrupt::is_wanted() {
                 break;
             }
@@ -271,11 +272,11 @@ impl Ops {
         })
     }
 
-    /// LSEEK: to data or to a hole; all else the kernel knows.
+    /// LSEEK to data or to a hole; the kernel handles the rest.
     pub(crate) fn lseek(&self, handle: u64, to: &Offset) -> Result<u64> {
         let open = self.handles.file(handle)?;
         if open.is_passing() {
-            // It may be longer by now.
+            // The file may be longer by now.
             open.file.stat()?;
         }
         match *to {
@@ -284,7 +285,7 @@ impl Ops {
         }
     }
 
-    /// OPENDIR: the handle, and what the kernel may keep.
+    /// OPENDIR: returns the handle, and whether the kernel may keep the listing.
     pub(crate) fn open_dir(&self, who: Caller, id: NodeId) -> Result<(u64, Keeping)> {
         let share = self.share(who)?;
         let node = self.nodes.get(id)?;
@@ -314,9 +315,9 @@ impl Ops {
         done
     }
 
-    /// READDIRPLUS: each entry with the answer to its LOOKUP, which counts as sent if it is
-    /// taken. `.` and `..` go without, and so does an entry that cannot be looked up (another
-    /// user's FUSE mount, say): it is listed all the same.
+    /// READDIRPLUS: each entry with the answer to its LOOKUP, which counts as sent if `take`
+    /// takes it. `.` and `..` go without, and so does an entry that cannot be looked up
+    /// (another user's FUSE mount, say): it is still listed.
     pub(crate) fn readdirplus(
         &self,
         handle: u64,
@@ -344,7 +345,7 @@ impl Ops {
         done
     }
 
-    /// After an answer to READDIR or READDIRPLUS.
+    /// Reads ahead after an answer to READDIR or READDIRPLUS.
     pub(crate) fn read_ahead(&self, handle: u64) {
         if let Ok(dir) = self.handles.dir(handle) {
             dir.read_ahead();
@@ -371,7 +372,7 @@ impl Ops {
             self.room.will_come();
         }
         if open.is_passing() && open.file.flags().contains(OpenFlags::WRITE) {
-            // Then it is known what it has come to. Failing that, it is asked for in time.
+            // Updates the cached size and times. On failure, they are read when they expire.
             let _ = open.file.stat();
         }
         if let Some(pid) = open.made_by {
@@ -380,17 +381,18 @@ impl Ops {
         Ok(())
     }
 
-    /// What the caller has open counts, before it is opened.
+    /// Takes a share for the caller, before the open.
     ///
     /// # Errors
-    /// `ENFILE` if the user has too much open, or all have: the caller's own limit is another one.
+    /// `ENFILE` if the user has too many files open, or all users have: not `EMFILE`, because
+    /// the caller's own limit is another one.
     fn share(&self, who: Caller) -> Result<Share> {
         let share = self.opened.share(who.user());
         share.ok_or_else(|| Error::io(io::Error::from_raw_os_error(libc::ENFILE)))
     }
 
     fn keep(&self, file: File, node: NodeRef, made_by: Option<u32>, share: Share) -> NewOpen {
-        // Of a back end without descriptors, any number may be open.
+        // Open files of a back end without descriptors are not limited.
         let share = file.holds_descriptor().then_some(share);
         let open = Arc::new(OpenFile {
             file,
@@ -408,7 +410,7 @@ impl Ops {
 }
 
 impl OpenFile {
-    /// Whether the kernel reads and writes it by itself.
+    /// True if the kernel reads and writes the file by itself.
     fn is_passing(&self) -> bool {
         self.way.get().is_some_and(|way| way.is_through())
     }
@@ -441,19 +443,19 @@ fn write_all(who: Caller, data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usiz
     u32::try_from(written).map_err(|_| Error::Overflow)
 }
 
-/// The kernel has dealt with the flags that are not here.
-/// Whether it is the entry that cannot be looked up, rather than no entry just now. One that is
-/// gone is not listed.
+/// True if this one entry cannot be looked up; false if no entry can be just now, or if it has
+/// been removed, which is not listed.
 fn is_of_the_entry(err: &Error) -> bool {
     const OF_ALL: [i32; 4] = [libc::ENOENT, libc::EINTR, libc::EMFILE, libc::ENOMEM];
     !OF_ALL.contains(&err.errno())
 }
 
+/// Converts the flags of open(2). The kernel has handled the flags that are missing here.
 fn open_flags(flags: i32) -> OpenFlags {
     let mut open = match flags & libc::O_ACCMODE {
         libc::O_WRONLY => OpenFlags::WRITE,
         libc::O_RDWR => OpenFlags::READ | OpenFlags::WRITE,
-        // Nothing to be read or written: for ioctl(2), which needs both rights.
+        // Neither reading nor writing, only ioctl(2), which needs both rights.
         libc::O_ACCMODE => OpenFlags::READ | OpenFlags::WRITE,
         _ => OpenFlags::READ,
     };
@@ -472,5 +474,5 @@ fn open_flags(flags: i32) -> OpenFlags {
     open
 }
 
-/// Set by the kernel where execve(2) opens a program: no flag that open(2) takes.
+/// Set by the kernel where execve(2) opens a program; open(2) has no such flag.
 const FMODE_EXEC: i32 = 0x20;

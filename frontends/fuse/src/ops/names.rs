@@ -1,4 +1,4 @@
-//! Finding, making, linking, moving and removing names.
+//! Looks up, makes, links, moves and removes names.
 
 use rcuwalk::inode::NodeId;
 use rcuwalk::{
@@ -67,7 +67,7 @@ impl Ops {
         umask: u32,
         rdev: u32,
     ) -> Result<Found<'_>> {
-        // Below 2^32, the C library's numbers of devices are the kernel's.
+        // Below 2^32, the C library's device numbers are the kernel's.
         let rdev = u64::from(rdev);
         let kind = FileType::from_mode(mode).ok_or(Error::Invalid)?;
         self.make(who, (parent, of), umask, |ctx| {
@@ -152,8 +152,8 @@ impl Ops {
         Ok(())
     }
 
-    /// Opens the place of what `who` is about to take a name from (HOLD-1). `None` for a directory,
-    /// which the back end keeps by itself, if there is nothing, or where the bound is reached.
+    /// Opens the place of the file that `who` is about to take a name from (HOLD-1). `None` for
+    /// a directory, which the back end keeps by itself, for a missing name, and at the bound.
     fn hold(&self, who: Caller, dir: &VfsPath, of: &[u8]) -> Option<HeldFile> {
         let share = self.removed.share(who.user())?;
         let how = OpenHow::from(OpenFlags::PATH | OpenFlags::NOFOLLOW);
@@ -171,7 +171,7 @@ impl Ops {
         }
     }
 
-    /// A name that the kernel may be asked to drop: of something that it knows, that is no
+    /// Returns a name that the kernel may be asked to drop: of a known node that is no
     /// directory and not open.
     pub(crate) fn droppable_name(&self, id: NodeId) -> Option<DroppableName> {
         let node = self.nodes.peek(id)?;
@@ -209,11 +209,11 @@ impl Ops {
 
 /// See [`Ops::droppable_name`].
 pub(crate) struct DroppableName {
-    /// The directory, as the kernel calls it.
+    /// The node id of the directory.
     pub(crate) parent: NodeId,
-    /// From the root of the tree.
+    /// The path from the root of the tree.
     pub(crate) path: Box<[u8]>,
-    /// Before the name.
+    /// The index of the slash before the name.
     slash: usize,
 }
 

@@ -1,10 +1,10 @@
-//! Space that a removed file leaves a moment later.
+//! Waits for the space of a removed file, which comes back a moment later.
 //!
 //! unlink(2) and close(2) return before the kernel sends RELEASE and FORGET, and until then the
-//! file may still be opened. On a full file system the next system call could therefore fail with
-//! `ENOSPC`, which on a local one it never does. So a request that finds no space a moment after a
-//! removal waits a little and asks again, with nothing locked. One request waits at a time: the
-//! other threads have to take what comes back.
+//! file may still be open. On a full file system the next system call could therefore fail with
+//! `ENOSPC`, which never happens on a local one. So a request that finds no space a moment
+//! after a removal waits a little and tries again, with nothing locked. One request waits at a
+//! time: the other threads must handle the RELEASEs and FORGETs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -14,14 +14,14 @@ use rcuwalk::Result;
 
 use crate::interrupt;
 
-/// What a removed file took is back by then, or another process uses the file.
+/// By then the space of a removed file is free, or another process uses the file.
 const SOON: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(1);
 
 /// Waits for space after a removal, see the module. Its atomics guard no other data: relaxed.
 pub(super) struct Room {
     began: Instant,
-    /// The last removal, in milliseconds since then and one; 0 for none.
+    /// The time of the last removal, in milliseconds since `began`, plus one; 0 for none.
     removed: AtomicU64,
     is_waited_for: AtomicBool,
 }
@@ -37,13 +37,13 @@ impl Default for Room {
 }
 
 impl Room {
-    /// A name has been removed, or a file without a name has been closed.
+    /// Records that a name has been removed, or a file without a name closed.
     pub(super) fn will_come(&self) {
         self.removed.store(self.now() + 1, Relaxed);
     }
 
-    /// Asks for something that takes space, and again while space may come back. What fails for
-    /// want of space must have done nothing.
+    /// Calls `ask`, which takes space, and repeats it while space may come back. A call that
+    /// fails for lack of space must have done nothing.
     pub(super) fn ask<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         match ask() {
             done if !is_full(&done) || !self.may_come() => done,
@@ -81,7 +81,7 @@ impl Room {
     }
 }
 
-/// Also if the request panics.
+/// Ends the wait, also if the request panics.
 struct Waiting<'r>(&'r Room);
 
 impl Drop for Waiting<'_> {
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(asked(&room, 2), (false, 1), "nothing was removed");
         room.will_come();
         assert_eq!(asked(&room, 1), (true, 1));
-        // As if the removal were still to come, however slow this thread is.
+        // A removal in the future, so that it counts as recent however slow this thread is.
         room.removed.store(u64::MAX / 2, Relaxed);
         assert_eq!(asked(&room, 2), (true, 2));
         let (done, times) = asked(&room, 0);
