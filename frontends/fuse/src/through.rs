@@ -6,10 +6,10 @@
 //! reports a close after it is done with the file, so the files that it considers open are
 //! always open here too.
 //!
-//! **Who writes.** The kernel writes with the credentials of the thread that registers the
+//! **Set-id bits.** The kernel writes with the credentials of the thread that registers the
 //! host's file, and that is a privileged one: any user's write would leave set-id bits. So it
 //! registers without the right to keep them ([`as_stripping`]), and the host clears them. A
-//! file that has such bits when it is opened goes by request: there, the writer is known, and
+//! file that has such bits when it is opened goes by request: there the writer is known, and
 //! root's writes leave them. For a file that gets them meanwhile, the kernel asks for the
 //! attributes at each use ([`Told`](crate::ops::Told)).
 //!

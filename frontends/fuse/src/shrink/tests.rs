@@ -1,4 +1,4 @@
-//! What notifications of each kind do in this kernel.
+//! The effect of each kind of notification in the running kernel.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use super::{By, Worker};
 use crate::{Mounted, Options, mount_by};
 
-/// Mounts an empty tree for `test`, with a worker that does `work`.
+/// Mounts an empty tree for `test`, with a worker that runs `work`.
 fn mounted(
     max_nodes: usize,
     work: impl for<'o> FnOnce(Worker<'o>) + Send + 'static,
@@ -35,7 +35,7 @@ fn mounted(
     let at = tempfile::tempdir().unwrap();
     let options = Options {
         max_nodes,
-        // So that nothing goes by itself.
+        // So that no name expires during the test.
         entry_timeout: Duration::from_secs(3600),
         ..Options::default()
     };

@@ -1,10 +1,10 @@
-//! The transport: it reads messages from /dev/fuse, or from anything that brings
-//! them one by one, and writes the answers.
+//! The transport: it reads messages from /dev/fuse, or from any descriptor that delivers them
+//! one by one, and writes the answers.
 //!
 //! | read                  | to learn                                                   |
 //! |-----------------------|------------------------------------------------------------|
 //! | this file             | beginning and end                                          |
-//! | `device/session.rs`   | the threads that answer, and what they read from           |
+//! | `device/session.rs`   | the threads that answer, and the sources of requests        |
 //! | `device/members.rs`   | which threads there are, and their end                     |
 //! | `device/watcher.rs`   | more threads while these are blocked                       |
 //! | `device/desk.rs`      | one message after the other; answers that do not arrive    |
@@ -17,9 +17,9 @@
 //! | `device/uring.rs`     | requests that come by rings instead                        |
 //! | `device/rehearsal.rs` | the same without a connection, for a fuzzer                |
 //!
-//! Nothing here trusts the other side: what makes no sense is answered `EINVAL`, and costs
-//! nothing else. Only what is shorter than a header, or has the number 0, has no answer: it
-//! is passed over.
+//! Nothing here trusts the other side: a message that makes no sense is answered `EINVAL`, and
+//! costs nothing else. Only a message that is shorter than a header, or has the number 0, gets
+//! no answer: it is ignored.
 
 mod abi;
 mod answer;
@@ -50,14 +50,15 @@ use crate::Options;
 /// Carries requests from the kernel to a [`Handler`], on threads of its own, and the answers back.
 pub(crate) struct Transport {
     session: Arc<Session>,
-    /// The connection once more, which is there when its threads have ended.
+    /// Another descriptor of the connection, which outlives its threads.
     connection: OwnedFd,
 }
 
-/// Has requests answered that come by `device`, of which the first is INIT: waits for that.
+/// Starts the threads that answer requests from `device`. Waits for the first one, which is
+/// INIT.
 ///
 /// # Errors
-/// What came first is no INIT that is understood; what the descriptor reports; out of
+/// The first message is no INIT, or not one that we support; errors of the descriptor; out of
 /// threads.
 pub(super) fn serve(
     handler: Arc<Handler>,
@@ -85,7 +86,7 @@ pub(super) fn serve(
     for (at, member) in members.into_iter().enumerate() {
         match session.start(member.clone(), format!("rcuwalk-fuse-{at}")) {
             Ok(()) => {}
-            // Few are enough.
+            // Fewer threads are enough.
             Err(_) if at > 0 => session.leave(&member),
             Err(err) => return Err(err),
         }
@@ -107,15 +108,15 @@ impl Transport {
         is_cut(&self.connection) || self.session.has_ended()
     }
 
-    /// Whether requests come by io_uring.
+    /// True if requests come by io_uring.
     pub(crate) fn is_by_io_uring(&self) -> bool {
         self.session.has_rings()
     }
 
-    /// Waits until it is over. Threads that are stuck in the back end are not waited for.
+    /// Waits until the session is over, but not for threads that are stuck in the back end.
     ///
     /// # Errors
-    /// What a thread that answers has ended with.
+    /// The error with which a thread has ended.
     pub(crate) fn join(self) -> io::Result<()> {
         let are_ending = self.session.wait_for_end();
         if !are_ending {
@@ -124,10 +125,10 @@ impl Transport {
         self.session.members.join(are_ending)
     }
 
-    /// Unmounts with what help it has (fusermount3, for users); does not wait for the end.
+    /// Unmounts with the available help (fusermount3, for users); does not wait for the end.
     ///
     /// # Errors
-    /// What the helper says.
+    /// Those of the helper.
     pub(crate) fn unmount(&self) -> io::Result<()> {
         let mount_point = self.session.mount_point.as_deref();
         mount_point.map_or(Ok(()), mount::unmount)

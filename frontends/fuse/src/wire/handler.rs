@@ -1,4 +1,4 @@
-//! What a transport asks of the tree.
+//! The side of the tree that a transport uses.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use crate::pressure::Pressure;
 use crate::watch::Watch;
 use crate::{FEWEST_NODES, Options};
 
-/// A tree to be served.
+/// A tree that is served.
 pub(crate) struct Handler {
     pub(crate) ops: Ops,
     pub(crate) timeouts: Timeouts,
@@ -25,14 +25,14 @@ pub(crate) struct Handler {
     pub(crate) own: OwnThreads,
     /// Which requests are stuck.
     pub(crate) watch: Watch,
-    /// Contents are to pass by, where they can.
+    /// Passthrough is wanted, where it is possible.
     pub(crate) passthrough: bool,
-    /// Idmapped mounts are to be allowed, where the kernel has them.
+    /// Idmapped mounts are wanted, where the kernel has them.
     pub(crate) idmap: bool,
     pub(crate) agreed: Agreed,
 }
 
-/// Terms of the connection that later requests are read by. Set before any thread answers, so
+/// Terms of the connection that affect later requests. Set before any thread answers, so
 /// relaxed.
 #[derive(Default)]
 pub(crate) struct Agreed {
@@ -58,7 +58,8 @@ impl Agreed {
         self.long_setxattr.load(Relaxed)
     }
 
-    /// `who`, with what a request to change contents tells: that it `loses` set-id bits, or not.
+    /// Returns `who` with the flag of a request to change contents: whether it `loses` set-id
+    /// bits.
     pub(crate) fn told(&self, who: Caller, loses: bool) -> Caller {
         match self.tells_set_ids.load(Relaxed) {
             true => who.keeping_set_ids(!loses),
@@ -75,7 +76,7 @@ pub(crate) struct Timeouts {
     pub(crate) negative: Duration,
 }
 
-/// What every request tells.
+/// The fields common to all requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) op: Opcode,
@@ -105,13 +106,13 @@ impl Handler {
         })
     }
 
-    /// One operation: it begins and ends here, whatever carries it. What counts or times
-    /// operations belongs here.
+    /// Runs one operation, for any transport. Code that counts or times operations belongs
+    /// here.
     ///
-    /// A panic costs the operation, not the thread that answers.
+    /// A panic costs the operation, not the answering thread.
     ///
     /// # Errors
-    /// What the operation failed with; `EIO` if it panicked.
+    /// Those of the operation; `EIO` if it panicked.
     pub(crate) fn answer<'h, T>(
         &'h self,
         request: &Request,
@@ -121,7 +122,8 @@ impl Handler {
         // With debug logging off, this costs one check of the level.
         let _span = tracing::debug_span!("request", ?op, node = node.0, uid = who.uid).entered();
         self.metrics.measure(op, || {
-            // What a panic may leave half done is behind locks that say so, or behind guards.
+            // State that a panic may leave half changed is behind locks that say so, or behind
+            // guards.
             let done = catch_unwind(AssertUnwindSafe(|| work(&self.ops)));
             done.unwrap_or_else(|_| {
                 let why = request.panicked();
@@ -147,7 +149,7 @@ impl Request {
     }
 }
 
-/// The kinds of request, and the list of them that counters go by.
+/// Defines the operations, and the list of them that counters use.
 macro_rules! opcodes {
     ($($op:ident,)*) => {
         /// The operation of a request.

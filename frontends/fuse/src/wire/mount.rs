@@ -24,8 +24,8 @@ const HELPER: &str = "fusermount3";
 /// Mounts on `at` and returns the connection.
 ///
 /// # Errors
-/// What the kernel or fusermount3 say; [`io::ErrorKind::NotFound`] if that is needed and not
-/// there.
+/// Those of the kernel or fusermount3; [`io::ErrorKind::NotFound`] if the latter is needed and
+/// not installed.
 pub(super) fn mount(at: &Path, options: &Options) -> io::Result<OwnedFd> {
     match by_kernel(at, options) {
         Err(err) if err.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
@@ -38,7 +38,7 @@ pub(super) fn mount(at: &Path, options: &Options) -> io::Result<OwnedFd> {
 /// Detaches the mount at `at` through fusermount3, for users without the privilege.
 ///
 /// # Errors
-/// What fusermount3 says.
+/// Those of fusermount3.
 pub(super) fn unmount(at: &Path) -> io::Result<()> {
     let mut helper = Command::new(HELPER);
     let said = helper.args(["-u", "-z", "--"]).arg(at).output()?;
@@ -78,7 +78,7 @@ fn by_helper(at: &Path, options: &Options) -> io::Result<OwnedFd> {
     let (ours, its) = UnixStream::pair()?;
     let mut helper = Command::new(HELPER);
     helper.args(["-o", &helper_options(options), "--"]).arg(at);
-    // As its standard input it gets the socket that it sends the descriptor by.
+    // The helper's standard input is the socket by which it sends the descriptor.
     helper.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(its));
     helper.stdout(Stdio::null()).stderr(Stdio::piped());
     let child = helper.spawn()?;
@@ -93,7 +93,7 @@ fn by_helper(at: &Path, options: &Options) -> io::Result<OwnedFd> {
 }
 
 fn helper_options(options: &Options) -> String {
-    // Of these two, the value ends at a comma that is not escaped.
+    // In these two options, the value ends at a comma that is not escaped.
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut list = format!("fsname={source},subtype=rcuwalk,default_permissions");
     for (wanted, option) in [
@@ -111,7 +111,7 @@ fn helper_options(options: &Options) -> String {
     list
 }
 
-/// The descriptor that comes by the socket; `None` if its other end is closed without one.
+/// Receives the descriptor from the socket; `None` if its other end is closed without one.
 fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -127,7 +127,7 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     }))
 }
 
-/// What fusermount3 has to say, in one line.
+/// The error message of fusermount3, in one line.
 fn complaint(said: &[u8]) -> io::Error {
     let said = String::from_utf8_lossy(said);
     let line = said.lines().next().unwrap_or("fusermount3 has failed");

@@ -1,7 +1,7 @@
 //! Notices to the kernel: that a cached name, attribute or page is stale, or that it should
 //! give nodes back.
 //!
-//! They are three short structures (`include/uapi/linux/fuse.h`).
+//! Each is a short structure (`include/uapi/linux/fuse.h`).
 
 use std::fmt;
 use std::io;
@@ -25,8 +25,8 @@ const HEADER: usize = 16;
 /// Tells the kernel that its cached data is stale. Nodes go by their ids, which are the inode
 /// numbers that the mount shows.
 ///
-/// A notice waits for locks that requests hold while they wait for their answers: give none
-/// from a thread that answers, nor with anything locked.
+/// A notice waits for locks that requests hold while they wait for their answers: never send
+/// one from a thread that answers, nor with anything locked.
 #[derive(Clone)]
 pub struct Notifier(Arc<OwnedFd>);
 
@@ -35,19 +35,20 @@ impl Notifier {
         Notifier(Arc::new(connection))
     }
 
-    /// A name may stand for something else by now: the kernel takes it out of its cache,
-    /// with all that is below it, and unmounts what is mounted there. It forgets what it
-    /// does not use otherwise.
+    /// A name may stand for something else by now: the kernel removes it from its cache, with
+    /// everything below it, and unmounts mounts there. It then forgets the nodes that it does
+    /// not use otherwise.
     ///
     /// # Errors
-    /// Those of the kernel, `ENODEV` if it is not mounted any more; a name or a node that it
-    /// does not know is none.
+    /// Those of the kernel, `ENODEV` if it is not mounted any more; an unknown name or node is
+    /// no error.
     #[doc(alias("FUSE_NOTIFY_INVAL_ENTRY", "fuse_reverse_inval_entry", "d_invalidate"))]
     pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) -> Result<()> {
         self.entry(parent, name, 0).map(drop)
     }
 
-    /// The same. False if the kernel does not know that name, or not any more.
+    /// Like [`invalidate_entry`](Self::invalidate_entry). False if the kernel does not know
+    /// that name, or not any more.
     ///
     /// # Errors
     /// As there.
@@ -60,7 +61,7 @@ impl Notifier {
     /// [`invalidate_entry`](Self::invalidate_entry).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`invalidate_entry`](Self::invalidate_entry).
     #[doc(alias("FUSE_EXPIRE_ONLY", "fuse_invalidate_entry_cache"))]
     pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Result<()> {
         self.entry(parent, name, EXPIRE_ONLY).map(drop)
@@ -70,7 +71,7 @@ impl Notifier {
     /// on, for `len` bytes or, if that is 0, to the end.
     ///
     /// # Errors
-    /// Those of the kernel; a node that it does not know is none.
+    /// Those of the kernel; an unknown node is no error.
     #[doc(alias("FUSE_NOTIFY_INVAL_INODE", "fuse_reverse_inval_inode"))]
     pub fn invalidate_inode(&self, node: NodeId, data: Option<(u64, u64)>) -> Result<()> {
         // A negative offset leaves contents alone.
@@ -89,10 +90,10 @@ impl Notifier {
     /// other users: open files, current directories and mount points stay. From Linux 6.18 on.
     ///
     /// # Errors
-    /// `EINVAL` from a kernel that does not know this; else as for the others.
+    /// `EINVAL` from a kernel that does not know this; otherwise as for the others.
     #[doc(alias("FUSE_NOTIFY_PRUNE", "d_prune_aliases"))]
     pub fn prune(&self, nodes: &[NodeId]) -> Result<()> {
-        // What one write may bring, and a little less.
+        // A little less than one write may carry.
         for nodes in nodes.chunks(256) {
             let mut notice = notice(PRUNE);
             notice.extend((nodes.len() as u32).to_ne_bytes());
@@ -134,7 +135,7 @@ impl fmt::Debug for Notifier {
     }
 }
 
-/// The start of a notice: its length, still to come, its code, and no request's number.
+/// Begins a notice: its length, filled in later, its code, and no request's number.
 fn notice(code: u32) -> Vec<u8> {
     let mut notice = vec![0; HEADER];
     notice[4..8].copy_from_slice(&code.to_ne_bytes());

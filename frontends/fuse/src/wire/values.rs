@@ -22,7 +22,7 @@ pub(super) fn seek(offset: i64, whence: i32) -> Result<Offset> {
     }
 }
 
-/// IOCTL: as lsattr(1) and chattr(1) ask; there is no other (`ENOTTY`).
+/// IOCTL: the calls of lsattr(1) and chattr(1); any other is `ENOTTY`.
 pub(super) fn ioctl(
     ops: &Ops,
     who: Caller,
@@ -49,7 +49,7 @@ pub(super) fn ioctl(
 const GET_FLAGS: u32 = libc::FS_IOC_GETFLAGS as u32;
 const SET_FLAGS: u32 = libc::FS_IOC_SETFLAGS as u32;
 
-/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, with a `struct fsxattr`: the kernel asks so
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, with a `struct fsxattr`: the kernel sends these
 /// before it sets flags.
 const GET_XFLAGS: u32 = 0x801c_581f;
 const SET_XFLAGS: u32 = 0x401c_5820;
@@ -74,13 +74,13 @@ fn xflags_out(flags: InodeFlags) -> [u8; 28] {
 }
 
 /// # Errors
-/// `EOPNOTSUPP` for other flags than these two.
+/// `EOPNOTSUPP` for flags other than these two.
 fn flags_in(data: &[u8]) -> Result<InodeFlags> {
     only(data, |(bit, _, flag)| (bit, flag))
 }
 
 /// # Errors
-/// `EOPNOTSUPP` for other flags than these two, and for anything else that is not 0.
+/// `EOPNOTSUPP` for flags other than these two, and for any other field that is not 0.
 fn xflags_in(data: &[u8]) -> Result<InodeFlags> {
     match data.get(4..28) {
         Some(rest) if rest.iter().all(|byte| *byte == 0) => {

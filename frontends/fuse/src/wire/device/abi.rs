@@ -1,13 +1,13 @@
-//! The protocol's numbers, as Linux gives them (`include/uapi/linux/fuse.h`), as far as they
-//! are used here. Structures are taken apart in `decode.rs` and put together in `encode.rs`.
+//! The protocol's numbers, as Linux defines them (`include/uapi/linux/fuse.h`), as far as they
+//! are used here. `decode.rs` parses structures, and `encode.rs` builds them.
 
-/// The version that is spoken. Of the older ones, those since [`OLDEST`] are understood.
+/// The protocol version of this implementation. Minor versions since [`OLDEST`] are supported.
 pub(super) const MAJOR: u32 = 7;
 pub(super) const MINOR: u32 = 45;
 
-/// With this (Linux 2.6.31) requests got the form that they have.
+/// The version (Linux 2.6.31) in which requests got their present form.
 pub(super) const OLDEST: u32 = 12;
-/// With this the answer to INIT got the length that it has.
+/// The version in which the answer to INIT got its present length.
 pub(super) const LONG_INIT: u32 = 23;
 
 /// `struct fuse_in_header`: before each request.
@@ -55,7 +55,7 @@ pub(super) mod op {
     pub(in super::super) const INTERRUPT: u32 = 36;
     pub(in super::super) const DESTROY: u32 = 38;
     pub(in super::super) const IOCTL: u32 = 39;
-    /// An answer to a notice of a kind that is never given here.
+    /// An answer to a notice of a kind that this front end never sends.
     pub(in super::super) const NOTIFY_REPLY: u32 = 41;
     pub(in super::super) const BATCH_FORGET: u32 = 42;
     pub(in super::super) const FALLOCATE: u32 = 43;
@@ -68,7 +68,7 @@ pub(super) mod op {
     pub(in super::super) const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// What INIT offers and is promised.
+/// Features offered and promised at INIT.
 pub(super) mod init {
     pub(in super::super) const ASYNC_READ: u64 = 1;
     pub(in super::super) const EXPORT_SUPPORT: u64 = 1 << 4;
@@ -83,14 +83,14 @@ pub(super) mod init {
     pub(in super::super) const MAX_PAGES: u64 = 1 << 22;
     pub(in super::super) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(in super::super) const SETXATTR_EXT: u64 = 1 << 29;
-    /// The upper 32 of these count as well.
+    /// The upper 32 bits of these are valid as well.
     pub(in super::super) const INIT_EXT: u64 = 1 << 30;
     pub(in super::super) const PASSTHROUGH: u64 = 1 << 37;
     pub(in super::super) const ALLOW_IDMAP: u64 = 1 << 40;
     pub(in super::super) const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// Which parts of a SETATTR count (`FATTR_*`).
+/// Valid fields of a SETATTR (`FATTR_*`).
 pub(super) mod set {
     pub(in super::super) const MODE: u32 = 1;
     pub(in super::super) const UID: u32 = 1 << 1;
@@ -104,13 +104,13 @@ pub(super) mod set {
     pub(in super::super) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// `FUSE_WRITE_CACHE`: a page that was mapped.
+/// `FUSE_WRITE_CACHE`: a mapped page.
 pub(super) const WRITE_CACHE: u32 = 1;
-/// `FUSE_WRITE_KILL_SUIDGID`: the caller has not CAP_FSETID.
+/// `FUSE_WRITE_KILL_SUIDGID`: the caller lacks CAP_FSETID.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `FUSE_OPEN_KILL_SUIDGID`: a caller without CAP_FSETID truncates the file.
 pub(super) const OPEN_KILL_SUIDGID: u32 = 1;
-/// `FUSE_SETXATTR_ACL_KILL_SGID`: the caller is not in the file's group, and has not CAP_FSETID.
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: the caller is not in the file's group, and lacks CAP_FSETID.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `FUSE_FSYNC_FDATASYNC`.
 pub(super) const FSYNC_DATA: u32 = 1;

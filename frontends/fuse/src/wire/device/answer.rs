@@ -1,4 +1,5 @@
-//! What each request asks of the tree, and what its answer says. Nothing is decided here.
+//! Maps each request to a call of the tree, and its result to an answer. Decides nothing
+//! itself.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -22,16 +23,16 @@ use crate::wire::{self, Handler, Opcode};
 const KEEP_CACHE: u32 = 1 << 1;
 const CACHE_DIR: u32 = 1 << 3;
 
-/// A request, to be answered.
+/// A request that is being answered.
 pub(super) struct Ask<'a, 'h> {
     pub(super) handler: &'h Handler,
     pub(super) header: &'a Header,
-    /// Has the kernel take a file of the host.
+    /// Registers a file of the host with the kernel.
     pub(super) register: &'a dyn Fn(BorrowedFd<'_>) -> io::Result<Backing>,
 }
 
 impl<'h> Ask<'_, 'h> {
-    /// Has one operation done: all of them come by here.
+    /// Runs one operation: all of them pass through here.
     pub(super) fn of<T>(
         &self,
         op: Opcode,
@@ -42,7 +43,7 @@ impl<'h> Ask<'_, 'h> {
         self.handler.answer(&request, |ops| work(ops, who, node))
     }
 
-    /// Has it done, and its answer's body written to `out`.
+    /// Runs the operation, and writes the body of its answer to `out`.
     ///
     /// # Errors
     /// Those of the operation: then the answer is the error.
@@ -63,7 +64,8 @@ impl<'h> Ask<'_, 'h> {
             Asked::Setattr(change, kills_set_ids) => self.attr(
                 out,
                 self.of(Opcode::Setattr, |ops, who, id| {
-                    // Of a chown it tells nothing: whoever that is, they go.
+                    // With a chown the flag says nothing about the caller: the bits are cleared
+                    // in any case.
                     let who = match change.is_truncation() {
                         true => self.handler.agreed.told(who, kills_set_ids),
                         false => who,
@@ -109,7 +111,7 @@ impl<'h> Ask<'_, 'h> {
                     ops.rename(who, (dir, name), to, flags)
                 }))
             }
-            // Of the two, the header names the directory.
+            // The header names the directory, and the body the file.
             Asked::Link(node, name) => self.entry(
                 out,
                 self.of(Opcode::Link, |ops, who, dir| {
@@ -118,7 +120,7 @@ impl<'h> Ask<'_, 'h> {
             ),
             Asked::Open(flags) => self.open(flags, out),
             Asked::Create(name, new) => self.created(Opcode::Create, out, |ops, who, dir| {
-                // Only where it truncates what is there does it tell.
+                // The flag is meaningful only if the open truncates an existing file.
                 let tells = new.flags & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC;
                 let who = match tells {
                     true => self.handler.agreed.told(who, new.kills_set_ids),
@@ -239,7 +241,7 @@ impl<'h> Ask<'_, 'h> {
                 let copied = self.of(Opcode::CopyFileRange, |ops, who, _| {
                     ops.copy_file_range(who, from, to, len)
                 })?;
-                // 64 bits, or 32 and as many of padding.
+                // A 64-bit count, or one of 32 bits and padding.
                 match is_long {
                     true => out.u64(u64::from(copied)),
                     false => {
@@ -249,9 +251,9 @@ impl<'h> Ask<'_, 'h> {
                 }
                 Ok(Owed::Nothing)
             }
-            // FLUSH among them: nothing is held back.
+            // Among them FLUSH: no data is held back.
             Asked::Unknown => not_known(),
-            // The session has begun.
+            // The session has begun already.
             Asked::Init(_) => Err(Error::Invalid),
             Asked::Destroy
             | Asked::Nothing
@@ -281,7 +283,7 @@ impl<'h> Ask<'_, 'h> {
         Ok(Owed::Node(self.send_entry(out, found?)))
     }
 
-    /// The answer to a LOOKUP: that there is nothing is worth knowing, too.
+    /// The answer to a LOOKUP: the kernel caches a missing name as well.
     fn found(&self, found: Result<Found<'_>>, out: &mut Out) -> Result<Owed> {
         let ttl = self.handler.timeouts.negative;
         match found {
@@ -301,7 +303,7 @@ impl<'h> Ask<'_, 'h> {
     fn send_entry(&self, out: &mut Out, found: Found<'_>) -> NodeId {
         let id = (found.entry.id(), found.generation);
         out.entry(id, &found.told.attr, self.ttl(&found.told));
-        // Before the reply: with it, the kernel may forget.
+        // Counted before the reply is sent: after that, the kernel may forget the node.
         found.entry.sent()
     }
 
@@ -350,7 +352,7 @@ impl<'h> Ask<'_, 'h> {
         let listed = self.of(Opcode::Readdirplus, |ops, _, _| {
             let dot = Told::lasting(ops.dir_attr(fh)?);
             ops.readdirplus(fh, offset, |entry, found| {
-                // Node 0 says that there is nothing to look up: the kernel lists the entry.
+                // Node 0 means that the entry carries no LOOKUP: the kernel only lists it.
                 let (id, told, shown) = match found {
                     Some(found) => {
                         let Attr { ino, kind, .. } = found.told.attr;
@@ -367,7 +369,7 @@ impl<'h> Ask<'_, 'h> {
         match listed {
             Ok(()) => Ok(Owed::Listed),
             Err(err) => {
-                // Where it ended half-way, in a panic.
+                // Takes back the entries of a listing that a panic has cut short.
                 listed_in(out.body()).for_each(|node| self.handler.ops.take_back(node));
                 Err(err)
             }

@@ -17,13 +17,13 @@ use crate::ops::Change;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) op: u32,
-    /// The number that the answer goes by.
+    /// The number that the answer must carry.
     pub(super) unique: u64,
     pub(super) node: NodeId,
     pub(super) who: Caller,
 }
 
-/// Why there is no request in a message.
+/// Why a message is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// Shorter than a header, or without a request's number, or of an operation that is never
@@ -33,7 +33,7 @@ pub(super) enum Refused {
     Answered(u64),
 }
 
-/// A request; names and data are in the message.
+/// A request, which borrows names and data from the message.
 #[derive(Debug)]
 pub(super) enum Asked<'m> {
     Init(Offered),
@@ -44,7 +44,7 @@ pub(super) enum Asked<'m> {
     Lookup(&'m [u8]),
     Getattr,
     Statx,
-    /// A change, and whether the caller is without the right to keep set-id bits.
+    /// A change, and whether the caller lacks the right to keep set-id bits.
     Setattr(Change, bool),
     Readlink,
     Symlink(&'m [u8], &'m [u8]),
@@ -76,7 +76,7 @@ pub(super) enum Asked<'m> {
         fh: u64,
         offset: u64,
         is_cached: bool,
-        /// The caller is without the right to keep set-id bits.
+        /// The caller lacks the right to keep set-id bits.
         kills_set_ids: bool,
         data: &'m [u8],
     },
@@ -87,7 +87,7 @@ pub(super) enum Asked<'m> {
         name: &'m [u8],
         value: &'m [u8],
         flags: i32,
-        /// Whether an ACL takes the set-gid bit along, if the message tells.
+        /// Whether an ACL clears the set-gid bit, if the message says so.
         kills_set_gid: Option<bool>,
     },
     Getxattr(&'m [u8], u32),
@@ -119,26 +119,26 @@ pub(super) enum Asked<'m> {
         from: (u64, u64),
         to: (u64, u64),
         len: u64,
-        /// The answer has 64 bits for how much it was.
+        /// The answer has 64 bits for the number of bytes copied.
         is_long: bool,
     },
     /// Answered `ENOSYS`: the kernel does without.
     Unknown,
-    /// Of no interest, and not answered.
+    /// Ignored, and not answered.
     Nothing,
 }
 
-/// A file to be made.
+/// A file to create.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewFile {
     pub(super) flags: i32,
     pub(super) mode: u32,
     pub(super) umask: u32,
-    /// Of a file that is there already and truncated, the caller may not keep set-id bits.
+    /// If the file exists and is truncated, the caller may not keep its set-id bits.
     pub(super) kills_set_ids: bool,
 }
 
-/// A piece of something open.
+/// A range of an open file or directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) fh: u64,
@@ -146,7 +146,7 @@ pub(super) struct Piece {
     pub(super) size: u32,
 }
 
-/// What INIT brings.
+/// The fields of an INIT.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offered {
     pub(super) major: u32,
@@ -155,7 +155,7 @@ pub(super) struct Offered {
     pub(super) flags: u64,
 }
 
-/// Nodes given back, each with a count.
+/// Forgotten nodes, each with a count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forgets<'m>(&'m [[u8; 16]]);
 
@@ -168,15 +168,15 @@ impl Forgets<'_> {
     }
 }
 
-/// Takes a message apart: all of it, since each brings one request. SETXATTR has two
-/// forms, of which one was agreed on.
+/// Decodes a whole message, since each carries one request. SETXATTR has two forms, and
+/// `long_setxattr` is the agreed one.
 ///
 /// # Errors
 /// [`Refused`].
 pub(super) fn decode(message: &[u8], long_setxattr: bool) -> Result<(Header, Asked<'_>), Refused> {
     let (len, ext_len, header) = header(message).map_err(|Wrong| Refused::Dropped)?;
     let refused = match header {
-        // The kernel's notices go by that number: an answer would be one.
+        // Notices to the kernel have that number: an answer would be taken for one.
         Header { unique: 0, .. } => Refused::Dropped,
         // Operations that are never answered get no answer if they are wrong, either.
         Header {
@@ -193,7 +193,7 @@ pub(super) fn decode(message: &[u8], long_setxattr: bool) -> Result<(Header, Ask
         return Err(refused);
     }
     let body = &message[abi::IN_HEADER..];
-    // Extensions at the end, of which none were asked for.
+    // Extensions at the end, none of which we have agreed to.
     let end = body.len().checked_sub(ext_len).ok_or(refused)?;
     let asked = body_of(&header, &body[..end], long_setxattr).map_err(|Wrong| refused)?;
     Ok((header, asked))
@@ -281,7 +281,7 @@ fn body_of<'m>(header: &Header, body: &'m [u8], long_setxattr: bool) -> Result<A
         }
         op::TMPFILE => {
             let new = f.new_file()?;
-            // It comes with a name that means nothing.
+            // The name has no meaning.
             f.name()?;
             Asked::Tmpfile(new)
         }

@@ -1,5 +1,5 @@
-//! One message after the other: taken apart, answered, sent. And taken back, where the answer
-//! does not arrive.
+//! Handles one message after the other: decodes it, answers it, and sends the answer. Takes
+//! back the effects of answers that do not arrive.
 //!
 //! With its answer the kernel gets a count of a node, or a handle, and owes us a FORGET or a
 //! RELEASE. That may arrive as soon as the answer is sent, so the debt is recorded before. If
@@ -22,12 +22,12 @@ use crate::interrupt::Slot;
 use crate::through::Backing;
 use crate::wire::{Handler, Opcode};
 
-/// Where answers go, and files of the host.
+/// The way for answers, and for files of the host.
 pub(super) trait Line {
     /// Sends an answer, whole.
     ///
     /// # Errors
-    /// It was not taken.
+    /// The other end has not taken it.
     fn send(&self, answer: &[u8]) -> rustix::io::Result<()>;
 
     /// Registers a file of the host for passthrough.
@@ -40,12 +40,12 @@ pub(super) trait Line {
     /// it.
     fn interrupt(&self, unique: u64) -> bool;
 
-    /// The kernel is to ask again for the interrupt of that number: sent by whatever way the
-    /// request itself has come.
+    /// Makes the kernel send the INTERRUPT of that number again, by the way that the request
+    /// itself has come.
     fn interrupt_again(&self, answer: &[u8]);
 }
 
-/// What the kernel owes, once it has the answer.
+/// The kernel's debt once it has the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owed {
     Nothing,
@@ -58,22 +58,22 @@ pub(super) enum Owed {
     Listed,
 }
 
-/// What a message means for those who wait for the next.
+/// What the thread does after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// There may be one.
+    /// Reads the next message.
     Comes,
-    /// The same; before it, there is time to read on in the directory that is open by this handle.
+    /// Reads ahead in the directory that is open by this handle, and then the next message.
     Listed(u64),
-    /// INIT is answered: so it is done from now on.
+    /// Uses these terms from now on: INIT is answered.
     Agreed(Terms),
-    /// INIT was the one of another world; its sender may try once more.
+    /// INIT had another major version; its sender may try once more.
     Disagreed(i32),
-    /// That was the last.
+    /// Ends: that was the last message.
     Over,
 }
 
-/// A thread's place to answer at.
+/// The state of one thread that answers messages.
 pub(super) struct Desk<'h, L> {
     handler: &'h Handler,
     line: L,
@@ -89,8 +89,8 @@ impl<'h, L: Line> Desk<'h, L> {
         }
     }
 
-    /// The first message, and others until there was an INIT that is understood.
-    /// `has_rings` is asked only if the kernel offers to put requests in rings.
+    /// Answers the first message, and others until there is an INIT that we support. Calls
+    /// `has_rings` only if the kernel offers to put requests in rings.
     pub(super) fn first_message(
         &mut self,
         message: &[u8],
@@ -140,7 +140,7 @@ impl<'h, L: Line> Desk<'h, L> {
         }
     }
 
-    /// Answers one message, whatever it is; the answer is made in `out`.
+    /// Answers one message of any kind, with `out` as the buffer.
     pub(super) fn message(&mut self, message: &[u8], out: &mut Out) -> Next {
         match decode(message, self.handler.agreed.has_long_setxattr()) {
             Ok((mut header, asked)) => {
@@ -163,7 +163,7 @@ impl<'h, L: Line> Desk<'h, L> {
                 return Next::Comes;
             }
             let watch = &self.handler.watch;
-            // Who the user is may have to be asked for: not without need.
+            // Finding the user may cost a read of /proc: only if needed.
             if watch.is_strained() && !watch.admits(who.user(), self.slot.group) {
                 self.refuse(unique, libc::EAGAIN, out);
                 return Next::Comes;
@@ -229,7 +229,7 @@ impl<'h, L: Line> Desk<'h, L> {
                 tracing::debug!(%errno, "an answer was not taken");
                 self.take_back(owed, out);
                 if !matches!(errno, Errno::NOENT | Errno::NODEV) {
-                    // Of what they asked for, they are to hear something.
+                    // The caller must get some answer.
                     self.refuse(unique, libc::EIO, out);
                 }
             }
@@ -273,10 +273,10 @@ impl<'h, L: Line> Desk<'h, L> {
 
     fn refuse(&self, unique: u64, errno: i32, out: &mut Out) {
         if unique == 0 {
-            // It would be a notice.
+            // The answer would be a notice.
             return;
         }
-        // What the kernel takes for an error; others it would not take for an answer.
+        // The kernel accepts only these numbers in an answer.
         let errno = if (1..512).contains(&errno) {
             errno
         } else {
@@ -286,8 +286,8 @@ impl<'h, L: Line> Desk<'h, L> {
         self.send(unique, errno, out);
     }
 
-    /// INTERRUPT is not answered, unless it is to come again: it can be read before the
-    /// request that it is about is on a desk.
+    /// Handles INTERRUPT. Answers it only if the kernel must send it again: a thread may read
+    /// it before another has begun to answer the request that it names.
     #[doc(alias = "FUSE_INTERRUPT")]
     fn interrupt(&self, header: &Header, which: u64, out: &mut Out) {
         let heard = self.without_files(header).of(Opcode::Interrupt, |_, _, _| {
@@ -305,7 +305,7 @@ impl<'h, L: Line> Desk<'h, L> {
     }
 
     fn forget(&self, header: &Header, node: NodeId, count: u64) {
-        // There is no answer to that.
+        // FORGET has no answer.
         let header = Header { node, ..*header };
         let _ = self
             .without_files(&header)
@@ -324,8 +324,8 @@ impl<'h, L: Line> Desk<'h, L> {
     }
 }
 
-/// Whether it may be refused, for want of threads (WATCH-1) or because it is a loop: it may block,
-/// and the kernel does not rely on its success.
+/// True if the request may be refused, for lack of threads (WATCH-1) or because it is a loop:
+/// it may block, and the kernel does not rely on its success.
 fn is_refusable(asked: &Asked<'_>) -> bool {
     !matches!(
         asked,
@@ -343,7 +343,7 @@ fn is_refusable(asked: &Asked<'_>) -> bool {
     )
 }
 
-/// `ENOSYS`: the kernel does without from now on.
+/// `ENOSYS`: from now on the kernel does without the operation.
 pub(super) fn not_known<T>() -> Result<T> {
     Err(Error::io(std::io::Error::from_raw_os_error(libc::ENOSYS)))
 }

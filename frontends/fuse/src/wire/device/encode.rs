@@ -1,4 +1,4 @@
-//! An answer, in a buffer that is used again for the next: from values to bytes.
+//! Encodes an answer, in a buffer that is reused for the next one.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::abi;
 use super::init::MAX_WRITE;
 use crate::listing::Listed;
 
-/// The longest body: what one READ or READDIR asks for at most, as INIT has settled it.
+/// The longest body: the most that one READ or READDIR requests, as agreed at INIT.
 pub(super) const LONGEST_BODY: usize = MAX_WRITE as usize;
 
-/// An answer in the making. Its room is of one size and stays where it is.
+/// An answer under construction. Its buffer has a fixed size and address.
 pub(super) struct Out {
-    /// Cleared once, and then holds what earlier answers held.
+    /// Zeroed once; afterwards it keeps bytes of earlier answers.
     space: Box<[u8]>,
-    /// Where the answer begins: with its header.
+    /// The start of the answer, which is its header.
     start: usize,
-    /// Where it ends so far.
+    /// The end of the answer so far.
     used: usize,
-    /// It has not fitted.
+    /// The answer did not fit.
     is_cut: bool,
 }
 
@@ -42,22 +42,22 @@ impl Out {
         }
     }
 
-    /// Begins an answer: with room for its header, to be filled in when all is known.
+    /// Begins an answer, with room for its header, which `finish` fills in.
     pub(super) fn begin(&mut self) {
         self.is_cut = false;
         self.used = self.start;
         self.extend(&[0; abi::OUT_HEADER]);
     }
 
-    /// The whole answer; `EIO` if it has become longer than anybody may ask for.
+    /// Returns the whole answer.
     ///
     /// # Errors
-    /// That.
+    /// `EIO` if it is longer than any request allows.
     pub(super) fn finish(&mut self, unique: u64, errno: i32) -> Result<&[u8], Errno> {
         if self.is_cut {
             return Err(Errno::IO);
         }
-        // Room for 4 GiB is never made.
+        // The buffer is far smaller than 4 GiB.
         let len = (self.used - self.start) as u32;
         let header = &mut self.space[self.start..];
         header[..4].copy_from_slice(&len.to_ne_bytes());
@@ -87,20 +87,20 @@ impl Out {
         }
     }
 
-    /// The same answer as that.
+    /// Copies the answer in `other`.
     pub(super) fn copy_from(&mut self, other: &Out) {
         self.is_cut = other.is_cut;
         self.used = self.start;
         self.extend(other.answer());
     }
 
-    /// Where the body of an answer begins, with room for [`LONGEST_BODY`].
+    /// The address of an answer's body, with room for [`LONGEST_BODY`].
     pub(super) fn room(&mut self) -> *mut u8 {
         (&raw mut self.space[self.start + abi::OUT_HEADER..]).cast()
     }
 
-    /// A request of which what follows its headers has come to that room, with those before
-    /// it. `None` if there is no room for so much.
+    /// Returns a request as one message: puts `headers` before the rest of it, which is in that
+    /// room already. `None` if there is not enough room.
     pub(super) fn message(&mut self, headers: [&[u8]; 2], rest: usize) -> Option<&[u8]> {
         let room = self.start + abi::OUT_HEADER;
         let before = headers.iter().map(|header| header.len()).sum();
@@ -166,7 +166,7 @@ impl Out {
         for time in times {
             self.u32(time.nsec);
         }
-        // The lower half of `rdev` is what the kernel has, for numbers that it knows.
+        // The kernel's device number is the lower half of `rdev`, for numbers that it knows.
         let rdev = attr.rdev as u32;
         for number in [attr.st_mode(), attr.nlink, attr.uid, attr.gid, rdev] {
             self.u32(number);
@@ -184,12 +184,12 @@ impl Out {
         let birth = if has_birth { abi::STATX_BTIME } else { 0 };
         self.u32(abi::STATX_BASIC | birth);
         self.u32(BLOCK_SIZE);
-        // Immutable and append-only, which the kernel does not pass on.
+        // No immutable and append-only flags: the kernel does not pass them on.
         self.u64(0);
         for number in [attr.nlink, attr.uid, attr.gid] {
             self.u32(number);
         }
-        // The upper half of this has no bits.
+        // The upper half of the mode is always zero.
         self.u16(attr.st_mode() as u16);
         self.u16(0);
         for number in [attr.ino, attr.size, attr.blocks, 0] {
@@ -259,7 +259,7 @@ impl Out {
         self.u64(entry.next);
         // A name is short.
         self.u32(entry.name.len() as u32);
-        // As in `st_mode`; 0 is for what the directory does not tell.
+        // As in `st_mode`; 0 if the directory does not tell.
         self.u32(kind.map_or(0, |kind| kind.mode_bits() >> 12));
         self.extend(entry.name);
         let len = self.used - start;
@@ -281,7 +281,7 @@ pub(super) struct Ttl {
 
 const BLOCK_SIZE: u32 = 4096;
 
-/// The nodes that an answer to READDIRPLUS tells of, each once.
+/// The nodes in an answer to READDIRPLUS, each once.
 pub(super) fn listed(body: &[u8]) -> impl Iterator<Item = NodeId> {
     let mut rest = body;
     std::iter::from_fn(move || {

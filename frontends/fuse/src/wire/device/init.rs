@@ -1,32 +1,32 @@
-//! What the kernel is promised when it connects.
+//! INIT: the features that the front end promises the kernel.
 //!
 //! | promised at INIT     | because                                                      |
 //! |----------------------|--------------------------------------------------------------|
 //! | `ASYNC_READ`, `BIG_WRITES`, `MAX_PAGES` | pieces of a MiB, several at a time        |
 //! | `EXPORT_SUPPORT`     | LOOKUP of `.` and `..` finds forgotten nodes (HANDLE-1)      |
-//! | `DONT_MASK`          | a default ACL stands in for the umask, and the VFS knows it  |
+//! | `DONT_MASK`          | a default ACL replaces the umask, and the VFS knows it       |
 //! | `POSIX_ACL`          | the kernel checks permissions (`default_permissions`), with ACLs |
-//! | `HANDLE_KILLPRIV`, `…_V2` | the VFS takes set-id bits off what is written and chowned; with the second, the kernel remembers that a file has none, and tells for whom they go |
-//! | `SETXATTR_EXT`       | the kernel tells whether an ACL takes the set-gid bit along  |
-//! | `AUTO_INVAL_DATA`    | pages go when size or time of the file have changed          |
+//! | `HANDLE_KILLPRIV`, `…_V2` | the VFS clears set-id bits at a write or chown; with the second, the kernel remembers that a file has none, and says for which callers they are cleared |
+//! | `SETXATTR_EXT`       | the kernel says whether an ACL clears the set-gid bit        |
+//! | `AUTO_INVAL_DATA`    | pages are dropped when size or time of the file have changed |
 //! | `PARALLEL_DIROPS`    | lookups in one directory need not wait for each other        |
 //! | `DO_READDIRPLUS`, `…_AUTO` | a listing answers the lookups that follow it           |
 //! | `PASSTHROUGH`        | where it is wanted: contents are the host's, see `through.rs` |
 //! | `ALLOW_IDMAP`        | where it is wanted: the kernel maps users for each mount, and checks alone, see `caller.rs`. It ends a connection that promises this without `default_permissions` |
 //! | `OVER_IO_URING`      | where it is wanted, and rings can be made: see `uring.rs`    |
-//! | `ATOMIC_O_TRUNC`     | is not: an OPEN that truncates would come before the kernel looks whether the file is being executed (`ETXTBSY`); so it truncates by a SETATTR of its own |
-//! | `CACHE_SYMLINKS`     | is not: a link that is made anew under an old number         |
+//! | `ATOMIC_O_TRUNC`     | is not: an OPEN that truncates would come before the kernel checks whether the file is being executed (`ETXTBSY`); so it truncates by a SETATTR of its own |
+//! | `CACHE_SYMLINKS`     | is not: a new link may get an old number                     |
 //! | `WRITEBACK_CACHE`    | is not: sizes and times are the VFS's                        |
 //!
-//! `HAS_EXPIRE_ONLY` (6.2) is the kernel's to tell, and needs no promise: one that does not
-//! know it does more than was asked, see [`Notifier`](crate::Notifier).
+//! `HAS_EXPIRE_ONLY` (6.2) is a statement of the kernel, and needs no promise: a kernel without
+//! it does more than requested, see [`Notifier`](crate::Notifier).
 
 use super::abi::init as bits;
 use super::abi::{LONG_INIT, MAJOR, MINOR, OLDEST, OUT_HEADER, SHORT_INIT_OUT};
 use super::decode::Offered;
 use super::encode::Out;
 
-/// Bytes that one WRITE brings at most, and one READ asks for.
+/// Most bytes that one WRITE carries, and that one READ requests.
 pub(super) const MAX_WRITE: u32 = 1 << 20;
 
 /// Background requests (those without a waiting caller) that the kernel has under way at most.
@@ -60,7 +60,7 @@ pub(super) struct Terms {
     minor: u32,
     max_readahead: u32,
     flags: u64,
-    /// The kernel takes files of the host.
+    /// The kernel accepts files of the host.
     pub(super) passes: bool,
     /// Requests come by rings from now on.
     pub(super) rings: bool,
@@ -83,10 +83,11 @@ impl Terms {
     }
 }
 
-/// What INIT is answered with.
+/// The answer to INIT.
 pub(super) enum Answer {
     Agreed(Terms),
-    /// Only with our version: a newer world then begins once more, as ours.
+    /// Only our version: a kernel with a newer major version then sends another INIT, with
+    /// ours.
     TryOlder,
     /// `EPROTO`.
     TooOld,
@@ -110,7 +111,7 @@ pub(super) fn answer(
         0..=MAJOR => return Answer::TooOld,
         _ => return Answer::TryOlder,
     }
-    // Only with these are the upper bits looked at.
+    // The upper bits are valid only with this flag.
     let offers = |bit| flags & bits::INIT_EXT != 0 && flags & bit != 0;
     let passes = wanted.passthrough && offers(bits::PASSTHROUGH);
     let rings = offers(bits::OVER_IO_URING) && has_rings();
@@ -135,7 +136,7 @@ impl Answer {
         let terms = match self {
             Answer::Agreed(terms) => terms,
             Answer::TryOlder => {
-                // In whatever length they expect, the version comes first.
+                // Whatever length the kernel expects, the version comes first.
                 out.u32(MAJOR);
                 out.u32(MINOR);
                 return;
@@ -153,14 +154,14 @@ impl Answer {
             debug_assert_eq!(out.body().len(), SHORT_INIT_OUT);
             return;
         }
-        // Times to the nanosecond.
+        // Timestamps have nanoseconds.
         out.u32(1);
-        // At least one, of the largest pages that there are.
+        // At least one, even with the largest pages.
         out.u16((MAX_WRITE as usize / rustix::param::page_size()).max(1) as u16);
         out.u16(0);
         out.u32((terms.flags >> 32) as u32);
-        // At depth 1, what the host's file is on lies upon no other file system, and one may
-        // lie upon this mount.
+        // Depth 1: the file system of the host's file is not stacked on another one, and one
+        // may be stacked on this mount.
         out.u32(u32::from(terms.passes));
         out.extend(&[0; 24]);
         debug_assert_eq!(out.body().len() + OUT_HEADER, 80);

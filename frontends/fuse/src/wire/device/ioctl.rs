@@ -1,5 +1,5 @@
-//! The three ioctls of /dev/fuse. No crate has them in a safe form, so this is one of
-//! the front end's two places with unsafe code.
+//! The three ioctls of /dev/fuse. No crate offers them in a safe form, so this is one of the
+//! front end's two places with unsafe code.
 #![allow(unsafe_code, reason = "ioctl(2) takes any argument for a pointer")]
 
 use std::io;
@@ -20,30 +20,29 @@ struct BackingMap {
     padding: u64,
 }
 
-/// Has `device`, which is /dev/fuse opened anew, stand for the connection of `of` as well:
-/// with requests of its own, so that threads do not meet.
+/// Makes `device`, a new descriptor of /dev/fuse, serve the connection of `of` as well: with a
+/// request queue of its own, so that threads do not contend.
 ///
 /// # Errors
-/// Those of the kernel: one of them is no such device.
+/// Those of the kernel: one of the two is no such device.
 #[doc(alias = "FUSE_DEV_IOC_CLONE")]
 pub(super) fn clone(device: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()> {
     let of: RawFd = of.as_raw_fd();
-    // SAFETY: the kernel reads the four bytes that the pointer leads to, and nothing else.
+    // SAFETY: the kernel reads the four bytes at the pointer, and nothing else.
     told(unsafe { libc::ioctl(device.as_raw_fd(), CLONE, &raw const of) }).map(drop)
 }
 
-/// A file of the host that the kernel has been given, until this is dropped.
+/// A file of the host that is registered with the kernel, until this is dropped.
 #[doc(alias = "fuse_backing_map")]
 pub(super) struct BackingFile {
     id: i32,
-    /// The connection does not outlive its end for this.
+    /// Weak: this does not keep the connection open.
     device: Weak<OwnedFd>,
 }
 
 impl BackingFile {
     /// # Errors
-    /// Those of the kernel: `EPERM` without CAP_SYS_ADMIN, `ELOOP` for a file system that
-    /// lies upon another.
+    /// Those of the kernel: `EPERM` without CAP_SYS_ADMIN, `ELOOP` for a stacked file system.
     #[doc(alias = "FUSE_DEV_IOC_BACKING_OPEN")]
     pub(super) fn new(device: &Arc<OwnedFd>, host: BorrowedFd<'_>) -> io::Result<BackingFile> {
         let map = BackingMap {
@@ -51,8 +50,8 @@ impl BackingFile {
             flags: 0,
             padding: 0,
         };
-        // SAFETY: the kernel reads the structure that the pointer leads to, which is laid out
-        // as it expects, and nothing else.
+        // SAFETY: the kernel reads the structure at the pointer, which has the layout that it
+        // expects, and nothing else.
         let id = unsafe { libc::ioctl(device.as_raw_fd(), BACKING_OPEN, &raw const map) };
         Ok(BackingFile {
             id: told(id)?,
@@ -60,7 +59,7 @@ impl BackingFile {
         })
     }
 
-    /// What the kernel calls it.
+    /// The kernel's id of the file.
     pub(super) fn id(&self) -> i32 {
         self.id
     }
@@ -71,12 +70,11 @@ impl Drop for BackingFile {
     #[doc(alias = "FUSE_DEV_IOC_BACKING_CLOSE")]
     fn drop(&mut self) {
         if let Some(device) = self.device.upgrade() {
-            // SAFETY: the kernel reads the four bytes that the pointer leads to, and nothing
-            // else.
+            // SAFETY: the kernel reads the four bytes at the pointer, and nothing else.
             let closed =
                 unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const self.id) };
             if let Err(err) = told(closed) {
-                // Gone with the connection, as a rule.
+                // Usually the file has gone with the connection.
                 tracing::debug!(%err, id = self.id, "a file of the host stays registered");
             }
         }

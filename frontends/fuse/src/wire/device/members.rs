@@ -1,8 +1,8 @@
-//! The threads that answer: those there are, and their end.
+//! The list of threads that answer, and their end.
 //!
-//! A member stands in the list from before its thread begins until that has nothing more to do.
-//! The list is locked by the watcher, by an interrupt, and where threads come and go: never for
-//! an ordinary request.
+//! A member is in the list from before its thread begins until the thread has no more work. The
+//! list is locked by the watcher, by an interrupt, and when threads start and end: never for an
+//! ordinary request.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,16 +17,16 @@ use std::time::Duration;
 use crate::interrupt::Slot;
 use crate::watch::{Look, Watch};
 
-/// What a thread with an answer to give ends with.
+/// A thread that answers, with its result.
 pub(super) type Handle = JoinHandle<io::Result<()>>;
 
-/// One thread's place.
+/// One thread's entry in the list.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// By which it reads requests, and answers them.
+    /// The descriptor by which it reads and answers requests.
     pub(super) device: Arc<OwnedFd>,
     pub(super) slot: Arc<Slot>,
-    /// It came because others were blocked, and ends when they go on.
+    /// Added because other threads were blocked; ends when they go on.
     pub(super) is_spare: bool,
 }
 
@@ -41,21 +41,21 @@ pub(super) struct Members {
     all: Mutex<Vec<Arc<Member>>>,
     handles: Mutex<Vec<Handle>>,
     living: AtomicUsize,
-    /// The last of them is done.
+    /// The last thread has ended.
     has_ended: AtomicBool,
-    /// Rung when that is so.
+    /// Rung when `has_ended` is set.
     end: (Mutex<()>, Condvar),
 }
 
 impl Members {
-    /// These threads will answer. Before any of them is there.
+    /// Adds these members, before the first thread starts.
     pub(super) fn begin(&self, members: impl IntoIterator<Item = Arc<Member>>) {
         let mut all = self.all();
         all.extend(members);
         self.living.store(all.len(), Relaxed);
     }
 
-    /// One more will answer, unless all have ended.
+    /// Adds one more member, unless all have ended.
     pub(super) fn one_more(&self, member: Arc<Member>) -> bool {
         let one_more = |living| (living > 0).then_some(living + 1);
         let is_alive = self.living.fetch_update(Relaxed, Relaxed, one_more).is_ok();
@@ -65,11 +65,11 @@ impl Members {
         is_alive
     }
 
-    /// This one does not answer any more. The last one is to do what is due at the end.
+    /// Removes a member whose thread no longer answers. The last one calls `at_the_end`.
     pub(super) fn leave(&self, member: &Arc<Member>, at_the_end: impl FnOnce()) {
-        // AcqRel: pairs with itself; the last one sees what all others have handed out.
+        // AcqRel: pairs with itself; the last thread sees all nodes and handles of the others.
         if self.living.fetch_sub(1, AcqRel) == 1 {
-            // It is still in the list: the back end may block this thread here as well.
+            // The thread is still in the list: the back end may block it here as well.
             at_the_end();
             let _bell = self.end.0.lock().unwrap_or_else(PoisonError::into_inner);
             // Release: pairs with the Acquire in `has_ended`; a thread that sees the end finds
@@ -85,7 +85,7 @@ impl Members {
         self.has_ended.load(Acquire)
     }
 
-    /// Waits for the end, for so long at most, and returns whether it has come.
+    /// Waits up to `time` for the end, and returns whether it has come.
     pub(super) fn wait_for_end(&self, time: Duration) -> bool {
         let bell = self.end.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.has_ended() {
@@ -94,14 +94,14 @@ impl Members {
         self.has_ended()
     }
 
-    /// Has the watcher look at all.
+    /// Shows all members to the watcher.
     pub(super) fn look(&self, watch: &Watch, looks: &mut [Look]) {
         let all = self.all();
         let works = all.iter().map(|one| (one.slot.group, &one.slot.work));
         watch.look(works, looks);
     }
 
-    /// Whether all that have not ended are stuck.
+    /// True if all remaining threads are stuck.
     pub(super) fn are_stuck(&self, watch: &Watch) -> bool {
         watch.are_stuck(self.all().iter().map(|one| &one.slot.work))
     }
@@ -120,12 +120,12 @@ impl Members {
         may_end
     }
 
-    /// True for the first that `is_it`.
+    /// True if `is_it` returns true for some member; stops there.
     pub(super) fn any(&self, mut is_it: impl FnMut(&Member) -> bool) -> bool {
         self.all().iter().any(|one| is_it(one))
     }
 
-    /// The descriptors that they read from, each once.
+    /// Returns the descriptors from which the threads read, each once.
     pub(super) fn devices(&self) -> Vec<Arc<OwnedFd>> {
         let mut devices: Vec<Arc<OwnedFd>> = Vec::new();
         for one in self.all().iter() {
@@ -136,7 +136,7 @@ impl Members {
         devices
     }
 
-    /// To be waited for at the end.
+    /// Keeps the handle of a thread, to join it at the end.
     pub(super) fn started(&self, handle: Handle) {
         let mut handles = self.handles();
         // Spare threads come and go.
@@ -144,14 +144,14 @@ impl Members {
         handles.push(handle);
     }
 
-    /// Waits for threads that have ended or are about to; for no others.
+    /// Joins threads that have ended or are about to, and no others.
     ///
     /// # Errors
-    /// What one of them has ended with.
+    /// The error with which one of them has ended.
     pub(super) fn join(&self, are_ending: bool) -> io::Result<()> {
         let handles = std::mem::take(&mut *self.handles());
         let mut ended = Ok(());
-        // All of them, whatever the first has ended with.
+        // Joins all of them, even if the first has failed.
         for handle in handles {
             if are_ending || handle.is_finished() {
                 let panicked = |_| Err(io::Error::other("a thread that answers panicked"));

@@ -14,9 +14,9 @@ use crate::interrupt::{self, Slot};
 use crate::through::Backing;
 use crate::wire::Handler;
 
-/// Has messages answered as those are that come by /dev/fuse, one after the other on this
-/// thread, until one of them is the last. `heard` is told each answer, with the number of
-/// the message that it came after.
+/// Answers messages as if they came by /dev/fuse, one after the other on this thread, until one
+/// of them is the last. Passes each answer to `heard`, with the number of the message before
+/// it.
 ///
 /// # Errors
 /// The tree has no root to show.

@@ -1,12 +1,12 @@
 //! The threads that answer: each reads a request, answers it, and reads the next.
 //!
-//! Of the kernel's device each thread has a descriptor of its own, by which it reads requests
-//! and answers those; so they do not meet at a lock. An answer goes back the way its request
-//! has come, or it is not taken. Other connections have one descriptor for all.
+//! Each thread has its own descriptor of the kernel's device, by which it reads and answers
+//! requests, so threads do not contend for a lock. An answer must go back the way its request
+//! has come. Other connections have one descriptor for all threads.
 //!
-//! | what reading says              | what it means                                       |
+//! | result of a read               | meaning                                             |
 //! |--------------------------------|-----------------------------------------------------|
-//! | `EINTR`, `ENOENT`              | that one has gone meanwhile: the next               |
+//! | `EINTR`, `ENOENT`              | that request has gone meanwhile: read the next      |
 //! | `EAGAIN`                       | there is none yet                                   |
 //! | `ENODEV`, nothing, `ECONNRESET` | the other end is gone: the end                     |
 //! | anything else                  | the end, and the reason for it                      |
@@ -14,12 +14,12 @@
 //! Where the kernel puts requests in rings (`uring.rs`), other threads take them from there,
 //! and one stays at the device.
 //!
-//! While threads are blocked, the watcher adds others (WATCH-1). Such a spare thread waits for a
-//! request by poll(2), and ends if none comes and enough others go on. Those of a ring stay: the
-//! kernel may be putting a request into an entry while that is given up.
+//! While threads are blocked, the watcher adds more (WATCH-1). Such a spare thread waits for a
+//! request by poll(2), and ends if none comes and enough other threads go on. Those of a ring
+//! stay: the kernel may be putting a request into an entry just as the thread gives it up.
 //!
 //! The last thread to end ends the session ([`Ops::end`](crate::ops::Ops::end)): until then
-//! others may still hand nodes out.
+//! other threads may still hand nodes out.
 
 use std::fs::File;
 use std::io;
@@ -50,17 +50,17 @@ use crate::wire::{Handler, is_cut, is_device};
 /// The longest message: a WRITE, with room for the headers before its data.
 const LONGEST: usize = MAX_WRITE as usize + 4096;
 
-/// How long a spare thread waits for a request before it asks whether it is still needed.
+/// How long a spare thread waits for a request before it checks whether it is still needed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the threads share.
+/// The state that all threads share.
 pub(super) struct Session {
     pub(super) handler: Arc<Handler>,
     /// The connection, by its first descriptor.
     device: Arc<OwnedFd>,
-    /// Each thread may have a descriptor of its own.
+    /// The connection is /dev/fuse: each thread may have a descriptor of its own.
     is_device: bool,
-    /// Threads to be at the device, if there are no rings.
+    /// Number of threads at the device, if there are no rings.
     configured: usize,
     pub(super) members: Members,
     groups: OnceLock<Box<[Group]>>,
@@ -72,9 +72,9 @@ pub(super) struct Session {
 
 /// Threads that take requests from the same source.
 pub(super) struct Group {
-    /// How many there are while none is blocked.
+    /// The number of threads while none is blocked.
     pub(super) wanted: usize,
-    /// The queues that they serve; at the device, none.
+    /// The queues that they serve; `None` at the device.
     pub(super) part: Option<Part>,
 }
 
@@ -82,7 +82,7 @@ impl Session {
     /// Makes a session that has `threads` threads if requests come by the device.
     ///
     /// # Errors
-    /// What the descriptor reports.
+    /// Those of the descriptor.
     pub(super) fn new(
         handler: Arc<Handler>,
         device: OwnedFd,
@@ -101,8 +101,8 @@ impl Session {
         })
     }
 
-    /// Waits for an INIT, and agrees on what it offers. `has_rings` makes what it takes to have
-    /// requests come by rings, if it can, and if they are offered.
+    /// Waits for an INIT, and agrees on features. `has_rings` prepares rings for requests, if
+    /// they are offered, and returns whether it could.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] if the first message is no INIT, or not one that we
@@ -133,8 +133,8 @@ impl Session {
         self.device.as_fd()
     }
 
-    /// These threads will answer by rings, and others at the device: one, if there are rings.
-    /// Returns the latter.
+    /// Adds the members of all threads: those with rings, and others at the device, which is
+    /// one if there are rings. Returns the latter.
     pub(super) fn begin(&self, rings: Vec<Group>, by_ring: &[Arc<Slot>]) -> Vec<Arc<Member>> {
         let at_device = match rings.is_empty() {
             true => self.configured,
@@ -151,12 +151,12 @@ impl Session {
         at_device
     }
 
-    /// Groups of threads by what they read from: first those at the device.
+    /// Groups of threads with the same source; the first is at the device.
     pub(super) fn groups(&self) -> &[Group] {
         self.groups.get().map_or(&[], |groups| groups)
     }
 
-    /// Whether requests come by rings.
+    /// True if requests come by rings.
     pub(super) fn has_rings(&self) -> bool {
         self.groups().len() > 1
     }
@@ -176,7 +176,7 @@ impl Session {
         Ok(())
     }
 
-    /// One more thread, for a group of which too many are blocked.
+    /// Starts one more thread for a group in which too many are blocked.
     ///
     /// # Errors
     /// Out of threads, or of descriptors for a ring.
@@ -196,9 +196,9 @@ impl Session {
         started.inspect_err(|_| self.leave(&member))
     }
 
-    /// A place at the device. A spare thread is not to wait there for ever.
+    /// Makes a member for a thread at the device. A spare thread must not block there for ever.
     fn place(&self, has_own: bool, is_spare: bool) -> Arc<Member> {
-        // Without /dev/fuse within reach, one is enough for all.
+        // If /dev/fuse cannot be opened, all threads share one descriptor.
         let has_own = has_own && self.is_device;
         let own = has_own.then(|| cloned(&self.device, is_spare).ok());
         let own = own.flatten().map(Arc::new);
@@ -217,10 +217,10 @@ impl Session {
         })
     }
 
-    /// Has `answer` answer on this thread.
+    /// Runs `answer` on this thread.
     ///
     /// # Errors
-    /// What that reports.
+    /// Those of `answer`.
     pub(super) fn run_with(
         &self,
         member: &Arc<Member>,
@@ -251,7 +251,8 @@ impl Session {
                 Next::Listed(handle) => self.handler.listed(handle),
                 Next::Over => {
                     self.is_over.store(true, Relaxed);
-                    // Others who read from the same socket hear of it so; the kernel tells them.
+                    // Tells the other threads that read from the same socket; those of a device
+                    // hear it from the kernel.
                     let _ = rustix::net::shutdown(device, Shutdown::Read);
                 }
                 _ => {}
@@ -265,8 +266,8 @@ impl Session {
         self.members.may_end(member, wanted, &self.handler.watch)
     }
 
-    /// Waits until it is over. False if the connection is cut, and there are threads left that are
-    /// stuck in the back end: they end when they go on, or with the process.
+    /// Waits until the session is over. False if the connection is cut, and the remaining
+    /// threads are stuck in the back end: they end when they go on, or with the process.
     pub(super) fn wait_for_end(&self) -> bool {
         while !self.members.wait_for_end(TICK) {
             if self.members.are_stuck(&self.handler.watch) && is_cut(&self.device) {
@@ -288,7 +289,7 @@ impl Session {
         }
     }
 
-    /// One that does not answer any more.
+    /// Removes a member whose thread no longer answers.
     pub(super) fn leave(&self, member: &Arc<Member>) {
         // The watcher treats the work at the end like a request.
         member.slot.work.begin(0);
@@ -300,7 +301,7 @@ fn cloned(of: &OwnedFd, is_spare: bool) -> io::Result<OwnedFd> {
     let mut device = File::options();
     device.read(true).write(true);
     if is_spare {
-        // Of several that poll(2) wakes, one has the message.
+        // poll(2) wakes several threads, and only one gets the message.
         device.custom_flags(libc::O_NONBLOCK);
     }
     let device = device.open("/dev/fuse")?;
@@ -308,17 +309,17 @@ fn cloned(of: &OwnedFd, is_spare: bool) -> io::Result<OwnedFd> {
     Ok(device.into())
 }
 
-/// What reading brings.
+/// The result of a read.
 enum Came {
     /// A message of this length.
     Message(usize),
-    /// Nothing for so long.
+    /// No message in time.
     Nothing,
     /// The other end is gone.
     End,
 }
 
-/// The next message. With `patience`, it is waited for by poll(2), for so long.
+/// Reads the next message. With `patience`, waits for it by poll(2), up to that time.
 fn read(device: &OwnedFd, message: &mut [u8], patience: Option<Duration>) -> io::Result<Came> {
     let patience = patience.and_then(|time| Timespec::try_from(time).ok());
     let mut may_read = patience.is_none();
@@ -339,7 +340,7 @@ fn read(device: &OwnedFd, message: &mut [u8], patience: Option<Duration>) -> io:
     }
 }
 
-/// One thread is done; with the last, all is.
+/// Removes a member at the end of its thread; the last one ends the session.
 struct Leaving<'s>(&'s Session, &'s Arc<Member>);
 
 impl Drop for Leaving<'_> {
@@ -355,7 +356,7 @@ pub(super) struct Wire<'s> {
 }
 
 impl Wire<'_> {
-    /// Whether the other end is gone.
+    /// True if the other end is gone.
     pub(super) fn is_cut(&self) -> bool {
         is_cut(self.device)
     }
@@ -365,7 +366,7 @@ impl Line for Wire<'_> {
     fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
         loop {
             match retry_on_intr(|| rustix::io::write(self.device, answer)) {
-                // A socket that does not block, and whose other end is slow to read.
+                // A non-blocking socket whose other end is slow to read.
                 Err(Errno::AGAIN) => {
                     let mut device = [PollFd::new(self.device, PollFlags::OUT)];
                     retry_on_intr(|| poll(&mut device, None))?;
@@ -376,7 +377,7 @@ impl Line for Wire<'_> {
     }
 
     fn register(&self, host: BorrowedFd<'_>) -> io::Result<Backing> {
-        // The first: it is there as long as there are threads.
+        // The first descriptor, which exists as long as there are threads.
         Ok(Box::new(BackingFile::new(&self.session.device, host)?))
     }
 
@@ -385,7 +386,7 @@ impl Line for Wire<'_> {
         members.any(|member| member.slot.interrupt(unique))
     }
 
-    /// The kernel knows a request by the descriptor that it was read by, which may be any.
+    /// The kernel looks a request up by the descriptor that it was read from, which may be any.
     fn interrupt_again(&self, answer: &[u8]) {
         for device in self.session.members.devices() {
             if retry_on_intr(|| rustix::io::write(&device, answer)).is_ok() {

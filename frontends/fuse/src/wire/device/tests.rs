@@ -23,12 +23,12 @@ use crate::listing::Listed;
 use crate::through::Backing;
 use crate::wire::Handler;
 
-/// With SETXATTR in its short form.
+/// Decodes with the short form of SETXATTR.
 fn decode(message: &[u8]) -> Result<(Header, Asked<'_>), Refused> {
     decode::decode(message, false)
 }
 
-/// A message that is right.
+/// A correct message.
 fn message(op: u32, node: u64, body: &[&[u8]]) -> Vec<u8> {
     let body = body.concat();
     let mut message = Vec::new();
@@ -83,7 +83,7 @@ const WHOLE: [(u32, usize, &[u8]); 38] = [
     (op::STATX, 24, b""),
 ];
 
-/// EDGE-1: a message is right at one length and at no other, whatever it says of that.
+/// EDGE-1: a message is right at one length and at no other, whatever length it claims.
 #[test]
 fn what_is_cut_or_too_long_is_no_request() {
     let more = [
@@ -121,8 +121,8 @@ fn what_is_cut_or_too_long_is_no_request() {
     }
 }
 
-/// EDGE-1: SETXATTR in its long form tells whether an ACL takes the set-gid bit along; each form
-/// is wrong where the other one was agreed on.
+/// EDGE-1: SETXATTR in its long form says whether an ACL clears the set-gid bit; each form is
+/// wrong where the other one was agreed on.
 #[test]
 fn setxattr_comes_in_the_form_that_was_agreed_on() {
     let set = |more: &[u8]| {
@@ -190,7 +190,8 @@ fn who_has_no_number_is_told_nothing() {
     assert!(matches!(decode(&forget), Ok((_, Asked::Forget(0)))));
 }
 
-/// Extensions, which are said in eights, are cut off; more of them than there is, is wrong.
+/// Extensions, whose length counts in eights, are cut off; a length beyond the message is
+/// wrong.
 #[test]
 fn extensions_are_passed_over() {
     let mut lookup = message(op::LOOKUP, 1, &[b"a\0", &[1; 8]]);
@@ -256,7 +257,7 @@ fn versions_are_agreed_on_or_not() {
     assert_eq!(asked_for_rings.get(), 0, "none are offered");
 }
 
-/// A kernel that takes no answers while it is told not to.
+/// A kernel that refuses answers while the test says so.
 #[derive(Default)]
 struct Deaf {
     is_deaf: Cell<Option<Errno>>,
@@ -285,8 +286,8 @@ impl Line for &Deaf {
     }
 }
 
-/// NODE-1: an answer that is not taken leaves no count and no handle behind; one that is
-/// leaves what it tells of.
+/// NODE-1: an answer that is not taken leaves no count and no handle behind; one that is taken
+/// leaves its own.
 #[test]
 fn what_the_kernel_has_not_heard_of_is_taken_back() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
@@ -340,7 +341,7 @@ fn what_the_kernel_has_not_heard_of_is_taken_back() {
     assert_eq!(handler.ops.nodes(), 2, "NODE-1: neither of the two in it");
     ask(&list, None).unwrap();
     assert_eq!(handler.ops.nodes(), 3);
-    // Twice was it told of the file, and no more often.
+    // The kernel has been told of the file exactly twice.
     let forget = |count: u64| message(op::FORGET, node, &[&count.to_ne_bytes()]);
     ask(&forget(1), None);
     assert_eq!(handler.ops.nodes(), 3, "NODE-1");
@@ -351,7 +352,7 @@ fn what_the_kernel_has_not_heard_of_is_taken_back() {
     assert!(handler.ops.getattr(NodeId(node)).is_err());
 }
 
-/// Errors that the kernel would not take for an answer are told as `EIO`.
+/// Errors that the kernel would not accept in an answer become `EIO`.
 #[test]
 fn what_is_unknown_is_refused_and_nothing_hangs() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
@@ -426,7 +427,7 @@ fn a_create_that_truncates_takes_set_id_bits_as_it_tells() {
             &mut out,
         );
         let told = line.heard.borrow_mut().pop().unwrap();
-        // The mode, behind other numbers of the attributes.
+        // The mode, after other fields of the attributes.
         let at = abi::OUT_HEADER + 40 + 60;
         u32::from_ne_bytes(*told[at..].first_chunk().unwrap()) & 0o7777
     };
@@ -437,8 +438,8 @@ fn a_create_that_truncates_takes_set_id_bits_as_it_tells() {
     assert_eq!(create(truncates, 1), 0o777, "EDGE-1: without");
 }
 
-/// EDGE-1: to files, a signal makes nothing fail and nothing short, unless it is deadly; that
-/// `tests/interrupt.rs` shows.
+/// EDGE-1: a signal makes no read or write of a file fail or fall short, unless it is deadly;
+/// `tests/interrupt.rs` shows that case.
 #[test]
 fn a_signal_alone_leaves_files_to_be_read_and_written() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
@@ -477,7 +478,8 @@ fn a_signal_alone_leaves_files_to_be_read_and_written() {
     assert_eq!(all(), [Ok(5), Ok(1), Ok(5)]);
 }
 
-/// A kind that the directory does not tell is left open, and what does not fit is left out.
+/// A file type that the directory does not tell is left open, and entries that do not fit are
+/// left out.
 #[test]
 fn entries_of_a_listing_are_whole_and_fit() {
     let entry = |name| Listed {

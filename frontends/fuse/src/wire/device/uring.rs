@@ -4,9 +4,9 @@
 //!
 //! | read              | to learn                                                     |
 //! |-------------------|--------------------------------------------------------------|
-//! | this file         | a thread that answers what comes by its ring                 |
+//! | this file         | a thread that answers requests from its ring                 |
 //! | `uring/queues.rs` | which thread serves which queues, and where it runs          |
-//! | `uring/ring.rs`   | the ring, and the memory that requests come by               |
+//! | `uring/ring.rs`   | the ring, and the memory for requests                        |
 //!
 //! INIT comes by the device, before there is a ring; FORGET and INTERRUPT always do. One
 //! thread stays there for them.
@@ -42,17 +42,17 @@ use crate::interrupt::Slot;
 use crate::through::Backing;
 use crate::wire::Handler;
 
-/// Threads that have a ring each, and wait for their orders. Dropped, they leave.
+/// Threads that have a ring each, and wait for their orders. Dropping the crew ends them.
 #[derive(Default)]
 pub(super) struct Crew {
     hands: Vec<Hand>,
-    /// Which of them serve the same queues.
+    /// Threads that serve the same queues.
     groups: Vec<Group>,
 }
 
 pub(super) struct Hand {
     thread: Handle,
-    /// The first is to register the ring, the second to answer.
+    /// The first order is to register the ring, the second to answer.
     orders: Sender<()>,
     /// The result of the first order.
     registered: Receiver<io::Result<()>>,
@@ -60,14 +60,15 @@ pub(super) struct Hand {
 }
 
 impl Crew {
-    /// One for the session's connection: as many threads, or as many more as it takes.
+    /// Makes a crew for the session's connection: `threads` threads, or more if the queues need
+    /// more.
     ///
     /// # Errors
-    /// There is no io_uring to be had, or too little else.
+    /// io_uring is not available, or there are too few descriptors or threads.
     pub(super) fn new(session: &Arc<Session>, threads: usize) -> io::Result<Crew> {
         let parts = queues::parts(threads)?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        // Each has a descriptor, and they are not what descriptors are for.
+        // Each ring has a descriptor, and most of them must be left for files.
         if parts.len() as u64 > limit / 8 {
             return Err(io::Error::other(
                 "too few descriptors for so many processors",
@@ -82,7 +83,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Counts one more of those that serve these queues.
+    /// Returns the group of the threads that serve these queues, and counts one more in it.
     fn group_of(&mut self, part: &Part) -> usize {
         let mut groups = self.groups.iter_mut().enumerate();
         match groups.find(|(_, group)| group.part.as_ref() == Some(part)) {
@@ -104,7 +105,7 @@ impl Crew {
         self.hands.is_empty()
     }
 
-    /// Its threads, and which of them serve the same queues.
+    /// Returns its threads, and their groups.
     pub(super) fn into_parts(self) -> (Vec<Group>, Vec<Hand>) {
         (self.groups, self.hands)
     }
@@ -113,14 +114,16 @@ impl Crew {
     /// crew is empty if the kernel has withdrawn its offer.
     ///
     /// # Errors
-    /// The kernel does not take a ring. That cannot be undone, so the connection is of no use.
+    /// The kernel does not accept a ring. That cannot be undone, so the connection is of no
+    /// use.
     pub(super) fn register(self) -> io::Result<Crew> {
         for hand in &self.hands {
             let _ = hand.orders.send(());
             let gone = |_| Err(io::Error::other("a thread with a ring is gone"));
             match hand.registered.recv().unwrap_or_else(gone) {
                 Ok(()) => {}
-                // The offer was withdrawn before it was taken: requests come by the device.
+                // The kernel withdrew its offer before any ring was registered: requests come
+                // by the device.
                 Err(err) if err.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                     return Ok(Crew::default());
                 }
@@ -173,14 +176,14 @@ impl Hand {
         self.slot.clone()
     }
 
-    /// Has it answer.
+    /// Orders it to answer.
     pub(super) fn answer(self) -> Handle {
         let _ = self.orders.send(());
         self.thread
     }
 }
 
-/// Starts a thread that serves these queues beside those that do, which are blocked.
+/// Starts one more thread for these queues, whose own threads are blocked.
 ///
 /// # Errors
 /// No descriptor for a ring, no memory, or no thread.
@@ -197,7 +200,7 @@ pub(super) fn start_spare(
         }
         answering.run_with(&member, |handler, device| {
             if let Err(err) = ring.register() {
-                // The mount may be just over.
+                // The mount may have just ended.
                 tracing::debug!(%err, "no further ring");
                 return Ok(());
             }
@@ -221,7 +224,7 @@ fn provoke(session: &Arc<Session>, on: Option<u16>) {
     };
     let session = session.clone();
     let thread = thread::Builder::new().name("rcuwalk-provoke".to_owned());
-    // Not waited for at the end.
+    // Not joined at the end.
     let started = thread.spawn(move || {
         queues::run_on(cpu);
         let _provoking = session.handler.watch.provoke(gettid().as_raw_pid());
@@ -265,9 +268,9 @@ fn answer(
         is_made.set(false);
         let mut made = Made::Nowhere;
         if let Some(request) = ring.request(at, &mut spare) {
-            // Operations catch their own; a panic anywhere else must not cost the queue.
+            // Operations catch their own panics; a panic anywhere else must not cost the queue.
             let message = || desk.message(request.message, request.out);
-            // After DESTROY there is still that answer to be given, and then the end to be told.
+            // After DESTROY this thread still gives the answer, and then learns of the end.
             let _ = catch_unwind(AssertUnwindSafe(message));
             if is_made.get() {
                 made = request.made;
@@ -277,7 +280,7 @@ fn answer(
     }
 }
 
-/// What the kernel says of every entry when the connection ends.
+/// True for the errors of all entries when the connection ends.
 fn is_end(err: &io::Error) -> bool {
     let errno = err.raw_os_error();
     matches!(

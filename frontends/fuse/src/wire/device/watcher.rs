@@ -1,5 +1,5 @@
-//! The watcher: a thread that looks at those that answer, and adds others while they are blocked
-//! (WATCH-1).
+//! The watcher: a thread that observes the answering threads, and adds others while they are
+//! blocked (WATCH-1).
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::session::Session;
 use crate::watch::{Look, STUCK, TICK};
 
-/// Starts it. It ends with the session.
+/// Starts the watcher, which ends with the session.
 ///
 /// # Errors
 /// Out of threads.
@@ -37,7 +37,7 @@ fn watch(session: &Arc<Session>) {
             }
             match session.add_spare(group) {
                 Ok(()) => has_failed = false,
-                // Out of threads or descriptors: it is tried again with the next look.
+                // Out of threads or descriptors: the next tick tries again.
                 Err(err) if !has_failed => {
                     has_failed = true;
                     tracing::warn!(%err, "all threads are blocked, and there can be no more");
@@ -49,8 +49,8 @@ fn watch(session: &Arc<Session>) {
     }
 }
 
-/// Logs that requests are stuck: when the first is, when that has taken twice as long, and when
-/// none is any more. Returns what age was logged last.
+/// Logs stuck requests: when the first one is stuck, each time its age has doubled, and when
+/// none is left. Returns the age that was logged last.
 fn say(session: &Session, said: Duration) -> Duration {
     let now = session.handler.watch.stuck();
     if now.stuck == 0 {

@@ -7,7 +7,7 @@ use super::super::abi::{self, set};
 use super::{Asked, Forgets, NewFile, Offered, Piece};
 use crate::ops::Change;
 
-/// A length that is not there, a string without an end, a time that does not exist.
+/// A field beyond the end, a string without an end, or a time that does not exist.
 #[derive(Debug)]
 pub(super) struct Wrong;
 
@@ -77,7 +77,7 @@ impl<'m> Fields<'m> {
         is_whole.then_some(Forgets(forgets)).ok_or(Wrong)
     }
 
-    /// `struct fuse_setattr_in`, and whether its caller is to lose set-id bits.
+    /// `struct fuse_setattr_in`, and whether the caller loses set-id bits.
     pub(super) fn change(&mut self) -> Result<(Change, bool), Wrong> {
         let valid = self.size()?;
         let (fh, size) = (self.u64()?, self.u64()?);
@@ -125,7 +125,7 @@ impl<'m> Fields<'m> {
         })
     }
 
-    /// `struct fuse_open_in`. Whether set-id bits go is for the VFS to say.
+    /// `struct fuse_open_in`. The VFS decides whether set-id bits are cleared.
     pub(super) fn open(&mut self) -> Result<i32, Wrong> {
         let flags = self.i32()?;
         self.skip(4).map(|()| flags)
@@ -178,7 +178,7 @@ impl<'m> Fields<'m> {
         Ok((fh, flags & abi::FSYNC_DATA != 0))
     }
 
-    /// `struct fuse_setxattr_in`, in the form that was agreed on.
+    /// `struct fuse_setxattr_in`, in the agreed form.
     pub(super) fn setxattr(&mut self, is_long: bool) -> Result<Asked<'m>, Wrong> {
         let (size, flags) = (self.u32()?, self.i32()?);
         let more = if is_long { Some(self.size()?) } else { None };
@@ -190,7 +190,7 @@ impl<'m> Fields<'m> {
         })
     }
 
-    /// Later versions bring more, and none that is of interest.
+    /// INIT. Later versions have more fields, none of which we use.
     pub(super) fn init(&mut self) -> Result<Asked<'m>, Wrong> {
         let (major, minor) = (self.u32()?, self.u32()?);
         let (max_readahead, flags) = match major {

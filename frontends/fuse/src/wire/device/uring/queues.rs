@@ -1,8 +1,8 @@
-//! Which thread serves which queues.
+//! Divides the queues among threads.
 //!
-//! The kernel has a queue for each processor that there may ever be, and puts a request into
-//! that of the processor whose program asks. All must be served, or none is: so those of
-//! processors that are off share a thread.
+//! The kernel has a queue for each possible processor, and puts a request into that of the
+//! caller's processor. It uses none until all are served: so the queues of offline processors
+//! share a thread.
 //!
 //! A thread runs on the processor of its queue, if it may: the caller goes to sleep there, and
 //! the thread answers next, without waking another processor.
@@ -12,7 +12,7 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// A thread's part.
+/// A thread's queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Part {
     pub(super) queues: Vec<u16>,
@@ -20,11 +20,11 @@ pub(in super::super) struct Part {
     pub(super) on: Option<u16>,
 }
 
-/// A part for each of at least `threads`, and for no fewer than are needed; for two for each
-/// processor, if that is 0: one of them may have to wait for a disk.
+/// Returns a part for each of at least `threads` threads, and for as many more as the queues
+/// need. 0 means two for each processor, because one of them may have to wait for a disk.
 ///
 /// # Errors
-/// /sys does not tell which processors there are.
+/// /sys does not list the processors.
 pub(super) fn parts(threads: usize) -> io::Result<Vec<Part>> {
     let list = |name: &str| {
         let told = fs::read_to_string(format!("/sys/devices/system/cpu/{name}"))?;
@@ -46,8 +46,8 @@ fn divide(
     may_run: impl Fn(u16) -> bool,
     threads: usize,
 ) -> Vec<Part> {
-    // As many as there are processors, and with their numbers: if those have gaps, the kernel
-    // takes the first queue for a number beyond.
+    // One queue per processor, with the same numbers: if those have gaps, the kernel uses the
+    // first queue for a number beyond the last.
     let queues = 0..u16::try_from(possible.len()).unwrap_or(u16::MAX);
     let (on, off): (Vec<u16>, Vec<u16>) = queues.partition(|queue| online.contains(queue));
     let each = match threads {
@@ -70,7 +70,7 @@ fn divide(
     parts
 }
 
-/// This thread runs there from now on, if it may by now.
+/// Binds this thread to that processor, if it may run there by now.
 #[doc(alias = "sched_setaffinity(2)")]
 pub(super) fn run_on(cpu: u16) {
     let mut only = CpuSet::new();
@@ -80,7 +80,7 @@ pub(super) fn run_on(cpu: u16) {
     }
 }
 
-/// A list as `0-3,8`.
+/// Parses a list such as `0-3,8`.
 fn parse(list: &str) -> Option<Vec<u16>> {
     let mut all = Vec::new();
     for range in list.split(',') {

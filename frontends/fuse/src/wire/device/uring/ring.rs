@@ -1,5 +1,5 @@
-//! A thread's ring, and the memory that requests come by: the second of the front end's two
-//! places with unsafe code.
+//! A thread's ring, and the memory for its requests: the second of the front end's two places
+//! with unsafe code.
 //!
 //! A thread has an entry for each queue that it serves. An entry is a buffer for the headers
 //! and one for the rest, to which the kernel copies a request and from which it takes the
@@ -11,11 +11,11 @@
 //!                    └────────────────── COMMIT_AND_FETCH ◄─────────────┘
 //! ```
 //!
-//! **URING-1**: an entry is the kernel's from when a command is submitted until that is
-//! completed, and this thread's from then on; never both's. The kernel copies a request before
-//! it completes the command, and takes the answer while the next is submitted. So what is
-//! borrowed of an entry is never written to meanwhile, and is given back before its command is
-//! made ([`Ring::answer`] takes the whole ring).
+//! **URING-1**: an entry belongs to the kernel from the submission of a command to its
+//! completion, and to this thread from then on; never to both. The kernel copies a request
+//! before it completes the command, and takes the answer while the next command is submitted.
+//! So memory that this thread has borrowed from an entry is never written to meanwhile, and the
+//! borrow ends before the entry's next command is made ([`Ring::answer`] takes the whole ring).
 #![allow(
     unsafe_code,
     reason = "the kernel is given addresses, which stay valid until the ring is gone"
@@ -36,7 +36,7 @@ const COMMIT_AND_FETCH: u32 = 2;
 
 /// The longest header of an operation (`FUSE_URING_OP_IN_OUT_SZ`).
 const OP_HEADER: usize = 128;
-/// Before the rest of a request there is room for all that comes before it in a message.
+/// Room before the rest of a request, for all headers of a message.
 const BEFORE: usize = abi::IN_HEADER + OP_HEADER;
 
 /// `struct fuse_uring_req_header`.
@@ -48,7 +48,7 @@ struct Headers {
     op: [u8; OP_HEADER],
     flags: u64,
     commit_id: u64,
-    /// How much there is of the rest.
+    /// The length of the rest.
     payload_len: u32,
     padding: u32,
     reserved: u64,
@@ -61,37 +61,36 @@ struct Place {
     len: usize,
 }
 
-/// Where requests of one queue come, one at a time.
+/// A buffer for requests of one queue, one at a time.
 struct Entry {
     queue: u16,
     headers: Box<Headers>,
     /// The rest of a request, and then the answer's body.
     room: Out,
-    /// The two, for the kernel.
+    /// The addresses of the two, for the kernel.
     places: Box<[Place; 2]>,
-    /// Headers of a request that has no rest, so that its answer can be made in `room`.
+    /// The headers of a request without a rest, so that its answer can be made in `room`.
     head: [u8; BEFORE],
 }
 
-/// A ring with entries for some queues. It is made by anybody, and belongs to the thread that
-/// [registers](Ring::register) them.
+/// A ring with entries for some queues. Any thread may make it; it belongs to the thread that
+/// [registers](Ring::register) the entries.
 pub(super) struct Ring {
-    // First: without it, the kernel has no use for what the entries hold.
+    // Dropped first: without the ring, the kernel does not use the entries any more.
     ring: IoUring<Entry128, cqueue::Entry>,
     entries: Box<[Entry]>,
     device: i32,
 }
 
 impl Ring {
-    /// A ring by which requests of the device's connection are to come. The device stays open
-    /// for as long.
+    /// Makes a ring for requests of the device's connection. The device must stay open as long
+    /// as the ring exists.
     ///
     /// # Errors
-    /// There is no io_uring to be had, or not with all that is needed (Linux 6.15), or no
-    /// memory.
+    /// io_uring is not available, or lacks a feature that is needed (Linux 6.15); or no memory.
     pub(super) fn new(device: BorrowedFd<'_>, queues: &[u16]) -> io::Result<Ring> {
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
-        // It is the one thread's that enables it.
+        // The single issuer is the thread that enables the ring.
         builder.setup_single_issuer().setup_defer_taskrun();
         builder.setup_r_disabled();
         let most = u32::try_from(queues.len()).unwrap_or(u32::MAX);
@@ -107,19 +106,19 @@ impl Ring {
         })
     }
 
-    /// Offers its entries to the kernel, which has requests put into them when there are such
-    /// for all queues. From now on it is this thread's.
+    /// Offers its entries to the kernel, which uses them once there are entries for all queues.
+    /// From now on the ring belongs to this thread.
     ///
     /// # Errors
-    /// The kernel does not take them.
+    /// The kernel does not accept them.
     pub(super) fn register(&mut self) -> io::Result<()> {
         self.ring.submitter().register_enable_rings()?;
         for at in 0..self.entries.len() {
             self.push(at, REGISTER)?;
         }
         self.submit_if(|_| true)?;
-        // Of an entry that is not taken we are told at once. A request is put into one that is by
-        // this thread itself, while it waits (`DEFER_TASKRUN`).
+        // The kernel reports an entry that it does not accept at once. An accepted entry gets a
+        // request only while this thread itself waits (`DEFER_TASKRUN`).
         match self.ring.completion().next() {
             Some(told) => Err(error(&told).unwrap_or(io::ErrorKind::Other.into())),
             None => Ok(()),
@@ -135,7 +134,7 @@ impl Ring {
             // Submits answers first: their callers must not wait for the next request as well.
             self.submit_if(|this| !this.ring.completion().is_empty())?;
             if let Some(told) = self.ring.completion().next() {
-                // The number of the entry was given with its command.
+                // The index of the entry, as given with its command.
                 let at = told.user_data() as usize;
                 return Ok(match error(&told) {
                     None => Came::Request(at),
@@ -146,7 +145,7 @@ impl Ring {
         }
     }
 
-    /// Offers an entry once more that has come back without a request.
+    /// Offers an entry again that came back without a request.
     ///
     /// # Errors
     /// What the kernel reports.
@@ -154,7 +153,7 @@ impl Ring {
         self.push(at, REGISTER)
     }
 
-    /// The request there. `None` if it makes no sense.
+    /// Returns the request in the entry. `None` if it makes no sense.
     pub(super) fn request<'r>(&'r mut self, at: usize, spare: &'r mut Out) -> Option<Request<'r>> {
         let entry = &mut self.entries[at];
         let headers = &*entry.headers;
@@ -181,7 +180,7 @@ impl Ring {
     }
 
     /// Gives the entry back with the answer that was made in `spare`, or in place; or with
-    /// `EIO`, if there is none. It goes with the next [`wait`](Ring::wait).
+    /// `EIO`, if there is none. The next [`wait`](Ring::wait) submits it.
     ///
     /// # Errors
     /// What the kernel reports.
@@ -195,12 +194,12 @@ impl Ring {
         let answer = entry.room.answer();
         let (header, body) = answer.split_at(abi::OUT_HEADER);
         entry.headers.in_out[..abi::OUT_HEADER].copy_from_slice(header);
-        // No longer than what there is room for.
+        // The body fits into the room, so its length fits as well.
         entry.headers.payload_len = body.len() as u32;
         self.push(at, COMMIT_AND_FETCH)
     }
 
-    /// Has the kernel take what there is, as long as that is wanted.
+    /// Submits the queued commands to the kernel, as long as `wanted` returns true.
     fn submit_if(&mut self, wanted: impl Fn(&mut Self) -> bool) -> io::Result<()> {
         while !self.ring.submission().is_empty() && wanted(self) {
             self.enter(0)?;
@@ -232,27 +231,27 @@ impl Ring {
     fn push(&mut self, at: usize, command: u32) -> io::Result<()> {
         let entry = &mut self.entries[at];
         let command = entry.command(self.device, command, at);
-        // SAFETY: the device outlives the ring. What the command leads to is owned by the
-        // entry, stays where it is from REGISTER until the ring is gone, and is not borrowed
-        // while the kernel looks at it (URING-1).
+        // SAFETY: the device outlives the ring. The memory that the command points to is owned
+        // by the entry, stays in place from REGISTER until the ring is gone, and is not
+        // borrowed while the kernel uses it (URING-1).
         let pushed = unsafe { self.ring.submission().push(&command) };
-        // Each entry is the kernel's or has one command here, for which there is room.
+        // Each entry is the kernel's or has one command here, so there is room for it.
         pushed.map_err(io::Error::other)
     }
 }
 
-/// What an entry has come with.
+/// The completion of an entry's command.
 #[derive(Debug)]
 pub(super) enum Came {
     /// A request.
     Request(usize),
-    /// None: the kernel has no use for it any more, or has not understood the answer.
+    /// No request: the kernel no longer needs the entry, or has not understood the answer.
     Back(usize, io::Error),
 }
 
 /// A request in a ring.
 pub(super) struct Request<'r> {
-    /// As it would come from the device.
+    /// The message, as the device would deliver it.
     pub(super) message: &'r [u8],
     /// The buffer for its answer: in place, unless the request lies there.
     pub(super) out: &'r mut Out,
@@ -311,10 +310,10 @@ impl Entry {
             .addr(Some(places))
             .build();
         let mut built = built.user_data(at as u64);
-        // How many places there are. The crate does not fill that in for this command.
+        // The number of buffers. The crate does not fill that in for this command.
         const LEN: usize = 24;
         // SAFETY: an `Entry128` is the kernel's `struct io_uring_sqe` of 128 bytes, in which
-        // `len` is the 32 bits there.
+        // these 32 bits are `len`.
         unsafe {
             (&raw mut built)
                 .cast::<u8>()
@@ -325,7 +324,7 @@ impl Entry {
         built
     }
 
-    /// The answer is `EIO`.
+    /// Makes `EIO` the answer.
     fn refuse(&mut self) {
         let unique = self.headers.in_out[8..].first_chunk();
         let unique = u64::from_ne_bytes(unique.copied().unwrap_or_default());
@@ -350,7 +349,7 @@ mod tests {
     use super::super::super::decode::{Asked, decode};
     use super::*;
 
-    /// A ring that is never registered: what the kernel would do to it, the test does.
+    /// A ring that is never registered: the test does the kernel's part.
     fn ring() -> Option<Ring> {
         let device = File::open("/dev/null").unwrap();
         Ring::new(device.as_fd(), &[0, 1])
@@ -358,7 +357,7 @@ mod tests {
             .ok()
     }
 
-    /// As the kernel puts a request into an entry.
+    /// Puts a request into an entry, as the kernel does.
     fn put(entry: &mut Entry, op: u32, header: &[u8], rest: &[u8]) {
         let len = abi::IN_HEADER + header.len() + rest.len();
         let headers = &mut *entry.headers;
