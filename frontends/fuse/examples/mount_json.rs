@@ -1,4 +1,4 @@
-//! A FUSE mount of a back end of one's own: the JSON document of rcuwalk's example `json_tree`.
+//! A FUSE mount of a custom back end: the JSON document of rcuwalk's example `json_tree`.
 //!
 //! `cargo run -p rcuwalk-fuse --example mount_json DOCUMENT.json DIRECTORY` serves until the
 //! directory is unmounted (`umount`, `fusermount3 -u`).

@@ -54,7 +54,7 @@
 //! when size or time of the file have changed; with passthrough ([`Options::passthrough`]) the
 //! mount has no pages of its own, and uses those of the host's file.
 //!
-//! # What there is not
+//! # Limitations
 //!
 //! Locks across mounts, ioctl except the calls of lsattr and chattr, and device numbers of 2^32
 //! and more. With a back end that goes by names (hostfs), an open file that has lost its last

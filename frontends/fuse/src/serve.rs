@@ -17,7 +17,7 @@ use crate::{MountError, Options};
 ///
 /// As INIT says, no answer is longer than a MiB: longer requests get less.
 ///
-/// The other side is not trusted, see "Who is trusted" in `docs/fuse.md`.
+/// The other side is not trusted, see "Trust" in `docs/fuse.md`.
 ///
 /// # Errors
 /// [`MountError::Source`]; [`MountError::Device`] for a descriptor that brings no INIT, or whose

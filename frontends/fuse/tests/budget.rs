@@ -1,4 +1,4 @@
-//! How many nodes the kernel holds, and that nothing in use is lost for it.
+//! The number of nodes that the kernel holds is bounded, and no node in use is lost for that.
 
 mod common;
 
@@ -58,7 +58,7 @@ impl InUse {
         }
     }
 
-    /// All that is in use is what it was.
+    /// Checks that everything in use is unchanged.
     fn check(&self) {
         let mut name = [0; 7];
         self.file.read_exact_at(&mut name, 0).unwrap();
@@ -116,7 +116,7 @@ fn resident_mib() -> u64 {
     (pages * 4096) >> 20
 }
 
-/// Walks the directories that `next` deals out, and looks at each file.
+/// Walks the directories that `next` hands out, and stats each file.
 fn walk(top: &Path, dirs: u64, next: &AtomicU64, walked: &AtomicU64) {
     loop {
         let dir = next.fetch_add(1, Relaxed);
@@ -187,7 +187,8 @@ fn a_walk_of_all_files_stays_within_the_budget() {
     held.check();
 }
 
-/// NODE-2: unmounting waits for nothing that the worker waits for, whatever it is at.
+/// NODE-2: unmounting never waits for something that the worker waits for, whatever the worker
+/// is doing.
 #[test]
 fn unmounting_ends_the_worker() {
     if !can_mount() {

@@ -1,5 +1,5 @@
-//! A source that others have mounted further file systems in: each file keeps its own inode
-//! number, and programs that copy by it copy what is there.
+//! A source with further file systems mounted in it: each file keeps its own inode number, and
+//! programs that copy hard links by number copy the source as it is.
 
 mod common;
 
@@ -14,7 +14,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use common::{Mount, can_mount};
 
-/// So many that the mount forgets most of them, which it is told to hold no more than 64 of.
+/// Enough for the mount to forget most of them: it may hold 64 nodes.
 const FILES: usize = 600;
 
 fn few_nodes() -> Options {
@@ -24,7 +24,7 @@ fn few_nodes() -> Options {
     }
 }
 
-/// A directory with other file systems in it, which go with it.
+/// A directory with other file systems mounted in it, which are unmounted with it.
 struct Source {
     mounted: Vec<PathBuf>,
     top: tempfile::TempDir,
@@ -50,7 +50,7 @@ impl Source {
         self.top.path()
     }
 
-    /// Mounts a file system of its own at `name`.
+    /// Mounts a new file system at `name`.
     fn add(&mut self, kind: &str, name: &str, options: &str) -> PathBuf {
         let at = self.path().join(name);
         fs::create_dir_all(&at).unwrap();
@@ -68,7 +68,7 @@ impl Source {
         self.add("tmpfs", name, "size=64m")
     }
 
-    /// Shows the directory `from` at `name` as well.
+    /// Bind-mounts the directory `from` at `name`.
     fn bind(&mut self, from: &Path, name: &str) {
         let at = self.path().join(name);
         fs::create_dir_all(&at).unwrap();
@@ -77,7 +77,7 @@ impl Source {
     }
 }
 
-/// The number of each file below `top`, asked by name, and by a listing.
+/// The number of each file below `top`, by stat and by listing.
 fn numbers(top: &Path) -> BTreeMap<PathBuf, u64> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![top.to_owned()];

@@ -20,7 +20,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// A mount with a slow file, and how many bytes of that were read or written.
+/// A mount with a slow file, and the number of its bytes that have been read or written.
 fn slow() -> Option<(Mount, Arc<AtomicU64>)> {
     if !can_mount() {
         return None;
@@ -74,7 +74,7 @@ fn who_is_killed_does_not_wait_for_the_answer() {
     wait_until("all is closed", || mount.mounted.open() == 0);
 }
 
-/// Writes `slow` with timers that go off in between, and prints how much it was.
+/// Writes `slow` while timers go off, and prints the number of bytes written.
 const INTERRUPTED: &str = "
 import os, signal, sys
 signal.signal(signal.SIGALRM, lambda *_: None)
@@ -87,8 +87,8 @@ signal.signal(signal.SIGALRM, signal.SIG_IGN)
 print(done)
 ";
 
-/// EDGE-1: a signal that is not deadly waits for a write to a file, which is neither an error
-/// nor short for it.
+/// EDGE-1: a signal that is not deadly waits for a write to a file, which neither fails nor
+/// falls short because of it.
 #[test]
 fn a_signal_waits_for_a_write_to_a_file() {
     let Some((mount, bytes)) = slow() else { return };
@@ -122,7 +122,7 @@ fn what_is_opened_for_nobody_is_closed() {
     thread::scope(|scope| {
         let opening = scope.spawn(|| File::open(file));
         thread::sleep(Duration::from_millis(200));
-        // Whether it is unmounted as well is no matter.
+        // The abort matters; the unmount may fail.
         let _ = unmount(mount.path(), UnmountFlags::FORCE);
         let refused = opening.join().unwrap().unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::ECONNABORTED));
@@ -132,7 +132,7 @@ fn what_is_opened_for_nobody_is_closed() {
     thread::sleep(Duration::from_millis(600));
     wait_until("it is closed", || mount.mounted.open() == 0);
     wait_until("it is forgotten", || mount.mounted.nodes() == 1);
-    // Aborted, it is still in the tree, unless that was the end of it.
+    // An aborted mount stays in the tree, unless the abort has unmounted it.
     let _ = unmount(mount.path(), UnmountFlags::DETACH);
 }
 
@@ -195,7 +195,7 @@ fn an_interrupt_is_heard_by_the_request_that_it_names() {
     write(8, 20);
     let (unique, body) = receive();
     assert_eq!((unique, written(body)), (8, 20), "nobody interrupts that");
-    // Less than was asked for would be the end of the file.
+    // A short answer would mark the end of the file.
     let piece = [
         &handle.to_ne_bytes()[..],
         &[0; 8],
@@ -211,7 +211,7 @@ fn an_interrupt_is_heard_by_the_request_that_it_names() {
     served.join().unwrap();
 }
 
-/// A mount of a tree where some names are looked up for ever, until the gate is opened.
+/// A mount of a tree in which lookups of some names block until the gate is opened.
 fn stuck() -> Option<(Mount, Arc<Gate>)> {
     if !can_mount() {
         return None;
@@ -222,7 +222,7 @@ fn stuck() -> Option<(Mount, Arc<Gate>)> {
     Some((Mount::with(vfs, None, "slow", &Options::default()), gate))
 }
 
-/// Threads that each look up a name that is stuck, all on this processor.
+/// Starts threads that each look up a name that is stuck, all on this processor.
 fn get_stuck(mount: &Mount, cpu: usize, names: u64) -> Vec<thread::JoinHandle<ErrorKind>> {
     let look_up = |name| {
         let path = mount.path().join(format!("stuck-{name}"));
@@ -233,7 +233,7 @@ fn get_stuck(mount: &Mount, cpu: usize, names: u64) -> Vec<thread::JoinHandle<Er
         .collect()
 }
 
-/// What becomes of a lookup on this processor.
+/// The result of a lookup on this processor.
 fn on_processor(cpu: usize, path: PathBuf) -> ErrorKind {
     let mut only = CpuSet::new();
     only.set(cpu);
@@ -248,8 +248,9 @@ fn processors() -> Vec<usize> {
         .collect()
 }
 
-/// WATCH-1: more requests get stuck than there are threads, all from one processor; all others are
-/// answered, from whatever processor they come. When they go on, the threads that were added end.
+/// WATCH-1: if more requests get stuck than there are threads, all from one processor, all
+/// others are still answered, from whatever processor they come. When the stuck ones go on, the
+/// added threads end.
 #[test]
 fn requests_that_are_stuck_do_not_stop_the_others() {
     const NAMES: u64 = 8;
@@ -279,7 +280,7 @@ fn requests_that_are_stuck_do_not_stop_the_others() {
     }
 }
 
-/// WATCH-1: a user with too many stuck requests is refused more, and others are not.
+/// WATCH-1: a user with too many stuck requests is refused more, and other users are not.
 #[test]
 fn a_user_with_too_many_stuck_requests_is_refused_more() {
     let Some((mount, gate)) = stuck() else { return };
@@ -313,7 +314,8 @@ fn a_user_with_too_many_stuck_requests_is_refused_more() {
     wait_until("nothing is refused", || !refused());
 }
 
-/// WATCH-1: a mount whose connection is cut ends, though the back end keeps threads for ever.
+/// WATCH-1: a mount whose connection is cut ends, though the back end blocks its threads for
+/// ever.
 #[test]
 fn a_mount_ends_though_its_threads_are_stuck() {
     let Some((mut mount, gate)) = stuck() else {
@@ -322,7 +324,7 @@ fn a_mount_ends_though_its_threads_are_stuck() {
     let _watchdog = Watchdog::over(&mount, Duration::from_secs(120));
     let askers = get_stuck(&mount, processors()[0], 3);
     wait_until("all are stuck", || gate.waiting() == 3);
-    // Whether it is unmounted as well is no matter.
+    // The abort matters; the unmount may fail.
     let _ = unmount(mount.path(), UnmountFlags::FORCE);
     for asker in askers {
         asker.join().unwrap();

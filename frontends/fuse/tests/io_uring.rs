@@ -1,5 +1,5 @@
-//! Requests that come by io_uring, where the kernel offers that; by /dev/fuse elsewhere.
-//! `cargo xtask ci` has it offered, and runs all that is mounted here so.
+//! Requests by io_uring, where the kernel offers that; by /dev/fuse elsewhere. `cargo xtask ci`
+//! enables it in the kernel, and runs all mounts of these tests with it.
 
 mod common;
 
@@ -15,8 +15,8 @@ use common::{Mount, Watchdog, can_mount, is_by_io_uring};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::Options;
 
-/// URING-1: what a request brings stays as it is while it is answered, whatever comes
-/// meanwhile, and each gets its own answer.
+/// URING-1: a request's data stays the same while it is answered, whatever other requests
+/// arrive meanwhile, and each request gets its own answer.
 #[test]
 fn a_request_stays_as_it_is_while_it_is_answered() {
     if !can_mount() {
@@ -71,7 +71,7 @@ fn who_does_not_want_it_does_not_have_it() {
     assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"contents");
 }
 
-/// More threads than there are processors, and only one: each queue has one at least.
+/// With more threads than processors, and with only one: each queue has at least one thread.
 #[test]
 fn every_queue_is_served_by_however_many_threads() {
     if !can_mount() {
@@ -96,7 +96,7 @@ fn every_queue_is_served_by_however_many_threads() {
                 });
             }
         });
-        // The last are told of after close(2).
+        // The kernel reports the last closes after close(2).
         while mount.mounted.open() > 0 {
             thread::sleep(Duration::from_millis(1));
         }

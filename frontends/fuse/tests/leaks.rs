@@ -1,5 +1,5 @@
-//! What mounts that have ended leave behind: nothing. A test binary with one test: it counts
-//! the descriptors of the whole process.
+//! Ended mounts leave nothing behind. A test binary with one test, because it counts the
+//! descriptors of the whole process.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn walk(dir: &Path) -> usize {
         .sum()
 }
 
-/// MEM-1: with the mount go the descriptors that were kept for its directories.
+/// MEM-1: the end of a mount closes the descriptors that were kept for its directories.
 #[test]
 fn a_mount_that_has_ended_keeps_no_descriptor() {
     if !can_mount() {
@@ -43,7 +43,7 @@ fn a_mount_that_has_ended_keeps_no_descriptor() {
         assert!(open_descriptors() > before + 50, "they are kept");
         drop(mount);
     }
-    // The kernel's last requests, and what RCU holds, may take a moment.
+    // The kernel's last requests, and objects that wait for RCU, may take a moment.
     let start = Instant::now();
     while open_descriptors() > before + 10 {
         let now = open_descriptors();

@@ -1,4 +1,4 @@
-//! What the kernel keeps of a listing, and that it never shows one that is old.
+//! Listings that the kernel keeps, and never shows when they are stale.
 
 mod common;
 
@@ -21,7 +21,7 @@ use rcuwalk_hostfs::HostFs;
 use rustix::fs::Dir;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
-/// Longer than a directory has to be left alone for its listing to be kept.
+/// Longer than a directory must be unchanged for its listing to be kept.
 const REST: Duration = Duration::from_millis(250);
 
 fn names(dir: &Path) -> BTreeSet<String> {
@@ -32,7 +32,7 @@ fn names(dir: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// How many listings were asked for.
+/// The number of READDIRPLUS and READDIR requests so far.
 fn asked(mount: &Mount) -> u64 {
     let statistics = mount.mounted.observer().statistics().unwrap();
     let operations = statistics.operations.iter();
@@ -54,12 +54,12 @@ fn a_listing_of_what_is_left_alone_is_asked_for_once() {
         let before = asked(mount);
         assert!(before > 0, "the operations are counted by these names");
         for _ in 0..10 {
-            // The one before is closed by then: one at a time has it for keeping.
+            // By then the previous handle is closed: one at a time has it for keeping.
             sleep(Duration::from_millis(20));
             assert_eq!(names(&dir), first);
         }
         assert_eq!(asked(mount), before, "the kernel has it");
-        // A change through the mount shows at once, by whatever kind of it.
+        // A change of any kind through the mount shows at once.
         fs::rename(dir.join("f1"), dir.join("g1")).unwrap();
         assert!(names(&dir).contains("g1") && !names(&dir).contains("f1"));
         fs::remove_file(dir.join("g1")).unwrap();
@@ -89,14 +89,14 @@ fn two_changes_within_a_tick_are_both_seen() {
     let make = |name: &str| drop(File::create(behind.join(name)).unwrap());
     for round in 0..12 {
         sleep(REST);
-        // Opened while it is at rest, changed before it is listed and right after.
+        // Opened while it is at rest, changed before it is listed and right afterwards.
         let open = File::open(&dir).unwrap();
         make(&format!("before{round}"));
         let listed = Dir::read_from(&open).unwrap().count();
         make(&format!("after{round}"));
         assert_eq!(listed, 2 + 2 * round + 1, "FRESH-1: round {round}");
         assert_eq!(names(&dir), names(&behind), "FRESH-1: round {round}");
-        // And a storm.
+        // Then many changes.
         for n in 0..50 {
             make("here and gone");
             assert!(names(&dir).contains("here and gone"), "FRESH-1: {n}");
@@ -106,7 +106,8 @@ fn two_changes_within_a_tick_are_both_seen() {
     }
 }
 
-/// FRESH-1: rsync -t, tar -x, cp -a: the mtime of a directory is put back after a change in it.
+/// FRESH-1: as with rsync -t, tar -x or cp -a, the mtime of a directory is set back after a
+/// change in it.
 #[test]
 fn a_change_that_is_hidden_from_the_mtime_is_seen() {
     if !can_mount() {
@@ -130,7 +131,7 @@ fn a_change_that_is_hidden_from_the_mtime_is_seen() {
     assert_eq!(names(&dir), names(&behind), "FRESH-1");
 }
 
-/// A root with `slow`, which takes its time to be looked up; and `new` before it, later.
+/// A root with `slow`, whose lookup takes a while; and later with `new` before it.
 struct Late(Arc<Mutex<State>>);
 
 struct State {
@@ -223,8 +224,8 @@ impl FileSystem for Late {
     }
 }
 
-/// FRESH-1: two list at once, and something comes behind the mount: the kernel would note the new
-/// mtime for the second, and keep the first one's answer, which is older.
+/// FRESH-1: two threads list at once, and an entry is added behind the mount: the kernel would
+/// record the new mtime for the second listing, and keep the first one, which is older.
 #[test]
 fn two_who_list_at_once() {
     if !can_mount() {
@@ -268,7 +269,7 @@ fn two_who_list_at_once() {
     assert_eq!(names(&at), both, "FRESH-1: whoever lists it later");
 }
 
-/// Something mounted for a test.
+/// A mount made by a test.
 struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
@@ -277,8 +278,8 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// DIR-1: a directory that cannot be looked at (another user's FUSE mount, one whose server is
-/// gone) is listed, and so is what comes after it.
+/// DIR-1: a directory that cannot be looked up (another user's FUSE mount, one whose server is
+/// gone) is listed, and so are the entries after it.
 #[test]
 fn a_broken_entry_is_listed_and_ends_no_listing() {
     if !can_mount() {
@@ -324,7 +325,7 @@ fn a_broken_entry_is_listed_and_ends_no_listing() {
     drop(mounted);
 }
 
-/// A bind mount of the mount inside of its source, which goes before that.
+/// A bind mount of the mount inside of its source, unmounted before that.
 struct Bound<'p>(&'p Path);
 
 impl Drop for Bound<'_> {
@@ -333,8 +334,8 @@ impl Drop for Bound<'_> {
     }
 }
 
-/// The source shows the mount: it is listed, it is a loop, and however many ask about it at once,
-/// the other names are answered.
+/// If the source shows the mount, it is listed, its lookup is `ELOOP`, and however many threads
+/// look it up at once, the other names are answered.
 #[test]
 fn a_mount_that_its_source_shows_is_a_loop_and_holds_up_nothing() {
     if !can_mount() {
@@ -349,7 +350,7 @@ fn a_mount_that_its_source_shows_is_a_loop_and_holds_up_nothing() {
         let host = host.with_freshness(Freshness::EachUse);
         let vfs = Vfs::new(host).unwrap();
         if !told {
-            // As many as there is room for: of the mount, only the front end knows.
+            // Fills the table of known devices: only the front end knows of the mount then.
             (1..=4).for_each(|device| vfs.shown(device, true));
         }
         let mount = Mount::with(vfs, None, "hostfs", &Options::default());

@@ -139,7 +139,7 @@ fn an_open_file_outlives_its_name() {
         kept(&mut replaced, b"new");
         assert_eq!(fs::read(&new).unwrap(), b"old");
         drop(replaced);
-        // RELEASE is not waited for.
+        // close(2) does not wait for RELEASE.
         for _ in 0..6000 {
             if mount.mounted.open() == 0 {
                 break;
@@ -186,7 +186,7 @@ fn attributes_are_kept() {
         assert_eq!(gone, Err(rustix::io::Errno::NODATA));
         let full = rustix::fs::statvfs(&path).unwrap();
         assert_eq!(full.f_namemax, 255);
-        // A memfs without limits counts none.
+        // A memfs without limits reports no blocks.
         assert_eq!(full.f_blocks > 0, mount.backing.is_some());
     });
 }
@@ -221,7 +221,7 @@ fn holes_stay_holes() {
     });
 }
 
-/// A command as another user.
+/// Runs a shell command as another user.
 fn as_user(uid: u32, script: &str, at: &Path) -> bool {
     let mut command = Command::new("sh");
     command.arg("-c").arg(script).current_dir("/").env("M", at);
@@ -235,7 +235,7 @@ fn as_user(uid: u32, script: &str, at: &Path) -> bool {
 fn others_may_what_they_may() {
     on_each(|mount| {
         let at = |name: &str| mount.path().join(name);
-        // The mount point is in a directory of root's own: walked from inside.
+        // The mount point is in a directory of root's own: start inside.
         let user = |script: &str| {
             let script = format!("cd \"$M\" && {script}");
             as_user(65534, &script, mount.path())
@@ -277,7 +277,7 @@ fn others_may_what_they_may() {
         ));
         std::thread::sleep(std::time::Duration::from_millis(1100));
         assert_eq!(at("open/f").metadata().unwrap().mode(), 0o100777);
-        // A further group counts.
+        // A supplementary group counts.
         fs::write(at("group"), b"x").unwrap();
         std::os::unix::fs::chown(at("group"), Some(0), Some(4242)).unwrap();
         fs::set_permissions(at("group"), Permissions::from_mode(0o640)).unwrap();
@@ -294,7 +294,7 @@ fn others_may_what_they_may() {
     });
 }
 
-/// By request: the kernel's own writes are in `passthrough.rs`.
+/// By request: `passthrough.rs` tests the kernel's own writes.
 #[test]
 fn set_id_bits_go_by_who_writes() {
     if !can_mount() {
@@ -308,7 +308,7 @@ fn set_id_bits_go_by_who_writes() {
         let path = mount.path().join("tool");
         let tool = File::create(&path).unwrap();
         let mode = || tool.metadata().unwrap().mode() & 0o7777;
-        // Without execution by the group, set-gid stays with the group's members.
+        // Without execution by the group, members of the group keep the set-gid bit.
         for (set, left) in [(0o6755, 0o755), (0o2745, 0o745)] {
             tool.set_permissions(Permissions::from_mode(set)).unwrap();
             std::io::Write::write_all(&mut &tool, b"by root, who may").unwrap();
@@ -384,7 +384,7 @@ fn a_long_directory_is_listed_once_each() {
 
 #[test]
 fn a_mapping_is_written_back_where_it_was() {
-    // By a program that can: tests are without unsafe code.
+    // In Python, because tests are without unsafe code.
     on_each(|mount| {
         let path = mount.path().join("mapped");
         fs::write(&path, vec![b'.'; 8192]).unwrap();
@@ -419,7 +419,7 @@ fn changes_on_the_host_show_after_a_while() {
     assert_eq!(fs::read(mount.path().join("f")).unwrap(), b"333");
 }
 
-/// What a host file has become shows by its open descriptor, too: `tail -f` goes by that.
+/// A change of a host file shows by its open descriptor, too: `tail -f` relies on that.
 #[test]
 fn a_file_that_grows_on_the_host_grows_where_it_is_open() {
     on_each(|mount| {

@@ -56,7 +56,7 @@ fn a_name_is_believed_until_the_kernel_is_told() {
         std::thread::sleep(Duration::from_millis(1100));
         assert_eq!(file.metadata().unwrap().ino(), before, "believed");
         let notifier = mount.mounted.notifier().unwrap();
-        // The kernel knows the root as node 1, whatever number it shows for it.
+        // The root is node 1 to the kernel, whatever inode number it shows.
         let done = match expire {
             false => notifier.invalidate_entry(NodeId::ROOT, b"file"),
             true => notifier.expire_entry(NodeId::ROOT, b"file"),

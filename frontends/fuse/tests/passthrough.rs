@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::{Mount, can_mount, skip};
 use rcuwalk_fuse::Options;
 
-/// One at a time: the threads that answer are counted by name.
+/// One at a time: the answering threads are counted by name.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn one() -> MutexGuard<'static, ()> {
@@ -55,7 +55,7 @@ fn opened(path: &Path) -> File {
     options.truncate(false).open(path).unwrap()
 }
 
-/// Bytes that the threads that answer have read so far, requests among them.
+/// Bytes that the answering threads have read so far, including requests.
 fn read_by_daemon() -> u64 {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let read = threads.map(|thread| {
@@ -125,7 +125,7 @@ fn what_is_written_shows_at_once_and_stays() {
         file.write_all(b"at the end").unwrap();
         size += 10;
         assert_eq!(file.metadata().unwrap().len(), size);
-        // A listing brings attributes as well.
+        // A listing carries attributes as well.
         let listed = fs::read_dir(mount.path()).unwrap();
         for entry in listed {
             assert_eq!(entry.unwrap().metadata().unwrap().len(), size);
@@ -148,7 +148,7 @@ fn what_is_written_shows_at_once_and_stays() {
         assert_eq!((len(&path), len(&link)), (size, size), "after the close");
         thread::sleep(Duration::from_millis(1));
     }
-    // By an open file that is new, and so by what the VFS has cached.
+    // By a new open file, and so by the attributes that the VFS has cached.
     assert_eq!(fs::read(&link).unwrap().len() as u64, size);
     assert_eq!(File::open(&path).unwrap().metadata().unwrap().len(), size);
 }
@@ -171,11 +171,11 @@ fn sizes_are_set_while_it_is_open() {
     let mut data = vec![9; 30_000];
     file.read_exact_at(&mut data, 0).unwrap();
     assert_eq!((data[99], data[100], data[20_000]), (1, 0, 2));
-    // To open it anew and truncate, for those who have it open as well.
+    // A new open that truncates the file shows through the other open files as well.
     File::create(&path).unwrap().write_all(b"new").unwrap();
     assert_eq!(file.read_at(&mut data, 0).unwrap(), 3);
     assert_eq!(file.metadata().unwrap().len(), 3);
-    // Holes are looked for in what is there now.
+    // Holes are searched in the current contents.
     file.write_all_at(b"end", 1 << 20).unwrap();
     let seek = |to| rustix::fs::seek(&file, to);
     assert_eq!(seek(rustix::fs::SeekFrom::Data(8192)), Ok(1 << 20));
@@ -220,7 +220,7 @@ fn it_lives_on_under_another_name_and_without_one() {
     file.write_all(b"3").unwrap();
     let meta = file.metadata().unwrap();
     assert_eq!((meta.len(), meta.nlink()), (3, 0));
-    // Another file of the old name has nothing to do with it.
+    // Another file of the old name is independent of it.
     fs::write(&path, b"another").unwrap();
     let mut data = String::new();
     file.seek(SeekFrom::Start(0)).unwrap();
@@ -229,7 +229,7 @@ fn it_lives_on_under_another_name_and_without_one() {
     assert_eq!(fs::read(&path).unwrap(), b"another");
 }
 
-/// Runs a program in Python: tests are without unsafe code.
+/// Runs a program in Python, because tests are without unsafe code.
 fn python(program: &str, path: &Path) -> bool {
     let mut python = Command::new("python3");
     let ran = python.arg("-c").arg(program).arg(path).status();
@@ -264,7 +264,7 @@ fn a_mapping_is_the_hosts_file() {
     assert_eq!(fs::read(&host).unwrap()[4096..4100], *b"here");
 }
 
-/// A write by user 65534, to a file that he has open while `meanwhile` is done.
+/// A write by user 65534, to a file that this user has open while `meanwhile` runs.
 fn written_by_other(path: &Path, meanwhile: impl FnOnce()) {
     let mut other = Command::new("sh");
     let script = "exec 3>>\"$0\"; echo; read go; echo more >&3";
@@ -289,7 +289,7 @@ fn set_id_bits_are_lost_to_whoever_writes_without_the_right_to_keep_them() {
     fs::write(&path, b"#!").unwrap();
     let set = |mode| fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
     let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
-    // Before it is opened, and while it is.
+    // The bits are set before the file is opened, and while it is open.
     set(0o6777);
     written_by_other(&path, || ());
     assert_eq!(mode(&host), 0o777);
@@ -302,7 +302,7 @@ fn set_id_bits_are_lost_to_whoever_writes_without_the_right_to_keep_them() {
     (&early).write_all(b"early").unwrap();
     assert_eq!(mode(&host), 0o777);
     drop(early);
-    // The kernel tells of a close after close(2), and not always before what comes next: until
+    // The kernel tells of a close after close(2), and sometimes after the next request: until
     // then the file is open here.
     while mount.mounted.open() > 0 {
         thread::sleep(Duration::from_millis(1));
@@ -312,7 +312,7 @@ fn set_id_bits_are_lost_to_whoever_writes_without_the_right_to_keep_them() {
     let mut roots = File::options().append(true).open(&path).unwrap();
     roots.write_all(b"root's").unwrap();
     assert_eq!(mode(&host), 0o6777);
-    // It was opened by request, and stays so for those who come meanwhile.
+    // The file was opened by request, and stays so for later opens.
     set(0o777);
     written_by_other(&path, || ());
     roots.write_all(b"again").unwrap();
@@ -337,7 +337,7 @@ fn many_may_open_and_close_it_at_once() {
                         1 => File::options().write(true).open(path),
                         _ => File::options().read(true).append(true).open(path),
                     };
-                    // EIO is what the kernel says to a mixture.
+                    // The kernel returns EIO for a mixture of ways.
                     let file = file.unwrap();
                     if thread % 3 == 1 {
                         file.write_all_at(b"X", thread).unwrap();
@@ -348,7 +348,7 @@ fn many_may_open_and_close_it_at_once() {
                 }
             });
         }
-        // Its mode decides for those who open it next.
+        // The mode decides the way of the next open.
         scope.spawn(|| {
             for mode in [0o4755, 0o755].into_iter().cycle().take(200) {
                 fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
@@ -357,7 +357,7 @@ fn many_may_open_and_close_it_at_once() {
         });
     });
     assert_eq!(fs::read(&path).unwrap(), fs::read(&host).unwrap());
-    // RELEASE is not waited for.
+    // close(2) does not wait for RELEASE.
     for _ in 0..6000 {
         if mount.mounted.open() == 0 {
             break;
@@ -378,7 +378,7 @@ fn where_it_is_not_to_be_had_it_goes_by_request() {
     let path = memfs.path().join("file");
     fs::write(&path, b"data").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"data");
-    // overlayfs lies upon another file system.
+    // overlayfs is stacked on another file system.
     let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let place = place.unwrap();
     let dir = |name: &str| {

@@ -1,6 +1,6 @@
-//! Files that lose their names through the mount while they are looked up and opened.
+//! Files whose names are removed through the mount while they are looked up and opened.
 //!
-//! `RCUWALK_REPLACE_SECONDS` says how long files are replaced.
+//! `RCUWALK_REPLACE_SECONDS` is the duration of the replacing.
 
 mod common;
 
@@ -16,7 +16,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, fstat, mknodat};
 
 use common::{Mount, can_mount, on_each, setting};
 
-/// Ends all threads with the one that has it, also if that panics.
+/// Ends all threads when its own thread ends, also by a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -25,7 +25,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Runs `open` in some threads beside `change` in as many, with their numbers.
+/// Runs `open` in `threads` threads beside `change` in as many others, which get their numbers.
 fn beside(threads: usize, change: impl Fn(usize) + Sync, open: impl Fn() + Sync) {
     let end = Instant::now() + Duration::from_secs(setting("RCUWALK_REPLACE_SECONDS", 2));
     let (done, opened) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -50,7 +50,8 @@ fn beside(threads: usize, change: impl Fn(usize) + Sync, open: impl Fn() + Sync)
     assert!(opened.into_inner() > 0);
 }
 
-/// HOLD-1: eight threads replace a file by rename while eight open it; each finds one.
+/// HOLD-1: eight threads replace a file by rename while eight others open it; each open
+/// succeeds.
 #[test]
 fn no_open_fails_while_the_file_is_replaced() {
     on_each(|mount| {
@@ -68,7 +69,7 @@ fn no_open_fails_while_the_file_is_replaced() {
     });
 }
 
-/// HOLD-1: a file is opened by a name that stays while others come and go.
+/// HOLD-1: a file can be opened by a name that stays while its other names come and go.
 #[test]
 fn no_open_fails_while_the_file_is_moved() {
     on_each(|mount| {
@@ -94,7 +95,7 @@ fn no_open_fails_while_the_file_is_moved() {
     });
 }
 
-/// A file of which the kernel has the inode and nothing else.
+/// A file whose inode the kernel has, and nothing else.
 fn place(path: &Path) -> (File, PathBuf) {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let place = File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap());

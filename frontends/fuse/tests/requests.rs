@@ -1,4 +1,4 @@
-//! Requests beyond the everyday ones, through the kernel.
+//! Less common requests, through the kernel.
 
 mod common;
 
@@ -104,7 +104,7 @@ fn what_is_executed_is_not_truncated() {
     });
 }
 
-/// EDGE-1: the first and the last second that there are can be set, and read.
+/// EDGE-1: the first and the last representable second can be set, and read.
 #[test]
 fn the_ends_of_time_can_be_set() {
     on_each(|mount| {
@@ -119,7 +119,7 @@ fn the_ends_of_time_can_be_set() {
             0,
             1 << 33,
         ];
-        // Often, so that each thread that answers gets its turn.
+        // Repeated, so that each answering thread gets its turn.
         for round in 0..20 {
             for sec in times {
                 let time = Timespec {
@@ -140,7 +140,7 @@ fn the_ends_of_time_can_be_set() {
     });
 }
 
-/// EDGE-1: lsattr and chattr show and set what the VFS keeps to.
+/// EDGE-1: lsattr and chattr show and set the flags that the VFS enforces.
 #[test]
 fn flags_are_shown_and_set() {
     on_each(|mount| {
@@ -148,7 +148,7 @@ fn flags_are_shown_and_set() {
         fs::write(&path, "").unwrap();
         let file = File::open(&path).unwrap();
         match rustix::fs::ioctl_setflags(&file, IFlags::IMMUTABLE) {
-            // A host's directory may be one that has no flags.
+            // The host's file system may have no flags.
             Err(Errno::OPNOTSUPP | Errno::NOTTY) if mount.backing.is_some() => return,
             done => done.unwrap(),
         }
@@ -167,7 +167,7 @@ fn flags_are_shown_and_set() {
     });
 }
 
-/// EDGE-1: a file without a name is there as long as it is open, and for good with a name.
+/// EDGE-1: a file without a name exists as long as it is open, and stays once it has a name.
 #[test]
 fn a_file_without_a_name_can_get_one() {
     on_each(|mount| {
@@ -176,7 +176,7 @@ fn a_file_without_a_name_can_get_one() {
             rustix::fs::open(mount.path(), flags, Mode::from_raw_mode(0o640))
         };
         let mut file = match open(OFlags::empty()) {
-            // A host's directory may be where there is no such thing.
+            // The host's file system may not support this.
             Err(Errno::OPNOTSUPP) if mount.backing.is_some() => return,
             file => File::from(file.unwrap()),
         };
@@ -216,8 +216,8 @@ fn a_file_without_a_name_can_get_one() {
     });
 }
 
-/// EDGE-1: statx(2) tells when a file was born, if the back end knows, and is otherwise as
-/// it was.
+/// EDGE-1: statx(2) reports the birth time, if the back end knows it, and is otherwise
+/// unchanged.
 #[test]
 fn birth_times_are_the_back_ends() {
     on_each(|mount| {
@@ -225,7 +225,7 @@ fn birth_times_are_the_back_ends() {
         fs::write(&path, "12345").unwrap();
         let look = |path: &Path| {
             let mask = StatxFlags::ALL;
-            // Not what was cached of it.
+            // Read from the daemon, not from the kernel's cache.
             rustix::fs::statx(CWD, path, AtFlags::STATX_FORCE_SYNC, mask).unwrap()
         };
         let told = look(&path);
@@ -253,7 +253,7 @@ fn birth_times_are_the_back_ends() {
     });
 }
 
-/// NODE-1: a file that has lost the name it was found by last is reached by the other, at once.
+/// NODE-1: a file that has lost its last known name is found by its other name, at once.
 #[test]
 fn one_of_two_names_is_enough() {
     if !can_mount() {
@@ -278,7 +278,7 @@ fn one_of_two_names_is_enough() {
     }
 }
 
-/// EDGE-1: the right to execute a program is enough to start it, whoever the host sees.
+/// EDGE-1: the right to execute a program is enough to start it, whichever user the host sees.
 #[test]
 fn a_program_that_may_only_be_executed_starts() {
     if !can_mount() {
@@ -302,7 +302,7 @@ fn a_program_that_may_only_be_executed_starts() {
         let start = |mode| {
             fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
             loop {
-                // Another test may have had it open for writing while it forked.
+                // Another test may have forked while it had it open for writing.
                 match Command::new(&program).uid(65_534).gid(65_534).status() {
                     Err(err) if err.kind() == ErrorKind::ExecutableFileBusy => {}
                     done => return done.map(|status| status.success()),

@@ -1,4 +1,4 @@
-//! Trees that are mounted for a test, and unmounted whatever becomes of it.
+//! Trees that are mounted for a test, and unmounted however the test ends.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -19,10 +19,10 @@ use rcuwalk_memfs::MemFs;
 
 /// A mounted tree.
 pub(crate) struct Mount {
-    // First, so that it is unmounted before its directory goes.
+    // Declared first, so that it is unmounted before its directory is removed.
     pub(crate) mounted: Mounted,
     at: tempfile::TempDir,
-    /// What a host mount shows.
+    /// The directory that a host mount shows.
     pub(crate) backing: Option<tempfile::TempDir>,
     pub(crate) kind: &'static str,
 }
@@ -50,7 +50,7 @@ impl Mount {
         Mount::with(vfs, Some(backing), "hostfs", options)
     }
 
-    /// A host mount that is changed with the credentials of its callers.
+    /// A host mount whose back end acts as its callers.
     pub(crate) fn hostfs_by_callers(options: &Options) -> Mount {
         let backing = open_to_all();
         let host = HostFs::new(backing.path()).unwrap();
@@ -110,7 +110,7 @@ impl Watchdog {
             if stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("not done after {limit:?}: {}", at.display());
                 let _ = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH);
-                // With the process goes its end of /dev/fuse, and with that all requests.
+                // The process's end of /dev/fuse closes with it, which ends all requests.
                 std::process::abort();
             }
         });
@@ -118,8 +118,8 @@ impl Watchdog {
     }
 }
 
-/// `RCUWALK_TRANSPORT=io_uring` has the mounts here be served by io_uring, which the kernel has to
-/// offer then.
+/// True with `RCUWALK_TRANSPORT=io_uring`: the mounts of these tests are served by io_uring,
+/// which the kernel must offer then.
 pub(crate) fn is_by_io_uring() -> bool {
     std::env::var_os("RCUWALK_TRANSPORT").is_some_and(|transport| transport == "io_uring")
 }
@@ -132,13 +132,13 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
 
 fn open_to_all() -> tempfile::TempDir {
     let backing = tempfile::tempdir().unwrap();
-    // As a root's usually are: others may walk through.
+    // Like a root user's directory usually: other users may walk through it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(backing.path(), mode).unwrap();
     backing
 }
 
-/// Runs `test` on a mount of each back end, or says why not.
+/// Runs `test` on a mount of each back end, or reports why not.
 pub(crate) fn on_each(test: impl Fn(&Mount)) {
     if !can_mount() {
         return;
@@ -168,7 +168,7 @@ pub(crate) fn can_mount() -> bool {
     true
 }
 
-/// Says that a test is skipped, where `cargo xtask ci` counts it.
+/// Reports that a test is skipped, in the form that `cargo xtask ci` counts.
 pub(crate) fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
     if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {

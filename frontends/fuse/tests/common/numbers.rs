@@ -1,5 +1,5 @@
-//! A tree that is made up as it is asked for: directories of files, all numbered, and no
-//! memory for any of them. A file holds its own name.
+//! A generated tree: directories of files, all numbered, which take no memory. A file contains
+//! its own name.
 
 use rcuwalk::{
     At, Attr, Caller, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill,
@@ -15,7 +15,7 @@ pub(crate) struct Numbers {
 /// Inode number of the root; 1 is the front end's own.
 const ROOT: u64 = 2;
 
-/// What a number stands for.
+/// The meaning of an inode number.
 #[derive(Clone, Copy)]
 enum What {
     Root,

@@ -1,5 +1,5 @@
-//! A file that takes its time: each byte of it is read and written by itself, and slowly. And
-//! names that are looked up for ever.
+//! A slow file: each byte of it is read and written by itself, and slowly. And names whose
+//! lookup blocks for ever.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,20 +11,20 @@ use rcuwalk::{
     InodeKey, InodeRef, Name, OpenFlags, Result, SuperBlock,
 };
 
-/// How large it is.
+/// The size of the file.
 pub(crate) const SIZE: u64 = 1 << 20;
 
 /// How long a byte takes.
 const BYTE: Duration = Duration::from_millis(5);
 
-/// A root with that one file, `slow`, in it.
+/// A root that contains only the file `slow`.
 #[derive(Default)]
 pub(crate) struct Slow {
-    /// How many bytes have been read or written.
+    /// The number of bytes that have been read or written.
     pub(crate) bytes: Arc<AtomicU64>,
     /// How long it takes to open the file.
     pub(crate) opening: Duration,
-    /// Where lookups of names that begin with `stuck` are held up.
+    /// Blocks lookups of names that begin with `stuck`.
     pub(crate) gate: Arc<Gate>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// How many are held up.
+    /// The number of lookups that wait.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Relaxed)
     }

@@ -16,8 +16,8 @@ use rustix::mount::UnmountFlags;
 use super::common::{Mount, can_mount, on_each};
 use super::{comes_true, drop_caches};
 
-/// name_to_handle_at(2) and open_by_handle_at(2), by a program that can: tests are without unsafe
-/// code. A line is a request, and one is the answer; nothing stays open.
+/// Calls name_to_handle_at(2) and open_by_handle_at(2), in Python, because tests are without
+/// unsafe code. Each line is a request, and gets one line as its answer; nothing stays open.
 const PROGRAM: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +65,7 @@ for line in sys.stdin:
     print(*answers, sep="\t", flush=True)
 "#;
 
-/// [`PROGRAM`] as it runs.
+/// A running [`PROGRAM`].
 struct Program {
     process: Child,
     answers: BufReader<ChildStdout>,
@@ -92,13 +92,13 @@ impl Program {
         answers.split('\t').map(str::to_owned).collect()
     }
 
-    /// A handle of each, or `errno N`.
+    /// Returns a handle of each path, or `errno N`.
     fn take(&mut self, flags: &str, paths: &[PathBuf]) -> Vec<Handle> {
         let paths = paths.iter().map(|path| path.to_str().unwrap());
         self.ask(&["take", flags].into_iter().chain(paths).collect::<Vec<_>>())
     }
 
-    /// Inode number, path and contents of what each opens, or `errno N`.
+    /// Returns inode number, path and contents of each handle's file, or `errno N`.
     fn open(&mut self, mount: &Mount, handles: &[Handle]) -> Vec<String> {
         let at = mount.path().to_str().unwrap();
         let handles = handles.iter().map(String::as_str);
@@ -122,27 +122,27 @@ impl Drop for Program {
 
 /// Since Linux 6.13: with the directory, so that the open file has a path.
 const CONNECTABLE: &str = "2";
-/// Since Linux 6.12: tells the mount by a number that is never used again.
+/// Since Linux 6.12: identifies the mount by a number that is never used again.
 const MNT_ID_UNIQUE: &str = "1";
 
 /// In hexadecimal.
 type Handle = String;
 
-/// What [`Program::open`] says of the file at `path`, which it finds by that.
+/// The answer of [`Program::open`] about the file at `path`, if it opens it by that path.
 fn named(path: &Path, contents: &str) -> String {
     let ino = fs::symlink_metadata(path).unwrap().ino();
     format!("{ino} {} {contents}", path.display())
 }
 
-/// The same without the path: of a file that the kernel has no name of, only the directories are
-/// known to have one.
+/// Like `named`, without the path, for a file that the kernel has no name of: only directories
+/// are sure to have one.
 fn without_path(line: &str) -> (String, String) {
     let mut parts = line.splitn(3, ' ');
     let ino = parts.next().unwrap().to_owned();
     (ino, parts.nth(1).unwrap_or_default().to_owned())
 }
 
-/// The kernel knows the root alone.
+/// Makes the kernel forget all nodes but the root.
 fn forget_all(mount: &Mount) {
     let forgotten = comes_true(|| {
         drop_caches();
@@ -153,7 +153,7 @@ fn forget_all(mount: &Mount) {
 
 const STALE: &str = "errno 116";
 
-/// A mount of `source` where the kernel asks each time, and the host is asked.
+/// A mount of `source` without caching: the kernel asks each time, and so does the back end.
 fn mount_unbelieving(source: &Path) -> Mount {
     let host = HostFs::new(source).unwrap();
     let vfs = Vfs::new(host.with_freshness(Freshness::EachUse)).unwrap();
@@ -178,8 +178,8 @@ fn finds_by_number(source: &Path) -> bool {
     found
 }
 
-/// HANDLE-1: handles open the files and directories that they were taken of, after the kernel has
-/// forgotten them, wherever they have been moved through the mount.
+/// HANDLE-1: handles open the files and directories that they were taken from, after the kernel
+/// has forgotten them, wherever they have been moved through the mount.
 #[test]
 fn handles_open_forgotten_files() {
     on_each(|mount| {
@@ -198,7 +198,7 @@ fn handles_open_forgotten_files() {
             let expected = named(&files[n], &format!("contents of {n}"));
             assert_eq!(without_path(line), without_path(&expected), "HANDLE-1");
         }
-        // From the deepest, which is all that is known then.
+        // From the deepest one, which is then the only known node.
         for n in (0..3).rev() {
             forget_all(mount);
             let inside = [(0..20).map(|n| format!("f{n}")).chain(["sub".to_owned()])];
@@ -225,8 +225,8 @@ fn handles_open_forgotten_files() {
     });
 }
 
-/// HANDLE-1: a file that has lost the name by which its handle was taken is opened as long as it has
-/// another name that the kernel has asked for.
+/// HANDLE-1: a file that has lost the name by which its handle was taken can be opened as long
+/// as it has another name that the kernel has looked up.
 #[test]
 fn handles_open_files_by_their_other_names() {
     on_each(|mount| {
@@ -253,8 +253,9 @@ fn handles_open_files_by_their_other_names() {
     });
 }
 
-/// HANDLE-1: while four threads make, move and remove files and the kernel forgets what it can,
-/// each handle opens the file that it was taken of, and is stale once that has been removed.
+/// HANDLE-1: while four threads make, move and remove files and the kernel forgets as many
+/// nodes as it can, each handle opens the file that it was taken from, and is stale once that
+/// has been removed.
 #[test]
 fn handles_open_no_other_file_while_names_change() {
     on_each(|mount| {
@@ -285,7 +286,7 @@ fn move_files(mount: &Mount, n: usize) {
     let mut program = Program::start();
     let dirs = ["a", "b"].map(|name| mount.path().join(format!("{n}{name}")));
     dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
-    // By the name: the file that has it, and its handle.
+    // By name: the file of that name, and its handle.
     let mut files: [Option<(String, Handle)>; 6] = Default::default();
     let mut removed: Vec<Handle> = Vec::new();
     let path = |k: usize| dirs[k % 2].join(format!("f{k}"));
@@ -319,7 +320,7 @@ fn move_files(mount: &Mount, n: usize) {
         }
         removed.drain(..removed.len().saturating_sub(8));
         for line in program.open(mount, &removed) {
-            // FORGET of the file may be on its way: then it is what it was.
+            // FORGET of the file may be on its way: then the handle still opens it.
             let is_another = files
                 .iter()
                 .flatten()
@@ -333,8 +334,8 @@ fn move_files(mount: &Mount, n: usize) {
     }));
 }
 
-/// HANDLE-1: a file that has been removed is opened by its handle as long as it is open, and its
-/// handle opens no later file that has got its number.
+/// HANDLE-1: a removed file can be opened by its handle as long as it is open, and its handle
+/// opens no later file with the same number.
 #[test]
 fn handles_of_removed_files_are_stale() {
     on_each(|mount| {
@@ -444,8 +445,8 @@ fn handles_do_not_lead_out_of_the_source() {
     }
 }
 
-/// HANDLE-1: handles are good with the next daemon, where the host finds a file by its number, and
-/// are stale elsewhere.
+/// HANDLE-1: handles are good with the next daemon if the host finds a file by its number, and
+/// stale elsewhere.
 #[test]
 fn handles_outlast_the_daemon() {
     if !can_mount() {
@@ -491,7 +492,7 @@ fn handles_outlast_the_daemon() {
     );
 }
 
-/// An ext4 of its own, mounted, which goes with it.
+/// A mounted ext4 image, which is unmounted with this.
 struct Disk {
     at: tempfile::TempDir,
     _image: tempfile::NamedTempFile,
@@ -522,8 +523,8 @@ impl Drop for Disk {
     }
 }
 
-/// HANDLE-1: where the source is a whole file system, files are found with no name in any cache,
-/// and are what they are on the host from then on.
+/// HANDLE-1: where the source is a whole file system, files are found without a name in any
+/// cache, and their attributes are the host's from then on.
 #[test]
 fn handles_find_files_of_a_whole_file_system() {
     if !can_mount() {
@@ -542,7 +543,7 @@ fn handles_find_files_of_a_whole_file_system() {
     drop(first);
     fs::rename(source.join("d/moved"), source.join("d/sub/other")).unwrap();
     fs::remove_file(source.join("d/removed")).unwrap();
-    // The host has the names in its cache no more, either.
+    // The host no longer has the names in its cache, either.
     (0..3).for_each(|_| drop_caches());
     let second = mount_unbelieving(source);
     // First, while no directory has been listed: nothing has a name.
@@ -575,7 +576,7 @@ fn handles_find_files_of_a_whole_file_system() {
     drop(second);
 }
 
-/// HANDLE-1: handles that hold the directory as well open the file by a path.
+/// HANDLE-1: handles that include the directory open the file by a path.
 #[test]
 fn connectable_handles_lead_to_a_path() {
     on_each(|mount| {

@@ -3,7 +3,7 @@
 //! | read          | to learn                                                      |
 //! |---------------|---------------------------------------------------------------|
 //! | this file     | a storm of changes and FORGETs                                |
-//! | `handles.rs`  | file handles, which outlive what the kernel knows             |
+//! | `handles.rs`  | file handles, which outlive the kernel's nodes                |
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use common::{Mount, Watchdog, can_mount, on_each, setting};
 use rcuwalk_fuse::Options;
 
-/// Has the kernel drop what names and inodes it does not use.
+/// Makes the kernel drop unused names and inodes.
 fn drop_caches() {
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
 }
 
-/// Waits until `done`, for some seconds.
+/// Waits until `done` returns true, for a minute at most.
 fn comes_true(mut done: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while !done() {
@@ -37,23 +37,23 @@ fn comes_true(mut done: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// How many processes there are in a storm.
+/// The number of processes in a storm.
 const PROCESSES: u64 = 8;
-/// Files that each of them keeps account of.
+/// Files that each process checks.
 const KEPT: usize = 20;
 
-/// NODE-1: names come, move and go in eight processes while the kernel forgets what it can
-/// and is asked to forget more; then the tree is what is behind it, the kernel forgets the
-/// rest, and only the root is known.
+/// NODE-1: eight processes add, move and remove names while the kernel forgets as many nodes as
+/// it can and is asked to forget more; then the mount shows the same tree as the back end, the
+/// kernel forgets the rest, and only the root is known.
 ///
-/// `RCUWALK_STORM_SECONDS` says for how long.
+/// `RCUWALK_STORM_SECONDS` is the duration.
 #[test]
 fn a_storm_of_forgets_leaves_the_tree_right_and_the_table_empty() {
     let seconds = setting("RCUWALK_STORM_SECONDS", 60);
     if !can_mount() {
         return;
     }
-    // Less than what the processes have in hand: the kernel is asked all the time.
+    // Less than the processes use: the kernel is asked for nodes all the time.
     let options = Options {
         max_nodes: 100,
         ..Options::default()
@@ -96,7 +96,7 @@ fn storm(mut mount: Mount, seconds: u64) {
     assert_eq!(mount.mounted.nodes(), 1, "NODE-1");
 }
 
-/// This test program, several times over.
+/// Processes that run this test program.
 struct Processes(Vec<Child>);
 
 impl Processes {
@@ -137,7 +137,7 @@ impl Drop for Processes {
     }
 }
 
-/// Not a test of its own: what a storm consists of.
+/// Not a test of its own: one process of a storm.
 #[test]
 #[ignore = "started by the storm"]
 fn one_process_of_a_storm() {
@@ -165,8 +165,8 @@ fn one_process_of_a_storm() {
     }
 }
 
-/// What a process has to itself goes as it would without the others: moved, linked, looked
-/// at, and used after it has lost its name.
+/// Checks that a process's own files behave as without the others: moved, linked, read, and
+/// used after they have lost their names.
 fn keep_account(dir: &Path) {
     let sub = dir.join("sub");
     for k in 0..KEPT {
@@ -208,8 +208,8 @@ impl Random {
     }
 }
 
-/// One change of a tree that all processes change, or a look at it. What others have done
-/// to it in the meantime may be in the way, and nothing else.
+/// One change of a tree that all processes change, or a read of it. It fails only because of
+/// changes that other processes have made in the meantime.
 fn meddle(top: &Path, random: &mut Random) {
     let mut name = |deep: bool| {
         let dir = top.join(format!("d{}", random.below(6)));
@@ -220,8 +220,8 @@ fn meddle(top: &Path, random: &mut Random) {
     };
     let (at, other) = (name(true), name(true));
     let dir = at.parent().unwrap();
-    // Of two directories the lower one is moved, and only to where directories are: else
-    // they would go into one another without end, a level for some hundred calls.
+    // Moves the deeper directory to the path of the higher one: otherwise directories would
+    // nest without end, by a level in some hundred calls.
     let (lower, upper) = match other.parent().unwrap() {
         to if to.components().count() > dir.components().count() => (to, dir),
         to => (dir, to),
@@ -256,7 +256,7 @@ fn meddle(top: &Path, random: &mut Random) {
         libc::ENOTEMPTY,
         libc::EINVAL,
         libc::ELOOP,
-        // Of directories, by chmod and link.
+        // chmod and link report this for directories.
         libc::EPERM,
     ];
     if let Err(err) = done {
@@ -269,9 +269,10 @@ fn meddle(top: &Path, random: &mut Random) {
     }
 }
 
-/// Both trees have the same names, attributes and contents. How many entries they have.
+/// Checks that both trees have the same names, attributes and contents. Returns the number of
+/// entries.
 ///
-/// Directories that have been moved into each other for a minute lie deep.
+/// The trees may be deep, after a minute of moving directories into each other.
 fn same_tree(shown: &Path, backing: &Path) -> usize {
     let mut entries = 0;
     let mut dirs = vec![(shown.to_owned(), backing.to_owned())];

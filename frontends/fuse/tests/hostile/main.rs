@@ -28,7 +28,7 @@ use session::{Ended, Session};
 /// Contents that must never be read.
 const SECRET: &[u8] = b"what is outside of the root stays there";
 
-/// A directory to be served, with something outside of it.
+/// A directory that is served, with a secret outside of it.
 struct Canary {
     outer: tempfile::TempDir,
 }
@@ -63,7 +63,7 @@ impl Canary {
 }
 
 impl Drop for Canary {
-    /// What chattr(1) has made of it could not be removed.
+    /// Clears the flags that chattr(1) requests have set, which would prevent the removal.
     fn drop(&mut self) {
         clear_flags(&self.outer.path().join("root"));
     }
@@ -87,8 +87,9 @@ fn number(name: &str, otherwise: u64) -> u64 {
     set.map_or(otherwise, |set| set.parse().expect("a number"))
 }
 
-/// One session: whole messages and broken ones, until one ends it or there have been
-/// enough. Then all is given back, several times over. Returns how many did something.
+/// Runs one session: whole messages and broken ones, until one ends it or there have been
+/// enough. Then everything is given back, several times over. Returns the number of successful
+/// requests.
 fn hostile(vfs: Vfs, seed: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut session = Session::new(vfs);
@@ -129,7 +130,7 @@ fn hostile(vfs: Vfs, seed: u64) -> u64 {
     done
 }
 
-/// EDGE-1: whatever comes is answered, once, or ends the connection.
+/// EDGE-1: every message is answered, once, or ends the connection.
 #[test]
 fn whatever_comes_is_answered_and_stays_inside() {
     let first = number("RCUWALK_HOSTILE_SEED", 1);
@@ -146,8 +147,8 @@ fn whatever_comes_is_answered_and_stays_inside() {
     assert!(done > sessions * 2 * 30, "the others prove little");
 }
 
-/// NODE-1: forgotten more often than looked up, released twice, made up: each is an error or
-/// nothing, and what others have is not touched.
+/// NODE-1: nodes forgotten more often than looked up, handles released twice or made up: each
+/// is an error or has no effect, and other nodes and handles are not touched.
 #[test]
 fn what_is_given_back_twice_is_given_back_once() {
     let canary = Canary::new();
@@ -226,8 +227,8 @@ fn an_interrupt_that_comes_early_is_to_come_again() {
     session.hang_up("interrupt");
 }
 
-/// EDGE-1: each operation, cut after each byte, and with a few too many, said to be as long
-/// as it is and as it was: an answer, and the session goes on.
+/// EDGE-1: each operation, cut after each byte, or with a few bytes too many, with the right
+/// length in the header and with the old one: it is answered, and the session goes on.
 #[test]
 fn whatever_is_cut_is_answered() {
     let mut session = Session::new(Vfs::new(MemFs::with_limits(64 << 20, 1000)).unwrap());
@@ -248,7 +249,7 @@ fn whatever_is_cut_is_answered() {
                     len: says,
                     ..message.clone()
                 };
-                // Without its body, it is what it always is.
+                // DESTROY without its body is still DESTROY.
                 if !message.ends_session() {
                     let _ = session.send(&message).expect("an answer, or none due");
                 }
@@ -265,8 +266,8 @@ fn whatever_is_cut_is_answered() {
     session.hang_up("cut");
 }
 
-/// Writes what would be sent into the directory `RCUWALK_HOSTILE_SEEDS`, as the fuzz target
-/// `fuse` reads it.
+/// Writes messages into the directory `RCUWALK_HOSTILE_SEEDS`, in the format of the fuzz target
+/// `fuse`.
 #[test]
 #[ignore = "makes seeds for a fuzzer"]
 fn seeds_for_the_fuzzer() {
@@ -300,7 +301,7 @@ fn seeds_for_the_fuzzer() {
     }
 }
 
-/// The last message is answered, and then nothing; so it is with none at all.
+/// After DESTROY, and after an empty message, the session is over.
 #[test]
 fn the_end_is_the_end() {
     for last in [
@@ -333,7 +334,7 @@ fn the_end_is_heard_by_all() {
     served.join().unwrap();
 }
 
-/// An empty message is the end, of all threads: a socket says so by that.
+/// An empty message ends the session, on all threads: that is how a socket reports its end.
 #[test]
 fn nothing_at_all_is_the_end_of_the_session() {
     let session = Session::with_threads(Vfs::new(MemFs::new()).unwrap(), 3);
@@ -342,7 +343,7 @@ fn nothing_at_all_is_the_end_of_the_session() {
     served.join().unwrap();
 }
 
-/// An answer waits for room, also where reading and writing do not block.
+/// An answer waits for room, also if the socket is non-blocking.
 #[test]
 fn an_answer_waits_for_room() {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

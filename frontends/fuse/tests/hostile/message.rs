@@ -88,17 +88,17 @@ impl Known {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    /// What the header says; the true length unless it is broken.
+    /// The length in the header; the true length unless it is broken.
     pub(crate) len: Option<u32>,
     pub(super) opcode: u32,
     pub(super) node: u64,
     pub(super) uid: u32,
     pub(crate) body: Vec<u8>,
-    /// So much of it is sent.
+    /// The number of bytes that are sent, if not all.
     pub(crate) cut: Option<usize>,
 }
 
-/// Those that are answered with more than an error, the frequent ones often.
+/// Operations that may succeed; frequent ones are repeated.
 const REAL: [u32; 45] = [
     LOOKUP,
     LOOKUP,
@@ -147,7 +147,7 @@ const REAL: [u32; 45] = [
     COPY_FILE_RANGE_64,
 ];
 
-/// And others.
+/// Operations that do not.
 const ODD: [u32; 17] = [
     0,
     7,
@@ -217,10 +217,10 @@ impl Message {
         message.u32s(&[0, 0]).u64s(&[0])
     }
 
-    /// A whole message with values from the edges.
+    /// A whole message with edge values.
     pub(crate) fn random(random: &mut Random, known: &Known) -> Message {
         let any = random.any() as u32;
-        // Seldom what ends the session, or none would get far.
+        // DESTROY is rare, or no session would get far.
         let opcode = match random.below(1200) {
             0 => DESTROY,
             1..100 => random.of(&[ODD.as_slice(), &[any]].concat()),
@@ -229,7 +229,7 @@ impl Message {
         Message::random_of(opcode, random, known)
     }
 
-    /// The same, for an operation.
+    /// A whole message of this operation, with edge values.
     pub(crate) fn random_of(opcode: u32, r: &mut Random, known: &Known) -> Message {
         let any = r.any();
         let pick = |r: &mut Random, from: &[u64]| match from.is_empty() || r.one_in(16) {
@@ -368,14 +368,14 @@ impl Message {
         message
     }
 
-    /// Lengths that are wrong, bytes that are, and numbers of operations that do not go with
-    /// what follows.
+    /// Breaks the message: wrong lengths, wrong bytes, or an operation that does not match the
+    /// body.
     pub(crate) fn break_it(&mut self, random: &mut Random) {
         let len = self.body.len();
         match random.below(8) {
             0 => self.len = Some(random.of(&[0, 1, 16, 39, 40, 41, 48, 1000, 1 << 31, !0])),
             1 => {
-                // Nothing at all would end it.
+                // At least one byte: an empty message would end the session.
                 self.cut = Some(random.below(HEADER + len).max(1));
                 if random.one_in(2) {
                     self.len = self.cut.map(|cut| cut as u32);
@@ -420,7 +420,7 @@ impl Message {
         self.cut.map_or(whole, |cut| cut.min(whole))
     }
 
-    /// It is as long as it says.
+    /// True if it is as long as its header says.
     fn is_whole(&self) -> bool {
         let whole = HEADER + self.body.len();
         let says = self.len.map_or(whole, |len| len as usize);

@@ -1,6 +1,6 @@
-//! Chance that can be repeated.
+//! Reproducible random numbers.
 
-/// Numbers that follow from a seed.
+/// A generator whose numbers follow from a seed.
 pub(crate) struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! A connection without a kernel: this side is its.
+//! A connection without a kernel: the test takes the kernel's side.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ pub(crate) struct Session {
     pub(crate) served: Served,
     pub(crate) known: Known,
     last: u64,
-    /// How many were answered with more than an error.
+    /// The number of requests that were answered with more than an error.
     pub(crate) done: u64,
 }
 
-/// How long there may be nothing, before it is asked whether there will be.
+/// How long to wait for an answer before checking whether the session is over.
 const A_WHILE: Duration = Duration::from_millis(2);
 
-/// Nothing is answered any more.
+/// The session is over, and answers nothing any more.
 #[derive(Debug)]
 pub(crate) struct Ended;
 
@@ -118,18 +118,18 @@ impl Session {
         poll(&mut socket, Some(&within)).unwrap() > 0
     }
 
-    /// Nothing comes that was not asked for.
+    /// Checks that there is no unsolicited message.
     pub(crate) fn assert_quiet(&self, what: &str) {
         assert!(!self.has_something(Duration::ZERO), "{what}");
     }
 
-    /// It has ended by itself, and nothing has gone wrong.
+    /// Checks that the session has ended by itself, without an error.
     pub(crate) fn ended(self, what: &str) {
         let joined = self.into_served().join();
         assert!(joined.is_ok(), "{what}: {joined:?}");
     }
 
-    /// Ends it.
+    /// Ends the session by DESTROY.
     pub(crate) fn hang_up(mut self, what: &str) {
         self.send(&Message::new(op::DESTROY, 0)).unwrap_err();
         self.ended(what);
@@ -141,7 +141,7 @@ impl Session {
     }
 
     fn into_served(self) -> Served {
-        // With the socket, which hangs up.
+        // Dropping the socket hangs up.
         self.served
     }
 }

@@ -40,7 +40,7 @@ fn file_of_user(mount: &Mount, name: &str, mode: u32) -> PathBuf {
     path
 }
 
-/// EDGE-1: a write to a file with capabilities takes them away, and is done.
+/// EDGE-1: a write to a file with capabilities succeeds, and removes them.
 #[test]
 fn a_file_with_capabilities_is_written_by_others_and_loses_them() {
     on_believed(|mount| {
@@ -74,7 +74,7 @@ fn a_file_with_capabilities_is_written_by_others_and_loses_them() {
     });
 }
 
-/// EDGE-1: an owner neither gives capabilities nor takes them.
+/// EDGE-1: an owner can neither set nor remove capabilities.
 #[test]
 fn capabilities_are_removed_and_set_by_the_privileged_only() {
     on_believed(|mount| {
@@ -101,7 +101,7 @@ fn capabilities_are_removed_and_set_by_the_privileged_only() {
     });
 }
 
-/// EDGE-1: in a user namespace its root gives capabilities to files of its users, and they count
+/// EDGE-1: root of a user namespace sets capabilities of files of its users, and they count
 /// there alone.
 #[test]
 fn an_owner_gives_capabilities_away_in_a_user_namespace() {
@@ -132,7 +132,7 @@ fn an_owner_gives_capabilities_away_in_a_user_namespace() {
         let taken = setcap(&["-r"], &path);
         assert!(taken.status.success(), "EDGE-1: {taken:?}");
         assert_eq!(capabilities_of(&path), Err(Errno::NODATA), "EDGE-1");
-        // Not to a file of a user whom it does not know.
+        // Not on a file whose owner the namespace does not know.
         chown(&path, Some(0), Some(0)).unwrap();
         assert!(!setcap(&["cap_net_raw+ep"], &path).status.success());
         give_capabilities(&path).unwrap();
@@ -141,11 +141,11 @@ fn an_owner_gives_capabilities_away_in_a_user_namespace() {
     });
 }
 
-/// EDGE-1: an ACL takes the set-gid bit away if its caller is not in the group, whichever of the
-/// caller's groups that is.
+/// EDGE-1: setting an ACL clears the set-gid bit if the caller is not in the group, whichever
+/// of the caller's groups that is.
 #[test]
 fn an_acl_takes_the_set_gid_bit_from_strangers_to_the_group_only() {
-    // An owner, a user 65533 and a group with all rights, others with none.
+    // The owner, user 65533 and a group have all rights, others have none.
     let acl = |mask: u16| -> Vec<u8> {
         let entries: [(u16, u16, u32); 5] = [
             (1, 7, u32::MAX),
@@ -209,7 +209,7 @@ fn an_acl_takes_the_set_gid_bit_from_strangers_to_the_group_only() {
     });
 }
 
-/// EDGE-1: `trusted.*` is not there for callers without CAP_SYS_ADMIN, user 0 among them.
+/// EDGE-1: callers without CAP_SYS_ADMIN, user 0 among them, do not see `trusted.*`.
 #[test]
 fn trusted_attributes_are_listed_for_cap_sys_admin_alone() {
     on_believed(|mount| {

@@ -1,4 +1,4 @@
-//! Permission bits: the class of the caller decides, and no other.
+//! Permission bits: only the caller's own class decides.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -28,7 +28,7 @@ const fn caller(uid: u32, groups: &[u32]) -> User<'_> {
     }
 }
 
-/// What the three bits of a class allow, the lowest first.
+/// The uses that the three bits of a class allow, the lowest bit first.
 const USES: [fn(&Path) -> bool; 3] = [
     |path| Command::new(path).status().is_ok_and(|done| done.success()),
     |path| File::options().append(true).open(path).is_ok(),
@@ -41,8 +41,8 @@ const USES: [fn(&Path) -> bool; 3] = [
 fn a_permission_bit_is_for_its_class() {
     on_each(|mount| {
         let path = mount.path().join("program");
-        // By another process: a descriptor for writing that a fork copies keeps others from
-        // executing the file.
+        // Copied by another process: if this one had it open for writing, a fork could inherit
+        // the descriptor and keep other threads from executing the file.
         let copied = Command::new("sh")
             .args(["-c", "cp -L /bin/true \"$0\""])
             .arg(&path)

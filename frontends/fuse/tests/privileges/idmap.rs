@@ -14,11 +14,11 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::{User, user, wait_until_closed};
 use crate::common::{Mount, can_mount, skip};
 
-/// What the tree calls user 0 is this one on the idmapped mount, and so on.
+/// User 0 of the tree is this user on the idmapped mount, and so on.
 const SHIFT: u32 = 100_000;
 
 /// Makes an idmapped mount of the first argument on the second, with the users of a namespace
-/// that a child makes; ends with 3 if the kernel has no such mounts of it.
+/// that a child creates; exits with 3 if the kernel cannot idmap that mount.
 const MOUNT: &str = r#"
 import ctypes, errno, os, signal, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -54,7 +54,7 @@ finally:
 struct Idmapped(tempfile::TempDir);
 
 impl Idmapped {
-    /// The status of the program, if there is no such mount.
+    /// Makes one, or returns the exit status of the program.
     fn of(mount: &Mount) -> Result<Idmapped, Option<i32>> {
         let at = tempfile::tempdir().unwrap();
         fs::set_permissions(at.path(), Permissions::from_mode(0o755)).unwrap();
@@ -110,8 +110,8 @@ fn is_refused<T: std::fmt::Debug>(done: io::Result<T>) {
     assert!(is_denied || is_unmapped, "EDGE-1: {err}");
 }
 
-/// EDGE-1: an idmapped mount shows the mapped users, makes files for them, and lets them do what
-/// they may; the mount itself goes on as before.
+/// EDGE-1: an idmapped mount shows the mapped users, makes files for them, and gives them their
+/// rights; the mount itself goes on as before.
 #[test]
 fn an_idmapped_mount_shows_and_makes_files_for_its_users() {
     if !can_mount() {
@@ -166,7 +166,7 @@ fn users_are_mapped(plain: &Path, mapped: &Path) {
             "{made}"
         );
     }
-    // Those who are not mapped can own nothing there.
+    // Unmapped users can own nothing there.
     let by_root = fs::write(at.join("roots"), "").unwrap_err();
     assert_eq!(by_root.raw_os_error(), overflow());
     chown(at.join("file"), Some(SHIFT + 1234), Some(SHIFT + 5)).unwrap();
@@ -204,7 +204,7 @@ fn each_user_may_what_is_theirs(plain: &Path, mapped: &Path) {
                 assert!(fs::read(&file).is_ok());
             });
         }
-        // A group has to be mapped as well, for a new name.
+        // For a new name, the group must be mapped as well.
         let owner = User {
             groups: &[uid + 4711],
             ..user(uid)
@@ -220,7 +220,7 @@ fn each_user_may_what_is_theirs(plain: &Path, mapped: &Path) {
 }
 
 fn protected_things_stay_so(mount: &Mount, plain: &Path, mapped: &Path) {
-    // In a sticky directory, another user's file.
+    // Another user's file in a sticky directory.
     fs::create_dir(plain.join("tmp")).unwrap();
     set_mode(&plain.join("tmp"), 0o1777).unwrap();
     user(1000)
@@ -232,7 +232,7 @@ fn protected_things_stay_so(mount: &Mount, plain: &Path, mapped: &Path) {
     user(SHIFT + 1000)
         .does(|| fs::remove_file(&theirs))
         .unwrap();
-    // Set-id bits, by writers and strangers.
+    // Set-id bits after writes and chowns by other users.
     let program = plain.join("home/program");
     fs::write(&program, "#!").unwrap();
     for base in [plain, mapped] {
@@ -247,7 +247,7 @@ fn protected_things_stay_so(mount: &Mount, plain: &Path, mapped: &Path) {
         user(uid).does(write).unwrap();
         assert_eq!(mode(&program), 0o777, "EDGE-1: a write");
     }
-    // Names of attributes that are root's affair.
+    // Attribute names that only root may see.
     let none = XattrFlags::empty();
     setxattr(&program, "trusted.secret", b"x", none).unwrap();
     for base in [plain, mapped] {

@@ -1,4 +1,4 @@
-//! What a caller's user, groups and capabilities decide: set-id bits, file capabilities,
+//! Effects of a caller's user, groups and capabilities: set-id bits, file capabilities,
 //! attributes.
 
 mod attributes;
@@ -17,14 +17,14 @@ use rustix::thread::{
 
 use crate::common::{Mount, can_mount};
 
-/// A user, with groups, of whom the first is the user's own, and capabilities.
+/// A user with groups, the first of which is the primary group, and capabilities.
 pub(crate) struct User<'a> {
     pub(crate) uid: u32,
     pub(crate) groups: &'a [u32],
     pub(crate) caps: CapabilitySet,
 }
 
-/// A user of no further groups and capabilities.
+/// A user without supplementary groups and capabilities.
 pub(crate) const fn user(uid: u32) -> User<'static> {
     User {
         uid,
@@ -34,7 +34,7 @@ pub(crate) const fn user(uid: u32) -> User<'static> {
 }
 
 impl User<'_> {
-    /// Does `work` as this user, on a thread of its own.
+    /// Runs `work` as this user, on a thread of its own.
     pub(crate) fn does<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -48,7 +48,7 @@ impl User<'_> {
     fn become_user(&self) {
         let groups: Vec<Gid> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
         let (uid, gid) = (Uid::from_raw(self.uid), groups[0]);
-        // Not more than this process has.
+        // No more than this process has.
         let caps = self.caps & capabilities(None).unwrap().permitted;
         set_keep_capabilities(true).unwrap();
         set_thread_groups(&groups[1..]).unwrap();

@@ -1,5 +1,5 @@
-//! Set-id programs that are written to: as soon as the write is done they run as the user who
-//! starts them, however long the kernel caches attributes.
+//! Writes to set-id programs: as soon as the write is done they run as their caller, however
+//! long the kernel caches attributes.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -13,8 +13,9 @@ use rustix::thread::CapabilitySet;
 use super::{User, on_believed, user, wait_until_closed};
 use crate::common::Mount;
 
-/// A copy of id(1) on the mount, of user 0. It is made by another process: a file that this one
-/// has open for writing would be inherited by what other tests start, and not be executed.
+/// Makes a copy of id(1) on the mount, owned by user 0. Another process makes it: if this one
+/// had it open for writing, programs started by other tests would inherit the descriptor, and
+/// it could not be executed.
 fn program(mount: &Mount, mode: u32) -> PathBuf {
     let path = mount.path().join("program");
     let copied = Command::new("cp").arg("/usr/bin/id").arg(&path).status();
@@ -27,14 +28,14 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// The user that a program runs as if user 65533 starts it.
+/// The user that `program` runs as if user 65533 starts it.
 fn runs_as(program: &Path) -> String {
     let mut id = Command::new(program);
     let ran = id.arg("-u").uid(65533).gid(65533).output().unwrap();
     String::from_utf8(ran.stdout).unwrap().trim().to_owned()
 }
 
-/// A process of user 65534 that has a file open to append, and writes when it is told.
+/// A process of user 65534 that has a file open to append, and writes on request.
 struct Writer(std::process::Child);
 
 impl Writer {
@@ -72,7 +73,7 @@ fn a_set_id_program_that_another_writes_to_runs_as_who_starts_it() {
         echo.args(["-c", "setpriv --reuid 65534 --clear-groups echo >> \"$0\""]);
         assert!(echo.arg(&path).status().unwrap().success());
         assert_eq!(runs_as(&path), "65533", "EDGE-1: by a file of root's");
-        // A chown(2) that names no owner is not a write.
+        // A chown(2) without an owner is not a write.
         wait_until_closed(mount);
         set_mode(&path, 0o4755);
         let chown = || std::os::unix::fs::chown(&path, None, None);
@@ -87,7 +88,8 @@ fn a_set_id_program_that_another_writes_to_runs_as_who_starts_it() {
     });
 }
 
-/// EDGE-1: the bits are lost that a program is given while another user has it open for writing.
+/// EDGE-1: a program loses the set-id bits that are set while another user has it open for
+/// writing.
 #[test]
 fn a_program_that_is_given_set_id_bits_while_another_writes_loses_them_at_once() {
     on_believed(|mount| {
@@ -99,7 +101,8 @@ fn a_program_that_is_given_set_id_bits_while_another_writes_loses_them_at_once()
         writer.writes();
         assert_eq!(runs_as(&path), "65533", "EDGE-1: by another user");
         assert_eq!(mode(), 0o777, "EDGE-1");
-        // Where the kernel writes by itself, those go as well that root may keep elsewhere.
+        // Where the kernel writes by itself, root's writes clear the bits too, which they leave
+        // elsewhere.
         let roots = File::options().append(true).open(&path).unwrap();
         set_mode(&path, 0o4777);
         roots.write_all_at(b"", 0).unwrap();
