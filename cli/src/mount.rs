@@ -11,7 +11,7 @@
 //! | `mount/keeper.rs`    | the process that unmounts a sandboxed mount       |
 //! | `mount/budget.rs`    | limits of the caches                              |
 //! | `mount/in_memory.rs` | SOURCE `memfs`: a tree in memory, and its limits  |
-//! | `mount/place.rs`     | checks of the mount point                         |
+//! | `mount/place.rs`     | checks of the mount point, and below the source   |
 //! | `mount/remount.rs`   | `-o remount`: flags of an existing mount          |
 //! | `mount/serve.rs`     | from mounted to unmounted: signals                |
 //! | `mount/log.rs`       | the log, and where it goes                        |
@@ -109,6 +109,9 @@ WHOSE FILES, AND WHO WRITES THEM:
 SUBMOUNTS:
   What is mounted below SOURCE is shown, too, and each file has an inode number of its own; all have
   the device number of the mount. A mount point inside of SOURCE is refused.
+  The flags of the mount are those for all of it: noexec of a mount below SOURCE does not count (give
+  -o noexec). -o suid and -o dev are refused while a mount below SOURCE is nosuid or nodev; a mount
+  that comes there later is not seen.
 
 THREADS:
   A request waits for a thread, and a thread for the host. While requests are stuck there (a dead
@@ -254,6 +257,11 @@ fn mount(
 ) -> Result<(Mounted, Option<MemFs>), Failure> {
     let at = place::mount_point(mountpoint, settings.nonempty)?;
     place::refuse_inside(source, &at)?;
+    if source.as_os_str() != "memfs" {
+        let allowed = place::refuse_more_than_below(source, options.suid, options.dev);
+        let shown = source.display();
+        allowed.map_err(|why| Failure::error(format_args!("cannot mount {shown}: {why}")))?;
+    }
     if source.as_os_str() != "memfs" && !settings.tree.is_none() {
         return Err(Failure::error(format_args!(
             "size= and nr_inodes= limit a tree in memory, and {} is none",

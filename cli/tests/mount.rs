@@ -372,3 +372,48 @@ fn what_the_source_forbids_the_mount_forbids() {
     assert!(inherited.contains(Flags::NOEXEC | Flags::NOSUID | Flags::NODEV));
     assert!(!given.contains(Flags::NOEXEC), "somebody said otherwise");
 }
+
+/// One mount shows all that is mounted below its source, and must not allow more than that does.
+#[test]
+fn what_a_mount_below_the_source_forbids_is_not_allowed() {
+    if !can_mount() {
+        return;
+    }
+    let source = tempfile::tempdir().unwrap();
+    let stick = source.path().join("usb");
+    fs::create_dir(&stick).unwrap();
+    let at = tempfile::tempdir().unwrap();
+    for (flag, option, said) in [
+        (MountFlags::NOSUID, "suid", "/usb, mounted below "),
+        (MountFlags::NODEV, "dev", ", is nodev: leave dev out, or "),
+    ] {
+        rustix::mount::mount("none", &stick, "tmpfs", flag, None).unwrap();
+        let below = Unmount(&stick);
+        // As a daemon: it returns also if it is not refused.
+        let mut command = rcuwalk(["mount", "--daemon", "-o", option]);
+        let refused = run(command.arg(source.path()).arg(at.path()));
+        let _at = Unmount(at.path());
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert_eq!(refused.err.lines().count(), 1, "{refused:?}");
+        assert!(refused.err.contains(said), "{refused:?}");
+        // Nor later, by a remount; one that allows nothing more is done.
+        let mount = Mount::new(source.path(), &[]);
+        let remount = |options: &str| {
+            let options = format!("remount,{options}");
+            run(rcuwalk(["mount", "-o", &options])
+                .arg(source.path())
+                .arg(mount.path()))
+        };
+        let refused = remount(option);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.err.contains(said), "{refused:?}");
+        assert_eq!(remount("noatime").code, Some(0));
+        let flags = || rustix::fs::statvfs(mount.path()).unwrap().f_flag;
+        use rustix::fs::StatVfsMountFlags as Flags;
+        assert!(flags().contains(Flags::NOSUID | Flags::NODEV | Flags::NOATIME));
+        drop(mount);
+        // The same mount beside the source forbids nothing.
+        drop(below);
+        drop(Mount::new(source.path(), &["-o", option]));
+    }
+}

@@ -1,4 +1,5 @@
-//! Checks of the mount point: an existing directory, with nothing in it and nothing on it.
+//! Checks before a tree is mounted: the mount point is an existing directory, with nothing in it and
+//! nothing on it; nothing below the source forbids what the mount would allow.
 
 use std::fs;
 use std::io;
@@ -65,6 +66,37 @@ pub(super) fn refuse_inside(source: &Path, mountpoint: &Path) -> Result<(), Fail
             source.display(),
             mountpoint.display()
         )));
+    }
+    Ok(())
+}
+
+/// Refuses to allow set-id programs (`suid`) or devices (`dev`) where a mount below `source` forbids
+/// them: our one mount shows the files of all of these mounts, and has one set of flags. Mounts that
+/// come later are not seen.
+///
+/// # Errors
+/// A message for the user: which mount forbids it, and the way out.
+pub(super) fn refuse_more_than_below(source: &Path, suid: bool, dev: bool) -> Result<(), String> {
+    let wanted = [("suid", "nosuid", suid), ("dev", "nodev", dev)];
+    if !wanted.iter().any(|(.., is_wanted)| *is_wanted) {
+        return Ok(());
+    }
+    let Ok(source) = source.canonicalize() else {
+        // Opening the source reports this error with more context.
+        return Ok(());
+    };
+    let mounts = mountinfo::mounts().map_err(|err| Words(&err).to_string())?;
+    let is_below = |mount: &&MountInfo| mount.at != source && mount.at.starts_with(&source);
+    for mount in mounts.iter().filter(is_below) {
+        let forbids = |flag: &str| mount.options.iter().any(|option| option == flag);
+        let mut refused = wanted.iter().filter(|(_, flag, _)| forbids(flag));
+        if let Some((option, flag, _)) = refused.find(|(.., is_wanted)| *is_wanted) {
+            let (at, source) = (mount.at.display(), source.display());
+            return Err(format!(
+                "{at}, mounted below {source}, is {flag}: leave {option} out, or mount a view of \
+                 {source} without what is mounted below it (mount --bind {source} ELSEWHERE)"
+            ));
+        }
     }
     Ok(())
 }

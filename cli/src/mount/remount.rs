@@ -13,6 +13,7 @@ use rustix::mount::MountFlags;
 
 use super::in_memory::TreeLimits;
 use super::options::MountOptions;
+use super::place;
 use crate::failure::{Failure, Words, errno_text};
 use crate::mountinfo::{self, MountInfo};
 use crate::runtime;
@@ -30,14 +31,32 @@ pub(super) fn remount(
         limit(&mount, limits).map_err(|why| cannot(&why))?;
     }
     let failed = |errno: Errno| cannot(&errno_text(errno.raw_os_error()));
+    let mut allowed = Ok(());
     let changed = place.remount(Some(mount.id), |now| {
-        let mut flags = flags_of(now.f_flag);
+        let before = flags_of(now.f_flag);
+        let mut flags = before;
         for given in options {
             given.change(&mut flags);
         }
-        flags
+        allowed = allow(&mount, before.difference(flags));
+        match allowed {
+            Ok(()) => flags,
+            Err(_) => before,
+        }
     });
-    changed.map_err(failed)
+    changed.map_err(failed)?;
+    allowed.map_err(|why| cannot(&why))
+}
+
+/// Whether a mount may lose the flags `lost`: as when it is mounted, by what the kernel shows as its
+/// source. A name that was given (`fsname=`) leads nowhere.
+fn allow(mount: &MountInfo, lost: MountFlags) -> Result<(), String> {
+    let source = Path::new(&mount.source);
+    let (suid, dev) = (MountFlags::NOSUID, MountFlags::NODEV);
+    match source.is_absolute() {
+        true => place::refuse_more_than_below(source, lost.contains(suid), lost.contains(dev)),
+        false => Ok(()),
+    }
 }
 
 /// Has the process of the mount limit its tree anew.
