@@ -83,14 +83,14 @@ pub const ALL: [Known; 13] = [
     },
     Known {
         section: "Changes",
-        line: "- An open file without a name is given one by its owner",
+        line: "- An open file without a name can be linked by its owner",
         on_host: false,
         then: Then::GoOn,
         is: |step, kernel, ours| ours.errno() != 0 && is_link_by_owner(step, kernel),
     },
     Known {
         section: "Changes",
-        line: "- An open file without a name is given one by its owner",
+        line: "- An open file without a name can be linked by its owner",
         on_host: false,
         then: Then::Stop,
         is: |step, kernel, ours| ours.errno() == 0 && is_link_by_owner(step, kernel),
@@ -118,7 +118,7 @@ pub const ALL: [Known; 13] = [
     },
     Known {
         section: "Opening and reading",
-        line: "- An open file acts for who has opened it.",
+        line: "- An open file acts with its opener's credentials.",
         on_host: false,
         then: Then::Avoided,
         is: |_, _, _| false,
