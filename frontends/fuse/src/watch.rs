@@ -10,15 +10,28 @@
 //!
 //! | the watcher sees                                 | reaction                                    |
 //! |--------------------------------------------------|---------------------------------------------|
-//! | all threads have been blocked for a tick         | one more thread, [`MOST_SPARE`] at most     |
+//! | all threads have been blocked for a tick         | one more thread                             |
 //! | fewer threads than configured go on              | one more, to replace those that are blocked |
 //! | more threads than configured go on               | spare threads that are idle end             |
-//! | a user has [`SHARE`] requests that are [`STUCK`] | further requests of that user are refused   |
-//! | the threads are at their bound, all but one blocked | that one waits until another goes on; it refuses requests while all others are stuck |
+//! | a user has [`SHARE`] requests that are slow      | further requests of that user are refused   |
+//! | a user has half as many slow requests as may still block | the same                            |
+//! | as many requests are blocked as the bound allows ([`MOST_SPARE`] more than configured) | other requests wait up to a second for one of them, and are refused from then on |
 //! | the connection is cut, and all threads that are left are stuck | the mount ends without them   |
 //!
-//! Threads are added one by one, a tick apart. So a user with any number of requests at once
-//! has reached the share, and is refused more, before the threads are at their bound.
+//! A request is slow when it is [`STUCK`], and after [`A_WHILE`] already if its group has spare
+//! threads: then others wait for threads. So requests that are answered just before they are
+//! stuck count as well.
+//!
+//! Since nobody gets more than half of what is left, no number of users takes the last threads
+//! by slow requests. Requests that are not slow yet count for nobody, but at the bound they are
+//! refused as well. Threads are added beyond it, as many as are configured: they answer root and
+//! the user of the daemon, to whom only the share applies, and refuse the others.
+//!
+//! What this does not promise: threads are added one by one, a tick apart, and take requests in
+//! the order in which they came. A user who sends many slow requests at once delays requests of
+//! others until that user has reached the share, which takes some seconds at most; several
+//! such users delay them for longer, up to the time in which the threads reach their bound (10 s)
+//! and a second.
 //!
 //! **A refused request gets `EAGAIN`**: nothing has been done, and it may succeed later. `EIO`
 //! would say that data are damaged: databases stop for good on it, and nothing here is lost.
@@ -47,7 +60,7 @@ const A_WHILE: Duration = Duration::from_secs(1);
 pub(crate) const STUCK: Duration = Duration::from_secs(5);
 /// Most threads that are added to those of one device or ring queue.
 pub(crate) const MOST_SPARE: usize = 100;
-/// Most stuck requests of one user.
+/// Most slow requests of one user.
 const SHARE: usize = 16;
 
 /// The state of a thread in one word: a serial number, whether it is busy, and for which user.
@@ -138,20 +151,40 @@ impl Look {
 
     /// True if one more thread is due.
     pub(crate) fn wants_more(&self) -> bool {
-        let most = self.wanted + MOST_SPARE;
         let going = self.threads - self.replaced;
-        // One more than the bound, which waits or refuses: however many are stuck, there is a
-        // thread for requests that cannot be refused.
-        let is_last = self.blocked == self.threads && self.threads < 2 * most;
-        is_last || (going < self.wanted && self.threads < most)
+        // Those beyond the bound refuse most requests, so they are hardly ever blocked: however
+        // many others are stuck, there are threads for requests that are not refused.
+        let needs_more = self.blocked == self.threads || going < self.wanted;
+        needs_more && self.threads < 2 * self.most()
     }
 
-    fn room(&self) -> Room {
-        let last = self.wanted + MOST_SPARE - 1;
-        match self {
-            Look { blocked, .. } if *blocked < last => Room::Enough,
-            Look { stuck, .. } if *stuck < last => Room::Later,
-            _ => Room::None,
+    fn most(&self) -> usize {
+        self.wanted + MOST_SPARE
+    }
+
+    /// True if its own threads are not enough, so that a request may wait for a thread.
+    fn has_spare(&self) -> bool {
+        self.threads > self.wanted
+    }
+
+    /// How many more requests may block.
+    fn left(&self) -> usize {
+        (self.most() - 1).saturating_sub(self.blocked)
+    }
+
+    /// True if even requests of root would take the last thread.
+    fn is_exhausted(&self) -> bool {
+        self.blocked + 1 >= 2 * self.most()
+    }
+
+    /// `since` is when the group has become full.
+    fn room(&self, now: Duration, since: Option<Duration>) -> Room {
+        let is_over = since.is_some_and(|since| now.saturating_sub(since) >= A_WHILE);
+        match self.left() {
+            _ if self.is_exhausted() => Room::Exhausted,
+            0 if is_over || self.replaced + 1 >= self.most() => Room::None,
+            0 => Room::Later,
+            left => Room::Left(left),
         }
     }
 }
@@ -159,19 +192,33 @@ impl Look {
 /// Whether a thread may begin a request that may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
-    Enough,
-    /// All other threads are blocked, but not for long yet.
+    /// So many more requests may block.
+    Left(usize),
+    /// All that may block do, but not for long yet.
     Later,
+    /// Only for root and the daemon's user.
     None,
+    /// Not even for them.
+    Exhausted,
+}
+
+impl Room {
+    /// True for a user with so many slow requests.
+    fn is_for(self, slow: usize) -> bool {
+        // Half of it, rounded up: the group keeps threads beyond that for root.
+        matches!(self, Room::Left(left) if slow < left.div_ceil(2))
+    }
 }
 
 /// The watcher's results, for threads that answer and for readers of statistics.
 pub(crate) struct Watch {
     began: Instant,
-    /// Some user has used up the share, or there is no room.
+    /// Some user has used up the share, or some group has not much room.
     is_strained: AtomicBool,
     /// Requests begin with a thread, not with a user. Set before any thread answers.
     by_thread: AtomicBool,
+    /// The daemon's user.
+    own: u32,
     judged: Mutex<Judged>,
     threads: AtomicUsize,
     stuck: AtomicUsize,
@@ -186,10 +233,12 @@ const NONE: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Judged {
-    /// Stuck requests of each user.
+    /// Slow requests of each user.
     users: HashMap<u32, usize>,
     /// By group of threads.
     rooms: Vec<Room>,
+    /// Since when each group has been full.
+    full: Vec<Option<Duration>>,
 }
 
 /// Statistics of stuck requests.
@@ -212,6 +261,7 @@ impl Watch {
             began: Instant::now(),
             is_strained: AtomicBool::new(false),
             by_thread: AtomicBool::new(false),
+            own: rustix::process::geteuid().as_raw(),
             judged: Mutex::default(),
             threads: AtomicUsize::new(0),
             stuck: AtomicUsize::new(0),
@@ -249,7 +299,7 @@ impl Watch {
         threads: impl Iterator<Item = (usize, &'w Work)>,
         looks: &mut [Look],
     ) {
-        let mut users = HashMap::new();
+        let mut slow = Vec::new();
         let mut oldest = Duration::ZERO;
         for (group, work) in threads {
             let look = &mut looks[group];
@@ -260,8 +310,14 @@ impl Watch {
             look.blocked += usize::from(age > Duration::ZERO);
             look.replaced += usize::from(age >= A_WHILE);
             oldest = oldest.max(age);
-            if age >= STUCK {
-                look.stuck += 1;
+            look.stuck += usize::from(age >= STUCK);
+            if age >= A_WHILE {
+                slow.push((group, uid, age));
+            }
+        }
+        let mut users = HashMap::new();
+        for (group, uid, age) in slow {
+            if age >= STUCK || looks[group].has_spare() {
                 *users.entry(self.user(uid)).or_default() += 1;
             }
         }
@@ -273,11 +329,17 @@ impl Watch {
             oldest => millis(now.saturating_sub(oldest)),
         };
         self.oldest.store(since, Relaxed);
-        let rooms: Vec<Room> = looks.iter().map(Look::room).collect();
-        let is_strained = rooms.iter().any(|room| *room != Room::Enough)
-            || users.values().any(|stuck| *stuck >= SHARE);
         let mut judged = self.judged();
-        *judged = Judged { users, rooms };
+        let since = |(group, look): (usize, &Look)| {
+            let before = judged.full.get(group).copied().flatten();
+            (look.left() == 0).then_some(before.unwrap_or(now))
+        };
+        let full: Vec<Option<Duration>> = looks.iter().enumerate().map(since).collect();
+        let room = |(look, since): (&Look, &Option<Duration>)| look.room(now, *since);
+        let rooms: Vec<Room> = looks.iter().zip(&full).map(room).collect();
+        let most = users.values().copied().max().unwrap_or_default();
+        let is_strained = most >= SHARE || rooms.iter().any(|room| !room.is_for(most));
+        *judged = Judged { users, rooms, full };
         // Under the lock, so that flag and reasons come from one look.
         self.is_strained.store(is_strained, Relaxed);
     }
@@ -303,7 +365,7 @@ impl Watch {
     }
 
     /// True if a thread of this group may begin a request of `uid` that may block. Waits a
-    /// little if all other threads are blocked.
+    /// little if the group has just become full.
     pub(crate) fn admits(&self, uid: u32, group: usize) -> bool {
         !self.is_strained() || self.admits_slow(uid, group)
     }
@@ -311,23 +373,29 @@ impl Watch {
     #[cold]
     fn admits_slow(&self, uid: u32, group: usize) -> bool {
         let until = Instant::now() + STUCK;
+        // Other users must not keep these two from the mount.
+        let is_trusted = uid == 0 || uid == self.own;
         loop {
-            let (has_share, room) = {
+            let (slow, room) = {
                 let judged = self.judged();
-                let stuck = judged.users.get(&uid).copied().unwrap_or_default();
-                let room = judged.rooms.get(group).copied();
-                (stuck < SHARE, room.unwrap_or(Room::Enough))
+                let slow = judged.users.get(&uid).copied().unwrap_or_default();
+                (slow, judged.rooms.get(group).copied())
             };
+            let has_share = slow < SHARE;
             match room {
-                Room::Enough if has_share => return true,
-                Room::Later if has_share && Instant::now() < until => {
+                None if has_share => return true,
+                Some(Room::Exhausted) => {}
+                Some(_) if is_trusted && has_share => return true,
+                Some(room) if has_share && room.is_for(slow) => return true,
+                // The watcher ends this after a while.
+                Some(Room::Later) if has_share && Instant::now() < until => {
                     thread::sleep(Duration::from_millis(10));
+                    continue;
                 }
-                _ => {
-                    self.refused.fetch_add(1, Relaxed);
-                    return false;
-                }
+                _ => {}
             }
+            self.refused.fetch_add(1, Relaxed);
+            return false;
         }
     }
 
@@ -433,8 +501,7 @@ mod tests {
         let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
         works[1..].iter().for_each(|work| work.begin(7));
         look(&watch, seconds(0), &works);
-        look(&watch, seconds(4), &works);
-        assert!(watch.admits(7, 0), "they may be slow");
+        assert!(watch.admits(7, 0), "they may be quick");
         look(&watch, seconds(5), &works);
         assert!(!watch.admits(7, 0) && watch.admits(8, 0), "WATCH-1");
         works[1].idle();
@@ -474,8 +541,58 @@ mod tests {
         let full = look(&watch, seconds(5), &works);
         assert!(!watch.admits(5000, 0), "WATCH-1");
         assert!(!full.wants_more(), "that one is there");
+        assert!(watch.admits(0, 0), "WATCH-1: root");
         works[0].begin(5000);
         look(&watch, seconds(6), &works);
         assert!(look(&watch, seconds(7), &works).wants_more(), "one more");
+    }
+
+    /// WATCH-1: slow requests count before they are stuck, once others may wait for threads.
+    #[test]
+    fn slow_requests_count_while_there_are_spare_threads() {
+        let watch = Watch::new();
+        let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
+        let see = |now, wanted| {
+            let mut looks = [Look::wanting(wanted)];
+            watch.look_at(now, works.iter().map(|work| (0, work)), &mut looks);
+        };
+        works[1..].iter().for_each(|work| work.begin(7));
+        see(seconds(0), works.len());
+        see(seconds(4), works.len());
+        assert!(watch.admits(7, 0), "no spare thread: nobody waits");
+        see(Duration::from_millis(900), 1);
+        assert!(watch.admits(7, 0), "they may be quick");
+        see(seconds(1), 1);
+        assert!(!watch.admits(7, 0) && watch.admits(8, 0), "WATCH-1");
+    }
+
+    /// WATCH-1: any number of users, each with less than the share, leaves threads for root and
+    /// for the daemon's user, but not without a bound.
+    #[test]
+    fn many_users_do_not_take_the_last_threads() {
+        let watch = Watch::new();
+        let works: Vec<Work> = (0..2 * (1 + MOST_SPARE)).map(|_| Work::default()).collect();
+        let own = rustix::process::geteuid().as_raw();
+        let (mut now, mut taken) = (seconds(0), 0);
+        // Each user asks until refused; each request takes a thread for good.
+        for uid in own + 1..own + 1000 {
+            while taken < works.len() && watch.admits(uid, 0) {
+                works[taken].begin(uid);
+                taken += 1;
+                look(&watch, now, &works);
+                now += seconds(1);
+                look(&watch, now, &works);
+            }
+        }
+        assert!(taken > 5 * SHARE, "they get most of them: {taken}");
+        assert!(taken < 1 + MOST_SPARE, "WATCH-1: {taken}");
+        assert!(!watch.admits(own + 1000, 0), "WATCH-1: a new user");
+        assert!(watch.admits(own, 0) && watch.admits(0, 0), "WATCH-1");
+        // More have come at one time, all blocked but the last.
+        let last = works.len() - 1;
+        works[taken..last].iter().for_each(|work| work.begin(7));
+        look(&watch, now, &works);
+        look(&watch, now + seconds(1), &works);
+        assert!(!watch.admits(0, 0), "WATCH-1: the last one");
     }
 }
