@@ -417,3 +417,23 @@ fn what_a_mount_below_the_source_forbids_is_not_allowed() {
         drop(Mount::new(source.path(), &["-o", option]));
     }
 }
+
+/// A remount that does not name `nosymfollow` leaves it, as every flag.
+#[test]
+fn a_remount_keeps_nosymfollow() {
+    if !can_mount() {
+        return;
+    }
+    // MS_NOSYMFOLLOW, and ST_NOSYMFOLLOW.
+    let given = MountFlags::from_bits_retain(0x100) | MountFlags::NOSUID | MountFlags::NODEV;
+    let mount = Mount::new(Path::new("memfs"), &[]);
+    let flags = || rustix::fs::statvfs(mount.path()).unwrap().f_flag;
+    rustix::mount::mount_remount(mount.path(), given, c"").unwrap();
+    if flags().bits() & 0x2000 == 0 {
+        return common::skip("needs nosymfollow (Linux 5.10)");
+    }
+    let done = run(rcuwalk(["mount", "-oremount,noexec", "memfs"]).arg(mount.path()));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(flags().contains(rustix::fs::StatVfsMountFlags::NOEXEC));
+    assert_eq!(flags().bits() & 0x2000, 0x2000, "it is gone");
+}

@@ -70,6 +70,12 @@ fn limit(mount: &MountInfo, limits: TreeLimits) -> Result<(), String> {
     }
 }
 
+/// `ST_NOSYMFOLLOW` and `MS_NOSYMFOLLOW` (Linux 5.10), which the libraries do not name.
+const NOSYMFOLLOW: (StatVfsMountFlags, MountFlags) = (
+    StatVfsMountFlags::from_bits_retain(0x2000),
+    MountFlags::from_bits_retain(0x100),
+);
+
 /// The mount's flags today; options change only the flags they name. `helper.rs` restores
 /// the options that mount(8) removes from its list.
 fn flags_of(now: StatVfsMountFlags) -> MountFlags {
@@ -82,6 +88,7 @@ fn flags_of(now: StatVfsMountFlags) -> MountFlags {
         (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
         (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
         (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
+        NOSYMFOLLOW,
     ];
     let set = both.into_iter().filter(|(is, _)| now.contains(*is));
     set.map(|(_, flag)| flag).collect()
