@@ -8,7 +8,7 @@
 //!
 //! Only the user and root may connect, whatever the umask. Root connects to no socket that is
 //! not the user's own: where a user puts a link or another user's socket, the mount is
-//! `unknown`. And root looks into no directory where the user has mounted something: a lookup
+//! `unknown`. Root removes nothing there. And root looks into no directory where the user has mounted something: a lookup
 //! there could take for ever.
 //!
 //! The socket speaks HTTP as `--metrics` does, and serves `/status`, too. It tells whether the
@@ -135,8 +135,13 @@ pub(crate) fn register(mount: &MountInfo) -> io::Result<(UnixListener, Bound, Pa
     Ok((listener, bound, path))
 }
 
-/// Forgets a mount whose process is gone.
+/// Forgets a mount whose process is gone. Another user's socket stays: its path leads through that
+/// user's directories, elsewhere at any moment, and root could remove any file by it. The user's next
+/// mount removes it ([`sweep`]).
 pub(crate) fn forget(mount: &MountInfo) {
+    if !is_own(mount) {
+        return;
+    }
     let is_over = connect_to(mount).is_err_and(|err| err.kind() == ErrorKind::ConnectionRefused);
     if let Some(path) = socket(mount).filter(|_| is_over) {
         let _ = fs::remove_file(path);

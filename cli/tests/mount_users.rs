@@ -191,3 +191,33 @@ fn has_mkfs() -> bool {
     }
     there
 }
+
+/// A path through a user's directories may lead anywhere when root goes by it: root leaves the socket
+/// of a user's dead process, which the user's next mount removes.
+#[test]
+fn root_removes_no_socket_of_another_user() {
+    if !can_mount() || !has_fuse3() {
+        return;
+    }
+    let ended = alone_well(
+        r#"
+        unset XDG_RUNTIME_DIR
+        mkdir bin; cp "$RCUWALK" bin/rcuwalk
+        mkdir -m 700 -p user/1000; chown 1000 user/1000 mnt
+        mount -t tmpfs none /dev -o mode=755
+        mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3
+        user="setpriv --reuid 1000 --clear-groups bin/rcuwalk"
+        sockets() { ls user/1000/rcuwalk | wc -l; }
+        $user mount -d memfs mnt
+        kill -KILL $(daemon); gone
+        bin/rcuwalk umount mnt; sockets
+        $user mount -d memfs mnt; sockets
+        $user umount mnt; gone; sockets
+        # Its own, a user forgets.
+        $user mount -d memfs mnt
+        kill -KILL $(daemon); gone
+        $user umount mnt; sockets
+        "#,
+    );
+    assert_eq!(ended.out, "1\n1\n0\n0\n", "{}", ended.err);
+}
