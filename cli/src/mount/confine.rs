@@ -5,7 +5,7 @@
 //! | inherited descriptors       | a daemon                     | [`keep_no_descriptors`]       |
 //! | capabilities                | a process that may mount     | capset(2), the bounding set   |
 //! | gaining any by a program    | a process that may mount, `--sandbox` | `PR_SET_NO_NEW_PRIVS` |
-//! | calls that reach other processes | the same                | seccomp(2): [`refused`]       |
+//! | calls that reach other processes, or make namespaces | the same | seccomp(2): [`refused`]   |
 //! | files outside of the source | `--sandbox`                  | Landlock: [`only_source`]     |
 //!
 //! Threads inherit all of it from the one that starts them, so it is done between the mounting and
@@ -166,22 +166,33 @@ fn only_source(reach: &Reach) -> io::Result<()> {
 }
 
 fn refuse_calls() -> io::Result<()> {
+    refuse(refused().map_err(io::Error::other)?)
+}
+
+fn refuse(refused: Rules) -> io::Result<()> {
     // Another architecture than those that the library knows has no filter.
     let Ok(arch) = std::env::consts::ARCH.try_into() else {
         return Ok(());
     };
-    let errno = SeccompAction::Errno(libc::EPERM as u32);
-    let program = refused()
-        .and_then(|rules| SeccompFilter::new(rules, SeccompAction::Allow, errno, arch))
-        .and_then(BpfProgram::try_from)
-        .map_err(io::Error::other)?;
-    apply_filter(&program).map_err(io::Error::other)
+    // Its flags are in memory, where a filter cannot read them. Without it the C library makes
+    // threads by clone(2), whose flags are an argument.
+    let unknown = [(libc::SYS_clone3, Vec::new())].into();
+    for (rules, errno) in [(refused, libc::EPERM), (unknown, libc::ENOSYS)] {
+        let errno = SeccompAction::Errno(errno as u32);
+        let rules = by_all_numbers(rules);
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch);
+        let program = filter.and_then(BpfProgram::try_from);
+        apply_filter(&program.map_err(io::Error::other)?).map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
+/// Calls that are refused, by number; without rules, whatever their arguments.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
 /// The calls that are refused (`EPERM`), by number.
-fn refused() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+fn refused() -> Result<Rules, seccompiler::BackendError> {
+    let mut rules: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     // abort(3) signals its own process.
     let own = u64::from(std::process::id());
     let other_than = |what| {
@@ -196,18 +207,54 @@ fn refused() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendErro
     rules.insert(libc::SYS_tgkill, vec![other_than(own)?]);
     // hostfs gives a thread a umask of its own; that is no namespace.
     rules.insert(libc::SYS_unshare, vec![other_than(libc::CLONE_FS as u64)?]);
+    // New threads, but none in namespaces of their own. The flags are the first argument on all
+    // architectures that have a filter.
+    let new = NAMESPACES.map(|flag| {
+        let flag = flag as u64;
+        let (word, is_set) = (SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flag));
+        SeccompRule::new(vec![SeccompCondition::new(0, word, is_set, flag)?])
+    });
+    rules.insert(libc::SYS_clone, new.into_iter().collect::<Result<_, _>>()?);
+    // Calls that have numbers of their own as x32 calls: execve(2), ptrace(2), process_vm_readv(2)
+    // and the like. This is no x32 program, and makes none of them.
     #[cfg(target_arch = "x86_64")]
-    {
-        // The same calls by their x32 numbers.
-        const X32: i64 = 0x4000_0000;
-        let again: Vec<_> = rules
-            .iter()
-            .map(|(call, rules)| (call | X32, rules.clone()))
-            .collect();
-        rules.extend(again);
-    }
+    rules.extend((512..=547).map(|call| (call | X32, Vec::new())));
     Ok(rules)
 }
+
+/// Set in the numbers of system calls as x32 programs make them.
+#[cfg(target_arch = "x86_64")]
+const X32: i64 = 0x4000_0000;
+
+/// The same calls, by their x32 numbers as well.
+#[cfg(target_arch = "x86_64")]
+fn by_all_numbers(mut rules: Rules) -> Rules {
+    let again: Vec<_> = rules
+        .iter()
+        .map(|(call, rules)| (call | X32, rules.clone()))
+        .collect();
+    rules.extend(again);
+    rules
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn by_all_numbers(rules: Rules) -> Rules {
+    rules
+}
+
+/// Flags of clone(2).
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// open_tree_attr(2), by its number on all architectures: the library does not name it.
+const OPEN_TREE_ATTR: i64 = 467;
 
 const REFUSED: &[i64] = &[
     // Other processes: their memory, descriptors, signals.
@@ -231,6 +278,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_mount,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -317,6 +365,39 @@ mod tests {
             assert_ne!(nothing, Ok(()));
             assert!(std::thread::spawn(|| ()).join().is_ok());
         });
+    }
+
+    /// By each number that a call has, and by each way to make a process in new namespaces. Another
+    /// program asks, since safe code cannot: so this thread may execute one.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn no_number_and_no_flag_leads_around_the_filter() {
+        let script = r#"
+            sub ask { $! = 0; my $said = syscall(shift, @_, (0) x (6 - @_)); exit if $said == 0; $! + 0 }
+            my $x32 = 0x40000000;
+            print join(" ", map { ask($x32 | $_) } 512, 520, 521, 524, 528, 536, 539, 540, 545, 547), "\n";
+            my @new = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000);
+            print join(" ", map { ask(56, $_ | 17) } @new), "\n";
+            print join(" ", ask(467, -1), ask($x32 | 467, -1), ask($x32 | 56, 0x10000011)), "\n";
+            print join(" ", ask(435), ask($x32 | 435)), "\n";
+        "#;
+        let asked = std::thread::spawn(move || {
+            let mut rules = refused().unwrap();
+            rules.remove(&libc::SYS_execve);
+            set_no_new_privs(true).unwrap();
+            refuse(rules).unwrap();
+            let perl = Command::new("perl").args(["-e", script]).output().unwrap();
+            String::from_utf8(perl.stdout).unwrap()
+        });
+        let (not_permitted, unknown) = (libc::EPERM.to_string(), libc::ENOSYS.to_string());
+        let lines = [
+            (10, &not_permitted),
+            (7, &not_permitted),
+            (3, &not_permitted),
+            (2, &unknown),
+        ];
+        let said = lines.map(|(times, errno)| vec![errno.as_str(); times].join(" ") + "\n");
+        assert_eq!(asked.join().unwrap(), said.concat());
     }
 
     #[test]
