@@ -3,8 +3,10 @@
 mod common;
 
 use std::fs::{self, OpenOptions};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use common::asked::{Asked, ask, assert_published, errno, host_errno, name, open_at};
 use rcuwalk::{
@@ -154,6 +156,47 @@ fn an_unlinked_file_lives_on() {
         assert_eq!(again.read_at(&mut buf, 0).unwrap(), 2, "INODE-1");
         let link = t.fs.link(&t.by, &at, t.root, name("no"));
         assert!(matches!(link, Err(Error::NotFound)), "EDGE-1: {link:?}");
+    });
+}
+
+/// WATCH-1: a truncation does not wait until another process gives up its lease on the file,
+/// whatever the size.
+#[test]
+fn a_truncation_does_not_wait_for_a_lease() {
+    in_scratch(one_file, |t| {
+        // F_SETLEASE, F_RDLCK; kept until stdin ends.
+        let take = "$SIG{IO} = 'IGNORE'; open(F, '<', $ARGV[0]) && fcntl(F, 1024, 0) || exit 1;
+            syswrite(STDOUT, 'x'); sysread(STDIN, $_, 1)";
+        let mut holder = Command::new("perl");
+        let holder = holder.args(["-e", take]).arg(t.host("file"));
+        let holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut holder) = holder else {
+            eprintln!("no perl: skipped");
+            return;
+        };
+        let mut told = [0];
+        if holder.stdout.take().unwrap().read(&mut told).unwrap() == 0 {
+            holder.wait().unwrap();
+            eprintln!("no leases: skipped");
+            return;
+        }
+        let inode = t.find("file");
+        for size in [10, 3] {
+            let change = SetAttr {
+                size: Some(size),
+                ..SetAttr::default()
+            };
+            let done = t.fs.setattr(&t.by, &t.at("file", &inode), &change);
+            assert!(matches!(done, Err(Error::Busy)), "WATCH-1: {done:?}");
+        }
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+        let change = SetAttr {
+            size: Some(10),
+            ..SetAttr::default()
+        };
+        let at = t.at("file", &inode);
+        t.fs.setattr(&t.by, &at, &change).unwrap();
     });
 }
 

@@ -189,7 +189,15 @@ impl<'a> Held<'a> {
 
     /// Truncates a file to its present size, as truncate(2) does. The file system decides
     /// whether its times change; ftruncate(2) sets them on any.
+    ///
+    /// Does not wait for another process to give up a lease on the file: that may take
+    /// `lease-break-time` (45 s), in which this thread could serve nobody.
     pub(crate) fn truncate_to_its_size(&self, size: u64) -> Result<()> {
+        // truncate(2) would wait. This open begins to break the lease, and fails meanwhile; what
+        // else it says does not matter, since truncate(2) says it as well.
+        if let Err(Error::WouldBlock | Error::Busy) = self.reopen(OFlags::WRONLY) {
+            return Err(Error::Busy);
+        }
         let truncate = || {
             let path = CString::new(link_by_path(self.fd())?).map_err(|_| Errno::INVAL)?;
             sys::truncate(&path, size)
