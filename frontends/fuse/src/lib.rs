@@ -86,6 +86,7 @@ mod shares;
 mod shrink;
 mod through;
 mod watch;
+mod weak_list;
 mod wire;
 
 use std::fmt;

@@ -26,7 +26,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rcuwalk::inode::{
     Entry, Hand, IgetOf, InodeCache, InodeId, InodeRefOf, NodeId, NodeTable, Numbered,
@@ -39,6 +39,7 @@ use crate::pressure::Pressure;
 use crate::remembered::{Remembered, Whereabouts};
 use crate::removed::HeldFile;
 use crate::through::Ways;
+use crate::weak_list::WeakList;
 
 /// Set in drawn ids, which are no inode numbers.
 const DRAWN: u64 = 1 << 63;
@@ -69,7 +70,7 @@ pub(crate) struct Node {
 #[derive(Default)]
 struct Opens {
     /// The open files, for requests about a file without a name.
-    files: Vec<Weak<OpenFile>>,
+    files: WeakList<OpenFile>,
     /// Set-id bits are hidden until the last file that is open for writing is closed.
     hides_set_ids: bool,
 }
@@ -86,7 +87,7 @@ struct Places {
 
 impl Opens {
     fn is_for_writing(&self) -> bool {
-        let mut files = self.files.iter().filter_map(Weak::upgrade);
+        let mut files = self.files.iter();
         files.any(|open| open.file.flags().contains(OpenFlags::WRITE))
     }
 }
@@ -132,14 +133,12 @@ impl Node {
 
     /// Records that the node is open as `file`.
     pub(crate) fn opened(&self, file: &Arc<OpenFile>) {
-        let mut open = self.opens();
-        open.files.retain(|file| file.strong_count() > 0);
-        open.files.push(Arc::downgrade(file));
+        self.opens().files.add(file);
     }
 
     /// Returns one of its open files.
     pub(crate) fn open_file(&self) -> Option<Arc<OpenFile>> {
-        self.opens().files.iter().find_map(Weak::upgrade)
+        self.opens().files.iter().next()
     }
 
     /// Hides set-id bits from the kernel while the file is open for writing: a caller without
