@@ -316,9 +316,14 @@ impl File {
         self.flags
     }
 
-    /// Runs an operation, and again after releasing descriptors if there were none left.
+    /// Runs an operation, and again after releasing descriptors if there were none left; once
+    /// more if the back end has found that the attributes it was permitted by are outdated.
     fn with_descriptors<R>(&self, operation: impl Fn() -> Result<R>) -> Result<R> {
-        self.path.mnt().sb.caches.with_descriptors(operation)
+        let caches = &self.path.mnt().sb.caches;
+        match caches.with_descriptors(&operation) {
+            Err(Error::Stale) => caches.with_descriptors(operation),
+            done => done,
+        }
     }
 
     /// The file, with the credentials of its opener.

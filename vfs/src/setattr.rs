@@ -320,11 +320,15 @@ impl Target<'_> {
         if self.inode().kind() != FileType::Regular {
             return Ok(());
         }
-        let lost = self.lost_by_write()?;
-        if lost.is_empty() {
-            return Ok(());
+        let remove = || match self.lost_by_write()? {
+            none if none.is_empty() => Ok(()),
+            lost => self.notify_change(SetAttr::default(), lost | How::FORCE),
+        };
+        match remove() {
+            // The mode was outdated; by now it is not.
+            Err(Error::Stale) => remove(),
+            done => done,
         }
-        self.notify_change(SetAttr::default(), lost | How::FORCE)
     }
 
     /// The privileges that a change of the contents clears.

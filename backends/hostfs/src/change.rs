@@ -34,7 +34,9 @@ use crate::dirs::Pin;
 use crate::host::held::Held;
 use crate::host::{self, names};
 use crate::identity::Seen;
-use crate::pin::{Nameless, confirm, hold, hold_name, kept, known, pinned, publish, publish_dir};
+use crate::pin::{
+    Nameless, confirm, hold_as_decided, hold_name, kept, known, pinned, publish, publish_dir,
+};
 
 /// Gives a file one more name.
 pub(crate) fn link(
@@ -44,7 +46,7 @@ pub(crate) fn link(
     dir: &Inode,
     name: Name<'_>,
 ) -> Result<()> {
-    let held = hold(fs, by, file)?;
+    let held = hold_as_decided(fs, by, file)?;
     let dir_pin = pinned(by.sb, dir)?;
     let done = fs.act(by, || names::link(held.fd(), dir_pin.fd(), name));
     publish(fs, &held, file.inode);
@@ -140,12 +142,20 @@ pub(crate) fn rename(fs: &HostFs, by: &Caller<'_>, how: &Rename<'_>) -> Result<(
         from: pinned(by.sb, from_dir)?,
         to: pinned(by.sb, to_dir)?,
     };
-    confirm(&pins.from, from_name, how.moved)?;
+    let seen = confirm(&pins.from, from_name, how.moved)?;
+    if !is_whose_it_was(&seen, how.moved) {
+        seen.publish(how.moved);
+        return Err(Error::Stale);
+    }
     let replaced = match how.replaced {
         None => None,
         Some(inode) => {
             let dir = (to_dir, &pins.to);
-            let (held, _) = hold_victim(fs, by, dir, to_name, inode)?;
+            let (held, seen) = hold_victim(fs, by, dir, to_name, inode)?;
+            if !is_whose_it_was(&seen, inode) {
+                publish(fs, &held, inode);
+                return Err(Error::Stale);
+            }
             Some((held, inode))
         }
     };

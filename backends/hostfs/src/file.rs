@@ -23,9 +23,11 @@ use crate::dirs::Pin;
 use crate::handles;
 use crate::host::held::Held;
 use crate::host::{self, as_fd};
+use crate::identity::Seen;
 use crate::opened::Opened;
 use crate::pin::{
-    Nameless, hold, known, open_file, pinned, publish_contents, refresh_held, strips,
+    Nameless, as_decided, decides, hold, known, open_file, pinned, publish_contents, refresh_held,
+    strips,
 };
 use crate::{Actor, HostFs, procfs};
 
@@ -95,7 +97,7 @@ pub(crate) fn open(
         FileType::Symlink => return Err(Error::TooManySymlinks),
         _ => return Err(Error::NoSuchDevice),
     }
-    let daemon = Credentials::root();
+    let (caller, daemon) = (by, Credentials::root());
     let by = match flags.contains(OpenFlags::EXEC) {
         // The caller may execute it, and open(2) asks for the right to read it.
         true => &Caller {
@@ -104,7 +106,13 @@ pub(crate) fn open(
         },
         false => by,
     };
-    let file = open_regular(fs, by, at, access(flags))?;
+    let (file, seen) = open_regular(fs, by, at, access(flags))?;
+    // To be executed, it is opened as the daemon in any case.
+    if decides(fs, caller) || flags.contains(OpenFlags::EXEC) {
+        let held = Held::open(as_fd(&file));
+        let seen = seen.map_or_else(|| host::stat_fd(held.fd()), Ok)?;
+        as_decided(fs, &held, &seen, at.inode)?;
+    }
     if !procfs::is_on_procfs(at.inode.inode_key(), as_fd(&file))
         || !procfs::is_asked_as(by.credentials)?
     {
@@ -122,32 +130,36 @@ pub(crate) fn open(
     }))
 }
 
-/// Opens the regular file that `at` means.
+/// Opens the regular file that `at` means; also returns the attributes, if they had to be asked
+/// for.
 pub(crate) fn open_regular(
     fs: &HostFs,
     by: &Caller<'_>,
     at: &At<'_>,
     access: OFlags,
-) -> Result<OwnedFd> {
+) -> Result<(OwnedFd, Option<Seen>)> {
     if let Some(Nameless(fd, _)) = at.inode.private() {
-        return open_nameless(fs, fd, access);
+        return Ok((open_nameless(fs, fd, access)?, None));
     }
     if let Some(open) = open_file(at) {
         let held = Held::open(open.fd.fd());
-        return fs.dirs.open(|| fs.act(by, || held.reopen(access)));
+        let file = fs.dirs.open(|| fs.act(by, || held.reopen(access)))?;
+        return Ok((file, None));
     }
     let Some((dir, name)) = at.parent else {
         let held = handles::without_name(fs, by.sb, at.inode)?;
-        return fs.dirs.open(|| fs.act(by, || held.reopen(access)));
+        let file = fs.dirs.open(|| fs.act(by, || held.reopen(access)))?;
+        return Ok((file, None));
     };
     let dir = pinned(by.sb, dir)?;
     let file = fs
         .dirs
         .open(|| fs.act(by, || host::open_file_at(dir.fd(), name, access)))?;
-    if !host::stat_fd(as_fd(&file))?.is_still(at.inode) {
+    let seen = host::stat_fd(as_fd(&file))?;
+    if !seen.is_still(at.inode) {
         return Err(Error::Stale);
     }
-    Ok(file)
+    Ok((file, Some(seen)))
 }
 
 /// Opens a file that has no name. Its maker may open it for any access, whatever its mode; so

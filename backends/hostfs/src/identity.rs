@@ -136,6 +136,13 @@ impl Seen {
         Seen { attr, ..self }
     }
 
+    /// True if the inode has the same owner, group and mode: what the VFS decides by. The ACL
+    /// is not compared.
+    pub(crate) fn is_owned_as(&self, inode: &Inode) -> bool {
+        let of = |attr: &Attr| (attr.uid, attr.gid, attr.mode);
+        of(&self.attr) == of(&inode.attr())
+    }
+
     /// Returns whether these attributes differ from the inode's.
     pub(crate) fn is_news(&self, inode: &Inode) -> bool {
         let cached = inode.attr();

@@ -166,7 +166,7 @@
 //! | changes, opens, extended attributes | [`Actor::Daemon`] (the default) | [`Actor::Caller`]        |
 //! |--------------------------|--------------------------------------------|--------------------------|
 //! | the host sees            | this process                               | the caller's user, groups and, of this process's capabilities, those the caller has |
-//! | if the VFS permits it by outdated attributes | it is done             | the host refuses it by the current ones |
+//! | if the VFS permits it by outdated attributes | of a file: it decides anew by the current ones; of a directory whose names change: it is done | the host refuses it by the current ones |
 //! | security modules, quotas, root's reserve | apply to this process      | apply to the caller; for writing, to the opener of the file |
 //! | a new file               | is given to the caller, if this process may; else it stays the process's, without set-id bits, and is shown so | is the caller's |
 //! | needs                    | to be root, to serve more than one user    | CAP_SETUID and CAP_SETGID in each thread |

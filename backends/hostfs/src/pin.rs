@@ -13,6 +13,10 @@
 //! | of anything else                  | `O_PATH`, by directory and name, checked  |
 //!
 //! Only a change of the name itself cannot be made so; see `change.rs`.
+//!
+//! The VFS has permitted the operation by owner, mode and ACL as it had cached them. The host
+//! refuses a privileged daemon nothing, so the held file has to have them still
+//! ([`as_decided`]): else the former owner of a file could change it after it has become root's.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -109,19 +113,76 @@ pub(crate) fn found_at(inode: &Inode, dir: &Inode, name: Name<'_>) {
 /// [`Error::Stale`] if its name stands for another file by now, or if it has lost the name and
 /// is not open.
 pub(crate) fn hold<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held<'a>> {
+    hold_seen(fs, by, at).map(|(held, _)| held)
+}
+
+/// Like [`hold`]; also returns the attributes, if they had to be asked for.
+fn hold_seen<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<(Held<'a>, Option<Seen>)> {
     if let Some(file) = open_file(at) {
-        return Ok(Held::open(file.fd.fd()));
+        return Ok((Held::open(file.fd.fd()), None));
     }
     if let Some(held) = kept(by.sb, at.inode)? {
-        return Ok(held);
+        return Ok((held, None));
     }
     let Some((dir, name)) = at.parent else {
-        return handles::without_name(fs, by.sb, at.inode);
+        return handles::without_name(fs, by.sb, at.inode).map(|held| (held, None));
     };
     match hold_name(fs, by.sb, dir, name, at.inode) {
         // It may well be there under another name.
         Err(Error::NotFound) => Err(Error::Stale),
-        held => held.map(|(held, _)| held),
+        held => held.map(|(held, seen)| (held, Some(seen))),
+    }
+}
+
+/// Like [`hold`], for an operation that the VFS has permitted by attributes that it may have
+/// cached for a while: they still have to be the file's; see [`as_decided`].
+///
+/// # Errors
+/// As [`hold`]; [`Error::Stale`] if owner, group, mode or ACL are not what the VFS knew.
+pub(crate) fn hold_as_decided<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held<'a>> {
+    let (held, seen) = hold_seen(fs, by, at)?;
+    if decides(fs, by) {
+        let seen = seen.map_or_else(|| host::stat_fd(held.fd()), Ok)?;
+        as_decided(fs, &held, &seen, at.inode)?;
+    }
+    Ok(held)
+}
+
+/// Returns whether the VFS alone decides what the caller may do: the host refuses the daemon
+/// nothing. A caller with all capabilities may do everything in any case.
+pub(crate) fn decides(fs: &HostFs, by: &Caller<'_>) -> bool {
+    fs.actor == Actor::Daemon && !by.credentials.caps.contains(Caps::all())
+}
+
+/// Checks that the VFS has decided by the protection that the held file, `seen` just now, has.
+/// Otherwise the daemon would do to another user's file what its former owner was permitted.
+///
+/// # Errors
+/// [`Error::Stale`] if the protection is another one. The inode has the file's attributes then,
+/// so the VFS decides by them when it tries again.
+pub(crate) fn as_decided(fs: &HostFs, held: &Held<'_>, seen: &Seen, inode: &Inode) -> Result<()> {
+    if seen.is_owned_as(inode) && has_known_acl(held, seen, inode) {
+        return Ok(());
+    }
+    publish(fs, held, inode);
+    Err(Error::Stale)
+}
+
+/// An ACL can change without the mode. Then the ctime changes as well, as it does with all else:
+/// so the ACL itself is compared.
+fn has_known_acl(held: &Held<'_>, seen: &Seen, inode: &Inode) -> bool {
+    if seen.attr.ctime == inode.attr().ctime || seen.attr.kind == FileType::Symlink {
+        return true;
+    }
+    let known = match inode.cached_acl() {
+        Acl::Unknown => return true,
+        Acl::None => None,
+        Acl::Known(acl) => Some(acl),
+    };
+    match held.get_xattr(b"system.posix_acl_access") {
+        Ok(acl) => known == Some(acl),
+        Err(Error::NoData | Error::NotSupported) => known.is_none(),
+        Err(_) => false,
     }
 }
 

@@ -9,14 +9,14 @@ use crate::HostFs;
 use crate::file::open_regular;
 use crate::host::held::Held;
 use crate::host::{self, as_fd};
-use crate::pin::{hold, open_file, publish_contents, strips};
+use crate::pin::{hold_as_decided, open_file, publish_contents, strips};
 
 /// Changes the attributes that `change` names.
 ///
 /// The host has a call for each of them. The one that fails most, for want of space or
 /// quota, is the first, and times are the last, since the others set some themselves.
 pub(crate) fn setattr(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
-    let held = hold(fs, by, at)?;
+    let held = hold_as_decided(fs, by, at)?;
     let done = apply(fs, by, at, &held, change);
     // If the second of two has failed, the first is told all the same.
     let strip = change.size.is_some() && strips(fs, by) && done.is_ok();
@@ -114,7 +114,7 @@ fn set_size(
     let fd = match open_file(at) {
         Some(file) if file.writable => file.fd.fd(),
         _ => {
-            opened = open_regular(fs, by, at, OFlags::WRONLY)?;
+            (opened, _) = open_regular(fs, by, at, OFlags::WRONLY)?;
             as_fd(&opened)
         }
     };

@@ -3,17 +3,17 @@
 use rcuwalk::{At, Caller, Caps, Error, Result, XattrFlags};
 
 use crate::HostFs;
-use crate::pin::{hold, publish};
+use crate::pin::{hold, hold_as_decided, publish};
 
 /// Which capabilities a program starts with.
 const CAPABILITY: &[u8] = b"security.capability";
 
 pub(crate) fn get(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
-    let held = hold(fs, by, at)?;
     if name.starts_with(b"system.posix_acl_") {
         // Everybody may read these. The VFS asks for most of them, to check a permission.
-        return held.get_xattr(name);
+        return hold(fs, by, at)?.get_xattr(name);
     }
+    let held = hold_as_decided(fs, by, at)?;
     fs.act(by, || held.get_xattr(name))
 }
 
@@ -36,14 +36,14 @@ pub(crate) fn set(
     value: &[u8],
     flags: XattrFlags,
 ) -> Result<()> {
-    let held = hold(fs, by, at)?;
+    let held = hold_as_decided(fs, by, at)?;
     let done = fs.act(by, || held.set_xattr(name, value, flags));
     publish(fs, &held, at.inode);
     done
 }
 
 pub(crate) fn remove(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<()> {
-    let held = hold(fs, by, at)?;
+    let held = hold_as_decided(fs, by, at)?;
     let done = if name == CAPABILITY && !by.credentials.caps.contains(Caps::SETFCAP) {
         // The VFS would not have let the caller remove it. A write does, with rights that the
         // caller lacks; and if this process lacks them too, the host does it at the write.

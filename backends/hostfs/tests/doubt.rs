@@ -4,10 +4,13 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-use common::{AN_HOUR, Scratch};
-use rcuwalk::{Context, Error, FileType, Freshness, LookupFlags, OpenFlags, RenameFlags, Vfs};
+use common::{AN_HOUR, Scratch, is_root, skip};
+use rcuwalk::{
+    Context, Credentials, Error, FileType, Freshness, LookupFlags, MountFlags, OpenFlags,
+    RenameFlags, SetAttr, Vfs, XattrFlags,
+};
 
 /// `file` and `dir` are there, `missing` is not; and all of it is cached.
 fn cached(freshness: Freshness) -> Scratch {
@@ -127,4 +130,182 @@ fn what_is_there_now_is_changed() {
         tree.vfs.unlink(&tree.ctx, "/file").unwrap();
         assert!(!tree.host("file").exists(), "EDGE-1");
     });
+}
+
+const USER: u32 = 3002;
+
+/// Owner, mode, size, and number of names of a file on the host.
+fn on_host(tree: &Scratch, name: &str) -> (u32, u32, u64, u64) {
+    let is = fs::symlink_metadata(tree.host(name)).unwrap();
+    (is.uid(), is.mode() & 0o7777, is.size(), is.nlink())
+}
+
+fn set_mode(tree: &Scratch, name: &str, mode: u32) {
+    fs::set_permissions(tree.host(name), PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// `file` and `dir` are the user's, and cached as such.
+fn of_user() -> (Scratch, Context) {
+    let tree = Scratch::new(AN_HOUR, |root| {
+        fs::write(root.join("file"), b"text").unwrap();
+        fs::create_dir(root.join("dir")).unwrap();
+        for name in ["file", "dir"] {
+            chown(root.join(name), Some(USER), Some(USER)).unwrap();
+        }
+        fs::set_permissions(root, PermissionsExt::from_mode(0o1777)).unwrap();
+    });
+    let user = tree.vfs.context(Credentials::user(USER, USER));
+    for name in ["/file", "/dir"] {
+        let is = tree.vfs.stat(&user, name, LookupFlags::empty()).unwrap();
+        assert_eq!(is.uid, USER);
+    }
+    (tree, user)
+}
+
+fn assert_refused(what: &str, done: &Result<(), Error>) {
+    assert!(
+        matches!(done, Err(Error::NotPermitted | Error::PermissionDenied)),
+        "EDGE-1: {what}: {done:?}"
+    );
+}
+
+/// EDGE-1: the daemon does not do to root's file what its former owner was permitted: the
+/// owner has changed on the host since the VFS last asked.
+#[test]
+fn a_former_owner_changes_nothing() {
+    const CHANGE: [(&str, &str, Call); 10] = [
+        ("chmod", "file", |vfs, ctx| vfs.chmod(ctx, "/file", 0o4755)),
+        ("chmod", "dir", |vfs, ctx| vfs.chmod(ctx, "/dir", 0o777)),
+        ("truncate", "file", |vfs, ctx| vfs.truncate(ctx, "/file", 0)),
+        ("setattr", "file", |vfs, ctx| {
+            let change = SetAttr {
+                mode: Some(0o6777),
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            vfs.setattr(ctx, "/file", &change, LookupFlags::empty())
+        }),
+        ("open to truncate", "file", |vfs, ctx| {
+            let flags = OpenFlags::WRITE | OpenFlags::TRUNC;
+            vfs.open(ctx, "/file", flags).map(drop)
+        }),
+        ("open to read", "file", |vfs, ctx| {
+            vfs.open(ctx, "/file", OpenFlags::READ).map(drop)
+        }),
+        ("set_xattr", "file", |vfs, ctx| {
+            let flags = (XattrFlags::empty(), LookupFlags::empty());
+            vfs.set_xattr(ctx, "/file", "user.x", b"x", flags.0, flags.1)
+        }),
+        ("get_xattr", "file", |vfs, ctx| {
+            let value = vfs.get_xattr(ctx, "/file", "user.x", LookupFlags::empty());
+            value.map(drop)
+        }),
+        ("unlink", "file", |vfs, ctx| vfs.unlink(ctx, "/file")),
+        ("rename", "file", |vfs, ctx| {
+            vfs.rename(ctx, "/file", "/moved")
+        }),
+    ];
+    if !is_root() {
+        return skip("needs root");
+    }
+    for (what, name, change) in CHANGE {
+        let (tree, user) = of_user();
+        chown(tree.host(name), Some(0), Some(0)).unwrap();
+        set_mode(&tree, name, 0o600);
+        let before = on_host(&tree, name);
+        assert_refused(what, &change(&tree.vfs, &user));
+        assert_eq!(on_host(&tree, name), before, "EDGE-1: {what}");
+        assert_eq!(tree.stat(name).unwrap().uid, 0, "EDGE-1: {what}");
+        // The mode alone: nothing is refused that is permitted by now.
+        chown(tree.host(name), Some(USER), Some(USER)).unwrap();
+        set_mode(&tree, name, 0o700);
+        let _ = change(&tree.vfs, &user);
+        let done = change(&tree.vfs, &user);
+        assert!(!matches!(done, Err(Error::Stale)), "EDGE-1: {what}");
+    }
+}
+
+/// EDGE-1: neither does it by a file that the former owner has open.
+#[test]
+fn a_former_owner_changes_nothing_by_an_open_file() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let (tree, user) = of_user();
+    let file = tree.vfs.open(&user, "/file", OpenFlags::READ).unwrap();
+    chown(tree.host("file"), Some(0), Some(0)).unwrap();
+    let before = on_host(&tree, "file");
+    let change = SetAttr {
+        mode: Some(0o4755),
+        ..SetAttr::default()
+    };
+    assert_refused("fchmod", &file.setattr(&change));
+    let done = file.set_xattr("user.x", b"x", XattrFlags::empty());
+    assert_refused("fsetxattr", &done);
+    assert_eq!(on_host(&tree, "file"), before, "EDGE-1");
+}
+
+/// EDGE-1: a name in the place of another's file: who may replace it is asked of the new owner.
+#[test]
+fn a_former_owner_replaces_nothing() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let (tree, user) = of_user();
+    tree.vfs.create(&user, "/new", 0o644).unwrap();
+    chown(tree.host("file"), Some(0), Some(0)).unwrap();
+    assert_refused("rename", &tree.vfs.rename(&user, "/new", "/file"));
+    assert_eq!(on_host(&tree, "file").2, 4, "EDGE-1");
+}
+
+/// EDGE-1: on a mount that protects links, a former owner gives no further names.
+#[test]
+fn a_former_owner_links_nothing() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let (tree, user) = of_user();
+    let flags = MountFlags::PROTECTED_LINKS;
+    tree.vfs.remount(&tree.ctx, "/", flags).unwrap();
+    chown(tree.host("file"), Some(0), Some(0)).unwrap();
+    assert_refused("link", &tree.vfs.link(&user, "/file", "/second"));
+    assert_eq!(on_host(&tree, "file").3, 1, "EDGE-1");
+}
+
+/// EDGE-1: an ACL that withdraws the group's rights counts, though the mode stays as it is.
+#[test]
+fn an_acl_that_is_new_on_the_host_counts() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let (tree, _) = of_user();
+    let member = tree.vfs.context(Credentials::user(USER + 1, USER));
+    set_mode(&tree, "file", 0o660);
+    tree.vfs.chmod(&tree.ctx, "/file", 0o660).unwrap();
+    let open = || {
+        let opened = tree.vfs.open(&member, "/file", OpenFlags::WRITE);
+        opened.map(drop)
+    };
+    open().unwrap();
+    // user::rw-, user:4711:rw-, group::---, mask::rw-, other::---
+    let entries: [(u16, u16, u32); 5] = [
+        (1, 6, u32::MAX),
+        (2, 6, 4711),
+        (4, 0, u32::MAX),
+        (16, 6, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(bits.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let name = "system.posix_acl_access";
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(tree.host("file"), name, &acl, flags).is_err() {
+        return skip("needs ACLs");
+    }
+    assert_eq!(on_host(&tree, "file").1, 0o660, "the mode is the same");
+    assert_refused("open", &open());
 }

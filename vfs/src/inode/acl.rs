@@ -21,8 +21,8 @@
 
 use rcuwalk_sync::{Ref, Seq, rcu};
 
-use super::Inode;
 use super::attr::{AclState, AttrCell};
+use super::{Acl, Inode};
 use crate::attr::{Attr, FileType};
 
 /// The longest ACL that is kept, in bytes: with sixteen entries. An inode's weight may not
@@ -76,6 +76,18 @@ impl Inode {
     #[doc(alias = "ACL_NOT_CACHED")]
     pub fn before_asking(&self) -> Asked {
         Asked(self.attr.now())
+    }
+
+    /// The access ACL as permission checks know it at this moment. [`Acl::Unknown`] if they
+    /// ask the back end.
+    #[doc(alias = "get_cached_acl")]
+    pub fn cached_acl(&self) -> Acl {
+        // A symbolic link's body is its target.
+        if self.kind() == FileType::Symlink || !self.protection().may_have_acl() {
+            return Acl::None;
+        }
+        self.with_acl(|acl| Acl::Known(acl.into()))
+            .unwrap_or(Acl::Unknown)
     }
 
     /// Calls `read` with the cached access ACL; `None` if none is cached, and the back end must
