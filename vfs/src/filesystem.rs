@@ -251,8 +251,15 @@ pub trait FileSystem: Send + Sync + 'static {
             inode: &inode,
             open: None,
         };
-        let open = self.open(by, &at, flags)?;
-        Ok((inode, open))
+        match self.open(by, &at, flags) {
+            Ok(open) => Ok((inode, open)),
+            Err(err) => {
+                // Or a second try, after EMFILE, would find its own file (O_EXCL). If this fails,
+                // the file stays.
+                let _ = self.unlink(by, dir, name, &inode);
+                Err(err)
+            }
+        }
     }
 
     /// Makes a regular file without a name, in the file system of `dir`. It can be

@@ -34,7 +34,10 @@ impl Vfs {
         let sb = &root.mnt().sb;
         // Before the back end is asked (FRESH-1).
         let validity = sb.validity(None);
-        let path = match sb.fs().by_number(sb, number)? {
+        let found = sb
+            .caches
+            .with_descriptors(|| sb.fs().by_number(sb, number))?;
+        let path = match found {
             ByNumber::Path(path) => path,
             ByNumber::Inode(inode) if inode.kind() == FileType::Directory => {
                 return Err(Error::Stale);
@@ -70,7 +73,10 @@ impl VfsPath {
     pub fn generation(&self) -> Result<Option<u32>> {
         let daemon = Credentials::root();
         let target = Target::new(self, &daemon);
-        target.with_at(|at| target.sb().fs().generation(&target.caller(), at))
+        let caches = &target.sb().caches;
+        caches.with_descriptors(|| {
+            target.with_at(|at| target.sb().fs().generation(&target.caller(), at))
+        })
     }
 
     /// The [number](Self::number_of) of the directory that this place is in, and its name there, of

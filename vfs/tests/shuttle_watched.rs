@@ -239,3 +239,39 @@ fn a_splice_and_a_rename_make_no_loop() {
         },
     );
 }
+
+/// MEM-1: a splice beside the thread that adds the first dentry leaves it on a list.
+#[test]
+fn a_spliced_dentry_is_reclaimed() {
+    outcomes_are("MEM-1", [1_usize], || {
+        let tree = Tree::new(&[(ROOT, "a", dir(2)), (ROOT, "b", dir(2))]);
+        let other = spawn({
+            let tree = tree.clone();
+            move || drop(hold(&tree, "/b"))
+        });
+        drop(hold(&tree, "/a"));
+        other.join().unwrap();
+        tree.vfs.drop_caches();
+        tree.vfs.statistics().inodes.0
+    });
+}
+
+/// MEM-1: a dentry filed under its inode, beside the thread that adds it, stays on a list.
+#[test]
+fn a_parked_dentry_is_reclaimed() {
+    outcomes_are("MEM-1", [1_usize], || {
+        let tree = Tree::new(&[(ROOT, "a", dir(2))]);
+        let other = spawn({
+            let tree = tree.clone();
+            move || {
+                tree.host.set(ROOT, "a", None);
+                tree.host.doubt(ROOT);
+                tree.ino("/a");
+            }
+        });
+        drop(hold(&tree, "/a"));
+        other.join().unwrap();
+        tree.vfs.drop_caches();
+        tree.vfs.statistics().inodes.0
+    });
+}

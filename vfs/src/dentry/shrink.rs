@@ -35,7 +35,8 @@ impl Dcache {
         // Dropped meanwhile? Then that came too early to take it off the list. One
         // of the two sees the other: both go through the shard's lock.
         if !dentry.is_hashed() {
-            drop(self.unlist(&dentry));
+            let left = list.take_if(&dentry, || !dentry.is_hashed());
+            drop(left);
         }
         if look {
             self.age_missing();

@@ -337,24 +337,28 @@ impl Dcache {
             // No lookup finds it again.
             return self.d_drop_if(dentry, is_it);
         }
-        let _one_at_a_time = inode.shared().lock(Rank::Inode);
-        let locked = dentry.lock(Rank::Dentry);
-        let flags = locked.flags();
-        if flags.contains(Flags::UNHASHED) || !is_it(&locked) {
-            return Checked::Gone;
-        }
-        if flags.intersects(Flags::ROOT | Flags::MOUNTPOINT) {
-            return Checked::Valid;
-        }
-        let off = self.unhash(&locked);
         {
-            let mut section = locked.seq.write();
-            let hash = parked(inode);
-            locked.hash.store(hash, Relaxed);
-            inode.set_alias_hash(hash);
-            section.set_payload((flags | Flags::UNHASHED).bits());
+            let _one_at_a_time = inode.shared().lock(Rank::Inode);
+            let locked = dentry.lock(Rank::Dentry);
+            let flags = locked.flags();
+            if flags.contains(Flags::UNHASHED) || !is_it(&locked) {
+                return Checked::Gone;
+            }
+            if flags.intersects(Flags::ROOT | Flags::MOUNTPOINT) {
+                return Checked::Valid;
+            }
+            let off = self.unhash(&locked);
+            {
+                let mut section = locked.seq.write();
+                let hash = parked(inode);
+                locked.hash.store(hash, Relaxed);
+                inode.set_alias_hash(hash);
+                section.set_payload((flags | Flags::UNHASHED).bits());
+            }
+            self.rehash(&locked, off);
         }
-        self.rehash(&locked, off);
+        // A thread that adds it to the list found it off the table in between, and took it off.
+        self.add_to_lru(dentry.clone());
         Checked::Dropped
     }
 }
