@@ -15,7 +15,7 @@
 //! | more threads than configured go on               | spare threads that are idle end             |
 //! | a user has [`SHARE`] requests that are slow      | further requests of that user are refused   |
 //! | a user has half as many slow requests as may still block | the same                            |
-//! | as many requests are blocked as the bound allows ([`MOST_SPARE`] more than configured) | other requests wait up to a second for one of them, and are refused from then on |
+//! | as many requests are blocked as the bound allows ([`MOST_SPARE`] more than configured, in all groups together) | other requests wait up to a second for one of them, and are refused from then on |
 //! | the connection is cut, and all threads that are left are stuck | the mount ends without them   |
 //!
 //! A request is slow when it is [`STUCK`], and after [`A_WHILE`] already if its group has spare
@@ -50,6 +50,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::caller::{self, UNTOLD};
 
 /// The watcher's interval.
@@ -58,8 +60,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 const A_WHILE: Duration = Duration::from_secs(1);
 /// A request that takes longer is stuck. Slow disks are faster than this.
 pub(crate) const STUCK: Duration = Duration::from_secs(5);
-/// Most threads that are added to those of one device or ring queue.
-pub(crate) const MOST_SPARE: usize = 100;
+/// Most threads that are added to those of the device and of all rings, root's not counted.
+const MOST_SPARE: usize = 100;
 /// Most slow requests of one user.
 const SHARE: usize = 16;
 
@@ -138,6 +140,8 @@ pub(crate) struct Look {
     /// Blocked for a while: other threads take their places.
     replaced: usize,
     stuck: usize,
+    /// How many may block, and one.
+    most: usize,
 }
 
 impl Look {
@@ -145,6 +149,7 @@ impl Look {
     pub(crate) fn wanting(wanted: usize) -> Look {
         Look {
             wanted,
+            most: wanted + MOST_SPARE,
             ..Look::default()
         }
     }
@@ -155,11 +160,16 @@ impl Look {
         // Those beyond the bound refuse most requests, so they are hardly ever blocked: however
         // many others are stuck, there are threads for requests that are not refused.
         let needs_more = self.blocked == self.threads || going < self.wanted;
-        needs_more && self.threads < 2 * self.most()
+        needs_more && self.threads < self.limit()
     }
 
-    fn most(&self) -> usize {
-        self.wanted + MOST_SPARE
+    /// Most threads, including those that only root gets.
+    fn limit(&self) -> usize {
+        2 * (self.wanted + MOST_SPARE)
+    }
+
+    fn spares(&self) -> usize {
+        self.threads.saturating_sub(self.wanted)
     }
 
     /// True if its own threads are not enough, so that a request may wait for a thread.
@@ -169,12 +179,14 @@ impl Look {
 
     /// How many more requests may block.
     fn left(&self) -> usize {
-        (self.most() - 1).saturating_sub(self.blocked)
+        // Where others have all the spare threads, those that are wanted: more come for root.
+        let most = self.wanted.max(self.most - 1);
+        most.saturating_sub(self.blocked)
     }
 
     /// True if even requests of root would take the last thread.
     fn is_exhausted(&self) -> bool {
-        self.blocked + 1 >= 2 * self.most()
+        self.blocked + 1 >= self.limit()
     }
 
     /// `since` is when the group has become full.
@@ -182,10 +194,34 @@ impl Look {
         let is_over = since.is_some_and(|since| now.saturating_sub(since) >= A_WHILE);
         match self.left() {
             _ if self.is_exhausted() => Room::Exhausted,
-            0 if is_over || self.replaced + 1 >= self.most() => Room::None,
+            0 if is_over || self.replaced >= self.wanted.max(self.most - 1) => Room::None,
             0 => Room::Later,
             left => Room::Left(left),
         }
+    }
+}
+
+/// Shares out the spare threads that there may be in all, given how many each group might have
+/// at the last look. Those of a ring stay, so no group of several gets more than what is left
+/// after that: a later one gets some as well.
+fn share_spares(looks: &mut [Look], quotas: &mut Vec<usize>, most: usize) {
+    let is_only = looks.len() == 1;
+    quotas.resize(looks.len(), most);
+    // Threads beyond the quota are root's. If they counted, the quota would grow with them.
+    let taken = looks.iter().zip(&*quotas);
+    let taken: Vec<usize> = taken
+        .map(|(look, quota)| look.spares().min(*quota))
+        .collect();
+    let mut left = most.saturating_sub(taken.iter().sum());
+    for ((look, quota), taken) in looks.iter_mut().zip(quotas).zip(taken) {
+        let more = match is_only {
+            true => left,
+            false => left.saturating_sub(taken).div_ceil(2),
+        };
+        *quota = taken + more;
+        look.most = look.wanted + *quota;
+        // A group gets one thread until the next look.
+        left -= usize::from(more > 0 && look.wants_more());
     }
 }
 
@@ -219,6 +255,8 @@ pub(crate) struct Watch {
     by_thread: AtomicBool,
     /// The daemon's user.
     own: u32,
+    /// Most spare threads of all groups.
+    most_spare: usize,
     judged: Mutex<Judged>,
     threads: AtomicUsize,
     stuck: AtomicUsize,
@@ -239,6 +277,8 @@ struct Judged {
     rooms: Vec<Room>,
     /// Since when each group has been full.
     full: Vec<Option<Duration>>,
+    /// Most spare threads of each group, except those that only root gets.
+    quotas: Vec<usize>,
 }
 
 /// Statistics of stuck requests.
@@ -257,7 +297,15 @@ pub struct Stuck {
 
 impl Watch {
     pub(crate) fn new() -> Watch {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // Each spare thread has a descriptor, and most of them must be left for files.
+        let limit = usize::try_from(limit / 16).unwrap_or(usize::MAX);
+        Watch::with_spares(MOST_SPARE.min(limit))
+    }
+
+    fn with_spares(most_spare: usize) -> Watch {
         Watch {
+            most_spare,
             began: Instant::now(),
             is_strained: AtomicBool::new(false),
             by_thread: AtomicBool::new(false),
@@ -330,6 +378,7 @@ impl Watch {
         };
         self.oldest.store(since, Relaxed);
         let mut judged = self.judged();
+        share_spares(looks, &mut judged.quotas, self.most_spare);
         let since = |(group, look): (usize, &Look)| {
             let before = judged.full.get(group).copied().flatten();
             (look.left() == 0).then_some(before.unwrap_or(now))
@@ -339,7 +388,13 @@ impl Watch {
         let rooms: Vec<Room> = looks.iter().zip(&full).map(room).collect();
         let most = users.values().copied().max().unwrap_or_default();
         let is_strained = most >= SHARE || rooms.iter().any(|room| !room.is_for(most));
-        *judged = Judged { users, rooms, full };
+        let quotas = std::mem::take(&mut judged.quotas);
+        *judged = Judged {
+            users,
+            rooms,
+            full,
+            quotas,
+        };
         // Under the lock, so that flag and reasons come from one look.
         self.is_strained.store(is_strained, Relaxed);
     }
@@ -470,7 +525,7 @@ mod tests {
     /// WATCH-1: a thread is blocked while its request stays the same, and not a moment longer.
     #[test]
     fn a_request_ages_while_its_thread_does_not_go_on() {
-        let watch = Watch::new();
+        let watch = Watch::with_spares(MOST_SPARE);
         let works = [Work::default(), Work::default()];
         assert!(!look(&watch, seconds(0), &works).wants_more(), "all idle");
         works[0].begin(7);
@@ -497,7 +552,7 @@ mod tests {
     /// WATCH-1: a user beyond the share is refused, and another one is not.
     #[test]
     fn a_users_share_of_stuck_requests_is_bounded() {
-        let watch = Watch::new();
+        let watch = Watch::with_spares(MOST_SPARE);
         let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
         works[1..].iter().for_each(|work| work.begin(7));
         look(&watch, seconds(0), &works);
@@ -513,7 +568,7 @@ mod tests {
     /// WATCH-1: where requests carry no user, the share is that of the thread's user.
     #[test]
     fn stuck_requests_of_a_thread_count_for_its_user() {
-        let watch = Watch::new();
+        let watch = Watch::with_spares(MOST_SPARE);
         watch.knows_threads_only();
         let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
         let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
@@ -531,7 +586,7 @@ mod tests {
     /// and there is always one more for requests that cannot be refused.
     #[test]
     fn the_last_thread_refuses_while_all_others_are_stuck() {
-        let watch = Watch::new();
+        let watch = Watch::with_spares(MOST_SPARE);
         let works: Vec<Work> = (0..=MOST_SPARE).map(|_| Work::default()).collect();
         for (uid, work) in (0..).zip(&works[1..]) {
             work.begin(uid);
@@ -550,7 +605,7 @@ mod tests {
     /// WATCH-1: slow requests count before they are stuck, once others may wait for threads.
     #[test]
     fn slow_requests_count_while_there_are_spare_threads() {
-        let watch = Watch::new();
+        let watch = Watch::with_spares(MOST_SPARE);
         let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
         let see = |now, wanted| {
             let mut looks = [Look::wanting(wanted)];
@@ -570,7 +625,7 @@ mod tests {
     /// for the daemon's user, but not without a bound.
     #[test]
     fn many_users_do_not_take_the_last_threads() {
-        let watch = Watch::new();
+        let watch = Watch::with_spares(MOST_SPARE);
         let works: Vec<Work> = (0..2 * (1 + MOST_SPARE)).map(|_| Work::default()).collect();
         let own = rustix::process::geteuid().as_raw();
         let (mut now, mut taken) = (seconds(0), 0);
@@ -594,5 +649,40 @@ mod tests {
         look(&watch, now, &works);
         look(&watch, now + seconds(1), &works);
         assert!(!watch.admits(0, 0), "WATCH-1: the last one");
+    }
+
+    /// WATCH-1: all groups together have no more spare threads than one, but for those that are
+    /// root's, and the first one does not get all of them.
+    #[test]
+    fn groups_share_one_bound_of_spare_threads() {
+        let mut threads = [1; 20];
+        let mut quotas = Vec::new();
+        let mut grow = |groups: std::ops::Range<usize>| {
+            for _ in 0..2 * MOST_SPARE {
+                let look = |(group, threads): (usize, &usize)| Look {
+                    threads: *threads,
+                    blocked: if groups.contains(&group) { *threads } else { 0 },
+                    ..Look::wanting(1)
+                };
+                let mut looks: Vec<Look> = threads.iter().enumerate().map(look).collect();
+                share_spares(&mut looks, &mut quotas, MOST_SPARE);
+                for group in groups.clone() {
+                    threads[group] += usize::from(threads[group] < looks[group].most);
+                }
+            }
+            threads.map(|threads| threads - 1)
+        };
+        assert_eq!(grow(3..4)[3], MOST_SPARE / 2, "half of them");
+        let second = grow(5..6)[5];
+        assert!(second > SHARE, "WATCH-1: {second}");
+        let all: usize = grow(0..20).iter().sum();
+        assert!(all <= MOST_SPARE, "WATCH-1: {all}");
+        // A thread of root's does not raise the bound.
+        let mut look = [Look {
+            threads: 1 + MOST_SPARE + 5,
+            ..Look::wanting(1)
+        }];
+        share_spares(&mut look, &mut Vec::new(), MOST_SPARE);
+        assert_eq!(look[0].most, 1 + MOST_SPARE);
     }
 }
