@@ -17,8 +17,11 @@
 //! For other kinds the host returns none, so between the creation and the first statx(2) a
 //! process on the host, with write permission on the directory, could put another file in its
 //! place and have us chown that one to the caller. So only a new file is given away: it was
-//! born less than [`NEWBORN`] before its last change, and it has no second name. A rename or a
-//! link changes a file, so an old one does not pass. A symbolic link must also have the
+//! born less than [`NEWBORN`] before its last change, it has no second name, and it belongs to
+//! the user who made it, with no more permissions than were asked for: so it is not another
+//! user's new file either. A rename or a link changes a file, so an old one does not pass. A
+//! file with another owner stays as it is, as where the host's file system has owners of its own
+//! (vfat). A symbolic link must also have the
 //! requested target, which is cached with it.
 //!
 //! A host file system without birth times (ext4 with small inodes) does not tell a new file
@@ -76,7 +79,12 @@ pub(crate) fn create(
         return Err(Error::Stale);
     }
     let made = making.other(at, &seen, owner);
-    settle(fs, at, &seen, made)
+    if making.may_be_given(&seen, owner) {
+        return settle(fs, at, &seen, made);
+    }
+    // It may be another user's, and is not ours to remove after an error.
+    publish_dir(fs, dir, &at.pin);
+    made
 }
 
 /// Makes a regular file, and opens it.
@@ -126,8 +134,10 @@ pub(crate) fn adopt_whiteout(
     let pin = fs.dirs.open(|| host::pin_at(at.pin.fd(), name))?;
     let seen = host::stat_fd(as_fd(&pin))?;
     let making = Making::begin(fs, by, new, Place::Named(at));
-    if is_newborn(&seen, new.kind, making.asker()) && seen.attr.rdev == new.rdev {
-        making.as_asked(&Held::kept(as_fd(&pin)), seen, has_birth(&seen))?;
+    let maker = making.asker();
+    if is_newborn(&seen, new.kind, maker) && seen.attr.rdev == new.rdev {
+        let known = has_birth(&seen) && seen.attr.uid == maker;
+        making.as_asked(&Held::kept(as_fd(&pin)), seen, known)?;
     }
     Ok(())
 }
@@ -280,7 +290,14 @@ impl<'a> Making<'a> {
         if seen.key != made.key || !is_newborn(&seen, self.new.kind, owner) {
             return Err(Error::Stale);
         }
-        self.as_asked(held, seen, has_birth(&seen))
+        let known = self.may_be_given(&seen, owner);
+        self.as_asked(held, seen, known)
+    }
+
+    /// Returns whether the new file, which its maker's credentials have made, may be given to
+    /// its owner: see the module's documentation.
+    fn may_be_given(&self, seen: &Seen, maker: u32) -> bool {
+        has_birth(seen) && is_makers(seen, maker, self.first_mode())
     }
 
     /// Sets owner, mode and ACLs of the new file, which is `seen` so far, as far as the host
@@ -418,6 +435,13 @@ fn is_newborn(seen: &Seen, kind: FileType, owner: u32) -> bool {
     attr.kind == kind && one_name && untouched
 }
 
+/// Returns whether the file belongs to `maker` and opens itself to nobody whom `mode` excludes.
+/// The host makes a link's mode; it may take permissions off others', and hands down set-gid.
+fn is_makers(seen: &Seen, maker: u32, mode: u16) -> bool {
+    let excess = seen.attr.mode & 0o777 & !mode;
+    seen.attr.uid == maker && (seen.attr.kind == FileType::Symlink || excess == 0)
+}
+
 /// Returns whether the host records birth times.
 fn has_birth(seen: &Seen) -> bool {
     seen.attr.btime != Timestamp::default()
@@ -447,6 +471,18 @@ mod tests {
         };
         let key = InodeKey::new(12);
         Seen { key, attr }
+    }
+
+    /// INODE-1: another user's new file is not given away, and neither is one of the maker's that
+    /// is open to others already.
+    #[test]
+    fn a_new_file_of_another_maker_is_not_given_away() {
+        let mut new = seen(5, (5, 999_999_999), 1);
+        assert!(is_makers(&new, 0, 0o700), "INODE-1: ours");
+        assert!(!is_makers(&new, 0, 0o400), "INODE-1: another mode");
+        new.attr.uid = 1000;
+        assert!(is_newborn(&new, FileType::Fifo, 0), "new, but");
+        assert!(!is_makers(&new, 0, 0o700), "INODE-1: another's");
     }
 
     /// INODE-1: a file moved or linked to a new file's name is not taken for the new file.

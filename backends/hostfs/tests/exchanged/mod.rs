@@ -1,13 +1,13 @@
-//! A host that records no birth times, and a user who replaces a new file before its first
-//! statx(2): the replacement is left as it is.
+//! A user who replaces a new file before its first statx(2), on a host that records no birth
+//! times, and on one that does: the replacement is left as it is.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rcuwalk::{Context, Credentials, Error, FileType, LookupFlags, Vfs};
 use rcuwalk_hostfs::{Actor, HostFs};
@@ -81,17 +81,19 @@ impl Drop for Birthless {
 struct Theirs {
     path: PathBuf,
     held: OwnedFd,
+    owner: u32,
 }
 
 impl Theirs {
-    /// Files of root's, which root alone may use.
-    fn made_by(host: &Birthless, make: impl Fn(&Path)) -> Vec<Theirs> {
+    /// Files that their owner alone may use.
+    fn made_by(shared: &Path, make: impl Fn(&Path)) -> Vec<Theirs> {
         let one = |n: u32| {
-            let path = host.shared().join(format!("root's {n}"));
+            let path = shared.join(format!("theirs {n}"));
             make(&path);
             fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
             let held = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).unwrap();
-            Theirs { path, held }
+            let owner = rustix::fs::fstat(&held).unwrap().st_uid;
+            Theirs { path, held, owner }
         };
         (0..32).map(one).collect()
     }
@@ -99,37 +101,59 @@ impl Theirs {
     fn assert_untouched(&self) {
         let now = rustix::fs::fstat(&self.held).unwrap();
         let (uid, mode) = (now.st_uid, now.st_mode & 0o7777);
-        assert_eq!((uid, mode), (0, 0o700), "INODE-1: {}", self.path.display());
+        assert_eq!(
+            (uid, mode),
+            (self.owner, 0o700),
+            "INODE-1: {}",
+            self.path.display()
+        );
     }
 }
 
-/// Has `make` make the name that it is given again and again, for two seconds, while another
-/// thread exchanges the new file for one of `theirs` at once.
-fn while_exchanged(host: &Birthless, theirs: &[Theirs], make: impl Fn(&str)) {
-    let place = host.shared().join("new");
-    let (rounds, exchanged) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let end = Instant::now() + Duration::from_secs(2);
+/// Names made in a race.
+const ROUNDS: usize = 500;
+
+/// Has `make` make the name that it is given again and again, while another thread exchanges the
+/// new file for one of `theirs` at once, and back. Each round ends with both threads' part.
+fn while_exchanged(shared: &Path, theirs: &[Theirs], rounds: usize, make: impl Fn(&str)) {
+    let place = shared.join("new");
     let exchange = |path: &Path| renameat_with(CWD, path, CWD, &place, RenameFlags::EXCHANGE);
+    let (start, end) = (Barrier::new(2), Barrier::new(2));
+    let (made, mut exchanged) = (AtomicUsize::new(0), 0);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            for Theirs { path, .. } in theirs.iter().cycle() {
+        let meddler = scope.spawn(|| {
+            let mut exchanged = 0;
+            for (round, Theirs { path, .. }) in (1..=rounds).zip(theirs.iter().cycle()) {
+                start.wait();
                 // Waits for the directory's lock while the name is made.
-                while exchange(path).is_err() && Instant::now() < end {}
-                if Instant::now() >= end {
-                    return;
+                let done = loop {
+                    let is_made = made.load(SeqCst) >= round;
+                    match exchange(path) {
+                        Ok(()) => break true,
+                        // Nothing has been made.
+                        Err(_) if is_made => break false,
+                        Err(_) => {}
+                    }
+                };
+                exchanged += usize::from(done);
+                if done {
+                    let _ = exchange(path);
                 }
-                exchanged.fetch_add(1, SeqCst);
-                let _ = exchange(path);
+                end.wait();
             }
+            exchanged
         });
-        while Instant::now() < end {
-            rounds.fetch_add(1, SeqCst);
+        for round in 1..=rounds {
+            start.wait();
             make("/new");
+            made.store(round, SeqCst);
+            end.wait();
             // Mostly the new one; a directory of theirs is not empty, and stays.
             let _ = fs::remove_dir(&place).or_else(|_| fs::remove_file(&place));
         }
+        exchanged = meddler.join().unwrap();
     });
-    println!("{exchanged:?} exchanges while {rounds:?} files were made");
+    assert!(exchanged > 0, "nothing was exchanged in {rounds} rounds");
     theirs.iter().for_each(Theirs::assert_untouched);
 }
 
@@ -149,12 +173,37 @@ fn a_directory_that_takes_the_place_of_a_new_one_is_not_given_away() {
     let Some(host) = Birthless::mount() else {
         return;
     };
-    let theirs = Theirs::made_by(&host, full_directory);
+    let theirs = Theirs::made_by(&host.shared(), full_directory);
     let vfs = host.vfs(Actor::Daemon);
     let ctx = user(&vfs, 1000);
-    while_exchanged(&host, &theirs, |name| {
+    while_exchanged(&host.shared(), &theirs, ROUNDS, |name| {
         let _ = vfs.mkdir(&ctx, name, 0o755);
     });
+}
+
+/// INODE-1: neither is another user's new one, on a host with birth times: it has been born as
+/// lately as the one whose place it takes.
+#[test]
+fn a_new_directory_of_another_user_is_not_given_away() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    let vfs = Vfs::new(HostFs::new(dir.path()).unwrap()).unwrap();
+    let ctx = user(&vfs, 1000);
+    for _ in 0..30 {
+        let theirs = Theirs::made_by(dir.path(), |path| {
+            full_directory(path);
+            chown(path, Some(4711), Some(4711)).unwrap();
+        });
+        while_exchanged(dir.path(), &theirs, theirs.len(), |name| {
+            let _ = vfs.mkdir(&ctx, name, 0o755);
+        });
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            fs::remove_dir_all(entry.unwrap().path()).unwrap();
+        }
+    }
 }
 
 /// INODE-1: neither is a pipe.
@@ -163,13 +212,13 @@ fn a_pipe_that_takes_the_place_of_a_new_one_is_not_given_away() {
     let Some(host) = Birthless::mount() else {
         return;
     };
-    let theirs = Theirs::made_by(&host, |path| {
+    let theirs = Theirs::made_by(&host.shared(), |path| {
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(CWD, path, kind, Mode::RWXU, 0).unwrap();
     });
     let vfs = host.vfs(Actor::Daemon);
     let ctx = user(&vfs, 1000);
-    while_exchanged(&host, &theirs, |name| {
+    while_exchanged(&host.shared(), &theirs, ROUNDS, |name| {
         let _ = vfs.mknod(&ctx, name, FileType::Fifo, 0o644, 0);
     });
 }
@@ -180,10 +229,10 @@ fn a_directory_of_the_same_owner_keeps_its_mode() {
     let Some(host) = Birthless::mount() else {
         return;
     };
-    let theirs = Theirs::made_by(&host, full_directory);
+    let theirs = Theirs::made_by(&host.shared(), full_directory);
     let vfs = host.vfs(Actor::Daemon);
     let ctx = vfs.context(Credentials::root()).with_umask(0);
-    while_exchanged(&host, &theirs, |name| {
+    while_exchanged(&host.shared(), &theirs, ROUNDS, |name| {
         let _ = vfs.mkdir(&ctx, name, 0o777);
     });
 }
