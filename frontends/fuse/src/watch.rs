@@ -629,8 +629,10 @@ mod tests {
         let works: Vec<Work> = (0..2 * (1 + MOST_SPARE)).map(|_| Work::default()).collect();
         let own = rustix::process::geteuid().as_raw();
         let (mut now, mut taken) = (seconds(0), 0);
+        let mut users = 0;
         // Each user asks until refused; each request takes a thread for good.
         for uid in own + 1..own + 1000 {
+            users += usize::from(watch.admits(uid, 0));
             while taken < works.len() && watch.admits(uid, 0) {
                 works[taken].begin(uid);
                 taken += 1;
@@ -641,6 +643,8 @@ mod tests {
         }
         assert!(taken > 5 * SHARE, "they get most of them: {taken}");
         assert!(taken < 1 + MOST_SPARE, "WATCH-1: {taken}");
+        let without = MOST_SPARE.div_ceil(SHARE);
+        assert!(users > without, "WATCH-1: no more than half: {users}");
         assert!(!watch.admits(own + 1000, 0), "WATCH-1: a new user");
         assert!(watch.admits(own, 0) && watch.admits(0, 0), "WATCH-1");
         // More have come at one time, all blocked but the last.
