@@ -251,15 +251,13 @@ pub trait FileSystem: Send + Sync + 'static {
             inode: &inode,
             open: None,
         };
-        match self.open(by, &at, flags) {
-            Ok(open) => Ok((inode, open)),
-            Err(err) => {
-                // Or a second try, after EMFILE, would find its own file (O_EXCL). If this fails,
-                // the file stays.
-                let _ = self.unlink(by, dir, name, &inode);
-                Err(err)
-            }
+        let open = self.open(by, &at, flags);
+        if let Err(Error::TooManyOpenFiles) = open {
+            // The VFS calls again, and must not find this file then (O_EXCL). If removing it fails,
+            // it stays, as after any other error.
+            let _ = self.unlink(by, dir, name, &inode);
         }
+        Ok((inode, open?))
     }
 
     /// Makes a regular file without a name, in the file system of `dir`. It can be
