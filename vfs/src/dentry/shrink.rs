@@ -31,12 +31,17 @@ impl Dcache {
             }
             false => &self.lru,
         };
-        let look = list.insert(dentry.clone());
-        // Dropped meanwhile? Then that came too early to take it off the list. One
-        // of the two sees the other: both go through the shard's lock.
-        if !dentry.is_hashed() {
-            let left = list.take_if(&dentry, || !dentry.is_hashed());
-            drop(left);
+        let mut look = list.insert(dentry.clone());
+        // Another thread may have dropped it meanwhile, too early to take it off the list. Or it
+        // files it elsewhere (DENTRY-5): it is off the table for a moment, and back before this
+        // thread takes it off the list. That thread lists it after filing it, but in vain if it
+        // is still listed then. Both marks are in one word: in that case this thread finds it
+        // hashed after clearing the list's mark, and lists it again.
+        while !dentry.is_hashed() {
+            match list.take_if(&dentry, || !dentry.is_hashed()) {
+                Some(left) if dentry.is_hashed() => look |= list.insert(left),
+                _ => break,
+            }
         }
         if look {
             self.age_missing();
