@@ -82,9 +82,8 @@ fn agree_on_ext4(test: &str, actor: Actor, operations: usize) {
     });
 }
 
-/// EDGE-1: on a machine with the sysctls `fs.protected_*` on, what is done to memfs on a mount
-/// that protects links comes to what it comes to on tmpfs: in sticky directories, and by links
-/// of others in them.
+/// EDGE-1: with the sysctls `fs.protected_*` on, changes of memfs on a mount that protects links
+/// have the same results as on tmpfs, in sticky directories and by other users' links in them.
 #[test]
 fn changes_in_sticky_directories_match_a_kernel_that_protects_them() {
     let test = "changes_in_sticky_directories_match_a_kernel_that_protects_them";

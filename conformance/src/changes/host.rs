@@ -38,7 +38,7 @@ pub struct Host {
     real_root: OwnedFd,
     all: CapabilitySet,
     who: Who,
-    /// The machine's protection of hard links is part of what is compared.
+    /// The machine protects hard links, and the comparison includes that.
     protected_hardlinks: bool,
     slots: [Option<OwnedFd>; SLOTS + 1],
     /// The user that opened the file in each slot.

@@ -22,8 +22,8 @@
 //! threads: then others wait for threads. So requests that are answered just before they are
 //! stuck count as well.
 //!
-//! Since nobody gets more than half of what is left, no number of users takes the last threads
-//! by slow requests. Requests that are not slow yet count for nobody, but at the bound they are
+//! No user gets more than half of the threads that are left, so no number of users takes the last
+//! ones by slow requests. Requests that are not slow yet do not count, but at the bound they are
 //! refused as well. Threads are added beyond it, as many as are configured: they answer root and
 //! the user of the daemon, to whom only the share applies, and refuse the others.
 //!
@@ -239,7 +239,7 @@ enum Room {
 }
 
 impl Room {
-    /// True for a user with so many slow requests.
+    /// True if it admits a user who has `slow` slow requests.
     fn is_for(self, slow: usize) -> bool {
         // Half of it, rounded up: the group keeps threads beyond that for root.
         matches!(self, Room::Left(left) if slow < left.div_ceil(2))
@@ -508,185 +508,4 @@ fn millis(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn seconds(time: u64) -> Duration {
-        Duration::from_secs(time)
-    }
-
-    /// What the watcher sees of these threads, all of one group, of which one is wanted.
-    fn look(watch: &Watch, now: Duration, works: &[Work]) -> Look {
-        let mut looks = [Look::wanting(1)];
-        watch.look_at(now, works.iter().map(|work| (0, work)), &mut looks);
-        looks[0]
-    }
-
-    /// WATCH-1: a thread is blocked while its request stays the same, and not a moment longer.
-    #[test]
-    fn a_request_ages_while_its_thread_does_not_go_on() {
-        let watch = Watch::with_spares(MOST_SPARE);
-        let works = [Work::default(), Work::default()];
-        assert!(!look(&watch, seconds(0), &works).wants_more(), "all idle");
-        works[0].begin(7);
-        let first = look(&watch, seconds(1), &works);
-        assert_eq!((first.threads, first.blocked), (2, 0), "it may be quick");
-        let second = look(&watch, seconds(3), &works);
-        assert_eq!((second.blocked, second.replaced, second.stuck), (1, 1, 0));
-        assert!(!second.wants_more(), "the other thread goes on");
-        // Another request of the same user.
-        works[0].idle();
-        works[0].begin(7);
-        assert_eq!(look(&watch, seconds(6), &works).blocked, 0);
-        works[1].begin(8);
-        look(&watch, seconds(7), &works);
-        assert!(look(&watch, seconds(8), &works).wants_more(), "both");
-        assert_eq!(look(&watch, seconds(11), &works).stuck, 1);
-        assert!(!watch.are_stuck([].into_iter()), "nobody is not all");
-        works.iter().for_each(Work::idle);
-        let none = look(&watch, seconds(12), &works);
-        assert_eq!((none.blocked, none.stuck), (0, 0));
-        assert_eq!(watch.oldest.load(Relaxed), NONE);
-    }
-
-    /// WATCH-1: a user beyond the share is refused, and another one is not.
-    #[test]
-    fn a_users_share_of_stuck_requests_is_bounded() {
-        let watch = Watch::with_spares(MOST_SPARE);
-        let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
-        works[1..].iter().for_each(|work| work.begin(7));
-        look(&watch, seconds(0), &works);
-        assert!(watch.admits(7, 0), "they may be quick");
-        look(&watch, seconds(5), &works);
-        assert!(!watch.admits(7, 0) && watch.admits(8, 0), "WATCH-1");
-        works[1].idle();
-        look(&watch, seconds(6), &works);
-        assert!(watch.admits(7, 0), "one less");
-        assert_eq!(watch.stuck().refused, 1);
-    }
-
-    /// WATCH-1: where requests carry no user, the share is that of the thread's user.
-    #[test]
-    fn stuck_requests_of_a_thread_count_for_its_user() {
-        let watch = Watch::with_spares(MOST_SPARE);
-        watch.knows_threads_only();
-        let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
-        let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
-        works[1..].iter().for_each(|work| work.begin(thread));
-        look(&watch, seconds(0), &works);
-        look(&watch, seconds(5), &works);
-        let user = rustix::process::geteuid().as_raw();
-        assert!(
-            !watch.admits(user, 0) && watch.admits(user + 1, 0),
-            "WATCH-1"
-        );
-    }
-
-    /// WATCH-1: the last thread begins no request that may block while all others are stuck,
-    /// and there is always one more for requests that cannot be refused.
-    #[test]
-    fn the_last_thread_refuses_while_all_others_are_stuck() {
-        let watch = Watch::with_spares(MOST_SPARE);
-        let works: Vec<Work> = (0..=MOST_SPARE).map(|_| Work::default()).collect();
-        for (uid, work) in (0..).zip(&works[1..]) {
-            work.begin(uid);
-        }
-        look(&watch, seconds(0), &works);
-        assert!(watch.admits(5000, 0));
-        let full = look(&watch, seconds(5), &works);
-        assert!(!watch.admits(5000, 0), "WATCH-1");
-        assert!(!full.wants_more(), "that one is there");
-        assert!(watch.admits(0, 0), "WATCH-1: root");
-        works[0].begin(5000);
-        look(&watch, seconds(6), &works);
-        assert!(look(&watch, seconds(7), &works).wants_more(), "one more");
-    }
-
-    /// WATCH-1: slow requests count before they are stuck, once others may wait for threads.
-    #[test]
-    fn slow_requests_count_while_there_are_spare_threads() {
-        let watch = Watch::with_spares(MOST_SPARE);
-        let works: Vec<Work> = (0..=SHARE).map(|_| Work::default()).collect();
-        let see = |now, wanted| {
-            let mut looks = [Look::wanting(wanted)];
-            watch.look_at(now, works.iter().map(|work| (0, work)), &mut looks);
-        };
-        works[1..].iter().for_each(|work| work.begin(7));
-        see(seconds(0), works.len());
-        see(seconds(4), works.len());
-        assert!(watch.admits(7, 0), "no spare thread: nobody waits");
-        see(Duration::from_millis(900), 1);
-        assert!(watch.admits(7, 0), "they may be quick");
-        see(seconds(1), 1);
-        assert!(!watch.admits(7, 0) && watch.admits(8, 0), "WATCH-1");
-    }
-
-    /// WATCH-1: any number of users, each with less than the share, leaves threads for root and
-    /// for the daemon's user, but not without a bound.
-    #[test]
-    fn many_users_do_not_take_the_last_threads() {
-        let watch = Watch::with_spares(MOST_SPARE);
-        let works: Vec<Work> = (0..2 * (1 + MOST_SPARE)).map(|_| Work::default()).collect();
-        let own = rustix::process::geteuid().as_raw();
-        let (mut now, mut taken) = (seconds(0), 0);
-        let mut users = 0;
-        // Each user asks until refused; each request takes a thread for good.
-        for uid in own + 1..own + 1000 {
-            users += usize::from(watch.admits(uid, 0));
-            while taken < works.len() && watch.admits(uid, 0) {
-                works[taken].begin(uid);
-                taken += 1;
-                look(&watch, now, &works);
-                now += seconds(1);
-                look(&watch, now, &works);
-            }
-        }
-        assert!(taken > 5 * SHARE, "they get most of them: {taken}");
-        assert!(taken < 1 + MOST_SPARE, "WATCH-1: {taken}");
-        let without = MOST_SPARE.div_ceil(SHARE);
-        assert!(users > without, "WATCH-1: no more than half: {users}");
-        assert!(!watch.admits(own + 1000, 0), "WATCH-1: a new user");
-        assert!(watch.admits(own, 0) && watch.admits(0, 0), "WATCH-1");
-        // More have come at one time, all blocked but the last.
-        let last = works.len() - 1;
-        works[taken..last].iter().for_each(|work| work.begin(7));
-        look(&watch, now, &works);
-        look(&watch, now + seconds(1), &works);
-        assert!(!watch.admits(0, 0), "WATCH-1: the last one");
-    }
-
-    /// WATCH-1: all groups together have no more spare threads than one, but for those that are
-    /// root's, and the first one does not get all of them.
-    #[test]
-    fn groups_share_one_bound_of_spare_threads() {
-        let mut threads = [1; 20];
-        let mut quotas = Vec::new();
-        let mut grow = |groups: std::ops::Range<usize>| {
-            for _ in 0..2 * MOST_SPARE {
-                let look = |(group, threads): (usize, &usize)| Look {
-                    threads: *threads,
-                    blocked: if groups.contains(&group) { *threads } else { 0 },
-                    ..Look::wanting(1)
-                };
-                let mut looks: Vec<Look> = threads.iter().enumerate().map(look).collect();
-                share_spares(&mut looks, &mut quotas, MOST_SPARE);
-                for group in groups.clone() {
-                    threads[group] += usize::from(threads[group] < looks[group].most);
-                }
-            }
-            threads.map(|threads| threads - 1)
-        };
-        assert_eq!(grow(3..4)[3], MOST_SPARE / 2, "half of them");
-        let second = grow(5..6)[5];
-        assert!(second > SHARE, "WATCH-1: {second}");
-        let all: usize = grow(0..20).iter().sum();
-        assert!(all <= MOST_SPARE, "WATCH-1: {all}");
-        // A thread of root's does not raise the bound.
-        let mut look = [Look {
-            threads: 1 + MOST_SPARE + 5,
-            ..Look::wanting(1)
-        }];
-        share_spares(&mut look, &mut Vec::new(), MOST_SPARE);
-        assert_eq!(look[0].most, 1 + MOST_SPARE);
-    }
-}
+mod tests;
