@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfs, StatxFlags, fstatvfs, makedev, openat,
-    openat2, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatVfs, Statx, StatxFlags, fstatvfs,
+    makedev, openat, openat2, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
@@ -59,12 +59,31 @@ impl MountPoint {
     }
 
     /// Returns the kernel's id of the topmost mount there. Asks no file system: a mount whose
-    /// daemon is gone or stuck has an id as well. `None` without procfs.
+    /// daemon is gone or stuck has an id as well. `None` without procfs on a kernel before 5.8.
+    ///
+    /// Opens no descriptor there: a child that another thread forks would have it until it calls
+    /// execve(2), and umount2(2) would find the mount in use.
     ///
     /// # Errors
-    /// Those of openat(2); `ENOTDIR` if the name is a link's.
+    /// Those of statx(2); `ENOTDIR` if the name is a link's.
     pub fn id(&self) -> io::Result<Option<u64>> {
-        Ok(id_of(&self.hold()?))
+        Ok(self.topmost()?.0)
+    }
+
+    fn topmost(&self) -> rustix::io::Result<(Option<u64>, Statx)> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        // FUSE refuses other users than the mount's own if they ask for anything. The kernel
+        // tells the ids of mount and device without being asked.
+        let ask = || statx(&self.above, &self.name, flags, StatxFlags::empty());
+        let told = retry_on_intr(ask)?;
+        let has = |field: StatxFlags| told.stx_mask & field.bits() != 0;
+        if has(StatxFlags::TYPE) && !FileType::from_raw_mode(told.stx_mode.into()).is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        match has(StatxFlags::MNT_ID) {
+            true => Ok((Some(told.stx_mnt_id), told)),
+            false => Ok((id_of(&self.hold()?), told)),
+        }
     }
 
     /// Returns the device number of the mount `id`, if that is the topmost mount there. Asks no
@@ -74,12 +93,10 @@ impl MountPoint {
     /// `EINVAL` if it is not; those of statx(2).
     #[doc(alias = "AT_STATX_DONT_SYNC")]
     pub(crate) fn device(&self, id: Option<u64>) -> rustix::io::Result<u64> {
-        let root = self.hold()?;
-        if id.is_some() && id_of(&root) != id {
+        let (topmost, told) = self.topmost()?;
+        if id.is_some() && topmost != id {
             return Err(Errno::INVAL);
         }
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let told = retry_on_intr(|| statx(&root, c"", flags, StatxFlags::empty()))?;
         Ok(makedev(told.stx_dev_major, told.stx_dev_minor))
     }
 
@@ -88,20 +105,21 @@ impl MountPoint {
     /// # Errors
     /// `EINVAL` if it is not; those of umount2(2).
     pub fn unmount(&self, id: Option<u64>, flags: UnmountFlags) -> rustix::io::Result<()> {
-        let root = self.hold()?;
-        if id.is_some() && id_of(&root) != id {
+        if flags.contains(UnmountFlags::DETACH) {
+            let root = self.hold()?;
+            if id.is_some() && id_of(&root) != id {
+                return Err(Errno::INVAL);
+            }
+            if let Some(root) = procfs::path_of(root.as_fd()) {
+                // Unmounts the mount that was compared, wherever its name leads by now.
+                return unmount(&root, flags.difference(UnmountFlags::NOFOLLOW));
+            }
+        } else if id.is_some() && self.topmost()?.0 != id {
             return Err(Errno::INVAL);
         }
-        if flags.contains(UnmountFlags::DETACH)
-            && let Some(root) = procfs::path_of(root.as_fd())
-        {
-            // Unmounts the mount that was compared, wherever its name leads by now.
-            return unmount(&root, flags.difference(UnmountFlags::NOFOLLOW));
-        }
-        // A held descriptor would keep the mount in use. From here on the name can lead to
-        // another mount only if a process moves a mount point: the kernel allows that only from
-        // another mount namespace, and the directory above stays the same.
-        drop(root);
+        // From here on the name can lead to another mount only if a process moves a mount point:
+        // the kernel allows that only from another mount namespace, and the directory above stays
+        // the same.
         let flags = flags | UnmountFlags::NOFOLLOW;
         match procfs::path_of(self.above.as_fd()) {
             Some(above) => unmount(above.join(&self.name), flags),

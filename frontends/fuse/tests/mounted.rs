@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, PermissionsExt, symli
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use common::{Mount, can_mount, on_each};
 use rcuwalk_fuse::Options;
@@ -497,4 +498,25 @@ fn what_is_mounted_elsewhere_as_well_is_served_on_there() {
     unmounted.unwrap();
     assert_eq!(there.unwrap(), "here");
     assert!(!mount.path().join("f").exists());
+}
+
+#[test]
+fn a_program_that_starts_meanwhile_does_not_keep_a_mount_in_use() {
+    if !can_mount() {
+        return;
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                // With a user to change to, the child is forked: it has all descriptors until it
+                // executes the program.
+                let mut program = Command::new("true");
+                program.uid(0).status().unwrap();
+            }
+        });
+        let unmounted: Vec<_> = (0..40).map(|_| Mount::memfs().mounted.unmount()).collect();
+        stop.store(true, Relaxed);
+        assert!(unmounted.iter().all(Result::is_ok), "{unmounted:?}");
+    });
 }
