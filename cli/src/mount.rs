@@ -76,10 +76,10 @@ pub(crate) use umount::{Args as UmountArgs, run as umount};
 OPTIONS OF -o:
   ro, rw, allow_other, suid, dev, noexec, noatime, and their opposites, as in mount(8)
   fsname=NAME               what mount(8) shows as the source
-  entry_timeout=SECONDS     how long the kernel believes a name (1)
-  attr_timeout=SECONDS      how long the kernel believes attributes (1); the back end believes
-                            the host for the shorter of both, a second at most
-  negative_timeout=SECONDS  how long the kernel believes that a name is missing (0)
+  entry_timeout=SECONDS     how long the kernel caches a name (1)
+  attr_timeout=SECONDS      how long the kernel caches attributes (1); the back end
+                            caches those of the host for the shorter of both, a second at most
+  negative_timeout=SECONDS  how long the kernel caches that a name is missing (0)
   nopassthrough             have the kernel ask for contents even where it need not
   idmap                     allow mount -o X-mount.idmap (Linux 6.12); then the kernel alone checks
                             permissions

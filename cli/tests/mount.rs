@@ -327,7 +327,7 @@ fn a_tree_in_memory_belongs_to_who_mounts_it() {
 }
 
 #[test]
-fn the_daemon_believes_no_longer_than_the_kernel() {
+fn the_daemon_caches_no_longer_than_the_kernel() {
     if !can_mount() {
         return;
     }

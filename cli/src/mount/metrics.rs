@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use rcuwalk::Why;
-use rcuwalk_fuse::{Operation, Statistics, procfs};
+use rcuwalk_fuse::{OperationStatistics, Statistics, procfs};
 
 pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -57,10 +57,10 @@ fn requests(text: &mut Text, now: &Statistics) {
     );
 }
 
-fn histogram(text: &mut Text, name: &str, op: &Operation) {
+fn histogram(text: &mut Text, name: &str, op: &OperationStatistics) {
     let bucket = format!("{name}_bucket");
     let mut sum = 0;
-    for (bound, within) in Operation::bounds().zip(&op.within) {
+    for (bound, within) in OperationStatistics::bounds().zip(&op.within) {
         sum += within;
         let bound = bound.as_secs_f64().to_string();
         text.sample(&bucket, &[("operation", &op.name), ("le", &bound)], sum);

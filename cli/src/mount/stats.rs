@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use rcuwalk_fuse::{Operation, Statistics};
+use rcuwalk_fuse::{OperationStatistics, Statistics};
 
 use super::metrics::{open_descriptors, resident_bytes};
 
@@ -109,7 +109,7 @@ pub(super) fn table(now: &Statistics, time: Duration) -> String {
     text
 }
 
-fn quantile(op: &Operation, part: f64) -> String {
+fn quantile(op: &OperationStatistics, part: f64) -> String {
     op.quantile(part).map_or("longer".to_owned(), human)
 }
 

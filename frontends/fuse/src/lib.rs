@@ -101,7 +101,7 @@ use rcuwalk::Vfs;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-pub use crate::metrics::{Observer, Operation, Statistics};
+pub use crate::metrics::{Observer, OperationStatistics, Statistics};
 use crate::mount_point::MountPoint;
 pub use crate::pressure::NodeStatistics;
 pub use crate::serve::{Served, serve};

@@ -95,19 +95,19 @@ impl Metrics {
 
     /// Sums all shares: returns each operation that has occurred, and the number of requests
     /// under way.
-    fn sum(&self) -> (Vec<Operation>, u64) {
-        let operations: Vec<Operation> = Opcode::ALL
+    fn sum(&self) -> (Vec<OperationStatistics>, u64) {
+        let operations: Vec<OperationStatistics> = Opcode::ALL
             .iter()
             .map(|op| self.operation(*op))
             .filter(|operation| operation.count() > 0)
             .collect();
-        let over: u64 = operations.iter().map(Operation::count).sum();
+        let over: u64 = operations.iter().map(OperationStatistics::count).sum();
         let begun: u64 = self.shards.iter().map(|s| s.begun.load(Relaxed)).sum();
         (operations, begun.saturating_sub(over))
     }
 
-    fn operation(&self, op: Opcode) -> Operation {
-        let mut sum = Operation {
+    fn operation(&self, op: Opcode) -> OperationStatistics {
+        let mut sum = OperationStatistics {
             name: snake_case(&format!("{op:?}")),
             errors: 0,
             time: Duration::ZERO,
@@ -146,7 +146,7 @@ fn bucket(nanos: u64) -> usize {
 /// Counters of one kind of request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Operation {
+pub struct OperationStatistics {
     /// FUSE's name for it: `lookup`.
     pub name: String,
     /// Number of errors; a missing name counts as one.
@@ -154,18 +154,18 @@ pub struct Operation {
     /// The total time of all of them.
     pub time: Duration,
     /// Number of requests by time: each count is of those that took longer than the previous
-    /// bound ([`Operation::bounds`]), and not longer than this one; the last is of those beyond
+    /// bound ([`OperationStatistics::bounds`]), and not longer than this one; the last is of those beyond
     /// all bounds.
     pub within: Vec<u64>,
 }
 
-impl Operation {
+impl OperationStatistics {
     /// The number of requests.
     pub fn count(&self) -> u64 {
         self.within.iter().sum()
     }
 
-    /// The bounds of [`Operation::within`].
+    /// The bounds of [`OperationStatistics::within`].
     pub fn bounds() -> impl Iterator<Item = Duration> {
         (0..BOUNDS).map(|log| Duration::from_micros(1 << log))
     }
@@ -175,7 +175,7 @@ impl Operation {
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let wanted = part * self.count() as f64;
         let mut sum = 0;
-        let mut bounds = Operation::bounds().zip(&self.within);
+        let mut bounds = OperationStatistics::bounds().zip(&self.within);
         bounds.find_map(|(bound, within)| {
             sum += within;
             (sum as f64 >= wanted && sum > 0).then_some(bound)
@@ -198,7 +198,7 @@ pub struct Statistics {
     /// Those of them that are stuck, and the threads that answer.
     pub stuck: Stuck,
     /// Each kind of request that there was.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<OperationStatistics>,
     /// The caches behind it.
     pub vfs: rcuwalk::Statistics,
 }
@@ -251,7 +251,7 @@ mod tests {
             assert_eq!(bucket(nanos), expected, "{nanos}");
         }
         assert_eq!(
-            Operation::bounds().last(),
+            OperationStatistics::bounds().last(),
             Some(Duration::from_micros(8_388_608))
         );
     }

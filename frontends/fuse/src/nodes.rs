@@ -125,7 +125,7 @@ impl Node {
     }
 
     /// Returns the cached attributes, if they are valid.
-    pub(crate) fn believed_attr(&self) -> Option<Attr> {
+    pub(crate) fn valid_attr(&self) -> Option<Attr> {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         let place = place.best();
         place.is_believed().then(|| place.attr())

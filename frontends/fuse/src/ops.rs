@@ -63,34 +63,34 @@ pub(crate) struct Ops {
 pub(crate) struct Found<'o> {
     pub(crate) entry: NodeEntry<'o>,
     pub(crate) generation: u32,
-    pub(crate) told: Told,
+    pub(crate) attr_reply: AttrReply,
 }
 
 /// Attributes as sent to the kernel.
-pub(crate) struct Told {
+pub(crate) struct AttrReply {
     pub(crate) attr: Attr,
     /// The kernel may cache them until the timeout; otherwise it asks at each use.
     pub(crate) lasts: bool,
 }
 
-impl Told {
-    pub(crate) fn lasting(attr: Attr) -> Told {
-        Told { attr, lasts: true }
+impl AttrReply {
+    pub(crate) fn lasting(attr: Attr) -> AttrReply {
+        AttrReply { attr, lasts: true }
     }
 
     /// The attributes of a node: with the inode number that users see, and without set-id bits
     /// that are about to go ([`Node::hide_set_ids`](crate::nodes::Node::hide_set_ids)).
-    fn of(attr: Attr, node: &NodeRef) -> Told {
-        let mut told = Told::lasting(shown(attr, node));
-        if told.attr.kind == FileType::Regular && told.attr.mode & SET_IDS != 0 {
+    fn of(attr: Attr, node: &NodeRef) -> AttrReply {
+        let mut reply = AttrReply::lasting(shown(attr, node));
+        if reply.attr.kind == FileType::Regular && reply.attr.mode & SET_IDS != 0 {
             if node.hides_set_ids() {
-                told.attr.mode &= !SET_IDS;
-                told.lasts = false;
+                reply.attr.mode &= !SET_IDS;
+                reply.lasts = false;
             }
             // The kernel's own writes may clear them, and it would not notice.
-            told.lasts &= !node.ways.are_through();
+            reply.lasts &= !node.ways.are_through();
         }
-        told
+        reply
     }
 }
 
@@ -217,7 +217,7 @@ impl Ops {
         let entry = self.nodes.entry(path)?;
         Ok(Found {
             generation: entry.inode().generation,
-            told: Told::of(self.attr_at(entry.inode(), path), entry.inode()),
+            attr_reply: AttrReply::of(self.attr_at(entry.inode(), path), entry.inode()),
             entry,
         })
     }

@@ -11,7 +11,7 @@
 //! registers without the right to keep them ([`as_stripping`]), and the host clears them. A
 //! file that has such bits when it is opened goes by request: there the writer is known, and
 //! root's writes leave them. For a file that gets them meanwhile, the kernel asks for the
-//! attributes at each use ([`Told`](crate::ops::Told)).
+//! attributes at each use ([`AttrReply`](crate::ops::AttrReply)).
 //!
 //! **What it looks like.** The VFS does not see these writes. The kernel notices that size and
 //! times have changed and asks; so while a file is open this way its attributes are read from

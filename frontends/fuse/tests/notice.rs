@@ -33,12 +33,12 @@ fn change_behind(mount: &Mount) {
 }
 
 #[test]
-fn attributes_are_believed_until_the_kernel_is_told() {
+fn attributes_are_cached_until_the_kernel_is_told() {
     let Some(mount) = believing() else { return };
     let file = mount.path().join("file");
     let node = NodeId(file.metadata().unwrap().ino());
     change_behind(&mount);
-    assert_eq!(file.metadata().unwrap().len(), 1, "believed");
+    assert_eq!(file.metadata().unwrap().len(), 1, "cached");
     let notifier = mount.mounted.notifier().unwrap();
     notifier.invalidate_inode(node, Some((0, 0))).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 5);
@@ -46,7 +46,7 @@ fn attributes_are_believed_until_the_kernel_is_told() {
 }
 
 #[test]
-fn a_name_is_believed_until_the_kernel_is_told() {
+fn a_name_is_cached_until_the_kernel_is_told() {
     for expire in [false, true] {
         let Some(mount) = believing() else { return };
         let file = mount.path().join("file");
@@ -54,7 +54,7 @@ fn a_name_is_believed_until_the_kernel_is_told() {
         let behind = mount.backing.as_ref().unwrap().path().join("file");
         fs::remove_file(&behind).unwrap();
         std::thread::sleep(Duration::from_millis(1100));
-        assert_eq!(file.metadata().unwrap().ino(), before, "believed");
+        assert_eq!(file.metadata().unwrap().ino(), before, "cached");
         let notifier = mount.mounted.notifier().unwrap();
         // The root is node 1 to the kernel, whatever inode number it shows.
         let done = match expire {

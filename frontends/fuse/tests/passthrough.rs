@@ -29,7 +29,7 @@ fn mount() -> Option<Mount> {
         return None;
     }
     let hour = Duration::from_secs(3600);
-    let mount = Mount::hostfs_believed(&Options {
+    let mount = Mount::hostfs_unshared(&Options {
         entry_timeout: hour,
         attr_timeout: hour,
         allow_other: true,

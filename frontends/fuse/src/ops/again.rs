@@ -12,7 +12,7 @@
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Error, LookupFlags, Result, VfsPath};
 
-use super::{Found, Ops, Told, as_daemon};
+use super::{AttrReply, Found, Ops, as_daemon};
 
 /// Greatest depth of a directory: a path of more names is too long for the host.
 const DEEPEST: usize = 4096;
@@ -31,14 +31,14 @@ impl Ops {
             if attr.nlink == 0 {
                 return Err(Error::Stale);
             }
-            let (generation, told) = (node.generation, Told::of(attr, &node));
+            let (generation, attr_reply) = (node.generation, AttrReply::of(attr, &node));
             let entry = self.nodes.numbered_entry(node)?;
             // Otherwise it has just been forgotten, and another file has the id now.
             return match entry.id() == id {
                 true => Ok(Found {
                     entry,
                     generation,
-                    told,
+                    attr_reply,
                 }),
                 false => Err(Error::Stale),
             };
@@ -119,7 +119,7 @@ impl Ops {
         let entry = self.nodes.entry_again(path, id, generation)?;
         Ok(Found {
             generation: entry.inode().generation,
-            told: Told::of(self.attr_at(entry.inode(), path), entry.inode()),
+            attr_reply: AttrReply::of(self.attr_at(entry.inode(), path), entry.inode()),
             entry,
         })
     }

@@ -8,7 +8,7 @@ use rcuwalk::{
     StatFs, VfsPath, XattrFlags,
 };
 
-use super::{Ops, SET_IDS, Told, as_daemon, at_place};
+use super::{AttrReply, Ops, SET_IDS, as_daemon, at_place};
 use crate::caller::Caller;
 use crate::handles::OpenFile;
 use crate::nodes::NodeRef;
@@ -33,9 +33,9 @@ impl Change {
 
 impl Ops {
     /// GETATTR.
-    pub(crate) fn getattr(&self, id: NodeId) -> Result<Told> {
+    pub(crate) fn getattr(&self, id: NodeId) -> Result<AttrReply> {
         let node = self.nodes.get(id)?;
-        Ok(Told::of(self.attr_of(&node)?, &node))
+        Ok(AttrReply::of(self.attr_of(&node)?, &node))
     }
 
     /// Returns the cached attributes of the inode just found at `path`; or the host's, while
@@ -50,7 +50,7 @@ impl Ops {
         if let Some(open) = passing(node) {
             return open.file.stat();
         }
-        if let Some(attr) = node.believed_attr() {
+        if let Some(attr) = node.valid_attr() {
             return Ok(attr);
         }
         match self.vfs.stat(&as_daemon(node.place()), "", ITSELF) {
@@ -64,7 +64,7 @@ impl Ops {
     }
 
     /// SETATTR.
-    pub(crate) fn setattr(&self, who: Caller, id: NodeId, change: &Change) -> Result<Told> {
+    pub(crate) fn setattr(&self, who: Caller, id: NodeId, change: &Change) -> Result<AttrReply> {
         let node = self.nodes.get(id)?;
         let mut what = change.what;
         if let (Some(handle), Some(size)) = (change.handle, what.size) {
@@ -84,7 +84,7 @@ impl Ops {
         if what.mode.is_some() {
             node.show_set_ids();
         }
-        Ok(Told::of(self.attr_of(&node)?, &node))
+        Ok(AttrReply::of(self.attr_of(&node)?, &node))
     }
 
     /// An empty change: either the kernel's chown(2) without an owner, or a write about to

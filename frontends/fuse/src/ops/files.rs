@@ -84,7 +84,7 @@ impl Ops {
         let found = self.found(file.path())?;
         let node = found.entry.inode().clone();
         // The size of a file that existed before says nothing.
-        let made_by = (found.told.attr.size == 0).then_some(who.pid);
+        let made_by = (found.attr_reply.attr.size == 0).then_some(who.pid);
         Ok((found, self.keep(file, node, made_by, share)))
     }
 

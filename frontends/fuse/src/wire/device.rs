@@ -7,7 +7,7 @@
 //! | `device/session.rs`   | the threads that answer, and the sources of requests        |
 //! | `device/members.rs`   | which threads there are, and their end                     |
 //! | `device/watcher.rs`   | more threads while these are blocked                       |
-//! | `device/desk.rs`      | one message after the other; answers that do not arrive    |
+//! | `device/dispatch.rs`  | one message after the other; answers that do not arrive    |
 //! | `device/decode.rs`    | from bytes to a request; `decode/fields.rs`: of what parts |
 //! | `device/answer.rs`    | what each request asks of the tree, and its answer         |
 //! | `device/encode.rs`    | from values to bytes                                       |
@@ -24,7 +24,7 @@
 mod abi;
 mod answer;
 mod decode;
-mod desk;
+mod dispatch;
 mod encode;
 mod init;
 mod ioctl;
@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 pub use self::rehearsal::rehearse;
 use self::session::Session;
-use self::uring::{Crew, Hand};
+use self::uring::{RingThread, RingThreads};
 use super::{Handler, is_cut, is_device, mount};
 use crate::Options;
 
@@ -70,18 +70,18 @@ pub(super) fn serve(
     let may_ring = options.io_uring && is_device(&device)?;
     let threads = options.handlers();
     let session = Arc::new(Session::new(handler, device, mount_point, threads)?);
-    let mut crew = Crew::default();
+    let mut ring_threads = RingThreads::default();
     session.shake_hands(|| {
         if may_ring {
-            match Crew::new(&session, options.threads) {
-                Ok(made) => crew = made,
+            match RingThreads::new(&session, options.threads) {
+                Ok(made) => ring_threads = made,
                 Err(err) => tracing::info!(%err, "requests do not come by io_uring"),
             }
         }
-        !crew.is_empty()
+        !ring_threads.is_empty()
     })?;
-    let (rings, mut hands) = crew.register()?.into_parts();
-    let by_ring: Vec<_> = hands.iter().map(Hand::slot).collect();
+    let (rings, mut threads) = ring_threads.register()?.into_parts();
+    let by_ring: Vec<_> = threads.iter().map(RingThread::slot).collect();
     let members = session.begin(rings, &by_ring);
     for (at, member) in members.into_iter().enumerate() {
         match session.start(member.clone(), format!("rcuwalk-fuse-{at}")) {
@@ -91,8 +91,8 @@ pub(super) fn serve(
             Err(err) => return Err(err),
         }
     }
-    for hand in hands.drain(..) {
-        session.members.started(hand.answer());
+    for thread in threads.drain(..) {
+        session.members.started(thread.answer());
     }
     watcher::start(&session)?;
     Ok(Transport {

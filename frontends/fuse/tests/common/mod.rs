@@ -59,7 +59,7 @@ impl Mount {
     }
 
     /// A host mount whose back end assumes that no other process changes the directory.
-    pub(crate) fn hostfs_believed(options: &Options) -> Mount {
+    pub(crate) fn hostfs_unshared(options: &Options) -> Mount {
         let backing = open_to_all();
         let host = HostFs::new(backing.path()).unwrap();
         let vfs = Vfs::new(host.with_freshness(Freshness::Always)).unwrap();

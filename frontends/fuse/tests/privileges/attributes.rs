@@ -11,7 +11,7 @@ use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::{User, on_believed, user};
+use super::{User, on_unshared, user};
 use crate::common::{Mount, skip};
 
 const CAPABILITY: &str = "security.capability";
@@ -43,7 +43,7 @@ fn file_of_user(mount: &Mount, name: &str, mode: u32) -> PathBuf {
 /// EDGE-1: a write to a file with capabilities succeeds, and removes them.
 #[test]
 fn a_file_with_capabilities_is_written_by_others_and_loses_them() {
-    on_believed(|mount| {
+    on_unshared(|mount| {
         let path = mount.path().join("tool");
         fs::write(&path, b"tool").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
@@ -77,7 +77,7 @@ fn a_file_with_capabilities_is_written_by_others_and_loses_them() {
 /// EDGE-1: an owner can neither set nor remove capabilities.
 #[test]
 fn capabilities_are_removed_and_set_by_the_privileged_only() {
-    on_believed(|mount| {
+    on_unshared(|mount| {
         let path = file_of_user(mount, "tool", 0o666);
         let take = || removexattr(&path, CAPABILITY);
         let (owner, stranger) = (user(65534), user(65533));
@@ -120,7 +120,7 @@ fn an_owner_gives_capabilities_away_in_a_user_namespace() {
     if !has(&["unshare", "-Ur", "true"]) || !has(&["sh", "-c", "command -v setcap"]) {
         return skip("needs unshare, setcap, and user namespaces for users");
     }
-    on_believed(|mount| {
+    on_unshared(|mount| {
         let path = file_of_user(mount, "tool", 0o755);
         let given = setcap(&["cap_net_raw+ep"], &path);
         assert!(given.status.success(), "EDGE-1: {given:?}");
@@ -164,7 +164,7 @@ fn an_acl_takes_the_set_gid_bit_from_strangers_to_the_group_only() {
     };
     // More than NFS would pass on.
     let many: Vec<u32> = (5000..5040).chain([4242]).collect();
-    on_believed(|mount| {
+    on_unshared(|mount| {
         for is_dir in [true, false] {
             let path = mount.path().join(if is_dir { "dir" } else { "file" });
             match is_dir {
@@ -212,7 +212,7 @@ fn an_acl_takes_the_set_gid_bit_from_strangers_to_the_group_only() {
 /// EDGE-1: callers without CAP_SYS_ADMIN, user 0 among them, do not see `trusted.*`.
 #[test]
 fn trusted_attributes_are_listed_for_cap_sys_admin_alone() {
-    on_believed(|mount| {
+    on_unshared(|mount| {
         let path = mount.path().join("file");
         fs::write(&path, b"").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();

@@ -65,7 +65,7 @@ impl User<'_> {
 
 /// Runs `test` on mounts that the kernel caches for an hour: with passthrough, with contents by
 /// request, with a back end that acts as the caller, and of a tree in memory.
-fn on_believed(test: impl Fn(&Mount)) {
+fn on_unshared(test: impl Fn(&Mount)) {
     if !can_mount() {
         return;
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::thread::CapabilitySet;
 
-use super::{User, on_believed, user, wait_until_closed};
+use super::{User, on_unshared, user, wait_until_closed};
 use crate::common::Mount;
 
 /// Makes a copy of id(1) on the mount, owned by user 0. Another process makes it: if this one
@@ -61,7 +61,7 @@ impl Writer {
 /// EDGE-1: after a write by another user a set-id program runs as its caller.
 #[test]
 fn a_set_id_program_that_another_writes_to_runs_as_who_starts_it() {
-    on_believed(|mount| {
+    on_unshared(|mount| {
         let path = program(mount, 0o4777);
         assert_eq!(runs_as(&path), "0", "before");
         Writer::of(&path).writes();
@@ -92,7 +92,7 @@ fn a_set_id_program_that_another_writes_to_runs_as_who_starts_it() {
 /// writing.
 #[test]
 fn a_program_that_is_given_set_id_bits_while_another_writes_loses_them_at_once() {
-    on_believed(|mount| {
+    on_unshared(|mount| {
         let path = program(mount, 0o777);
         let writer = Writer::of(&path);
         set_mode(&path, 0o4777);
@@ -122,7 +122,7 @@ fn a_program_that_is_given_set_id_bits_while_another_writes_loses_them_at_once()
 /// EDGE-1: a file without a name is no exception.
 #[test]
 fn a_set_id_program_without_a_name_loses_its_bits_as_well() {
-    on_believed(|mount| {
+    on_unshared(|mount| {
         let path = program(mount, 0o777);
         let writer = Writer::of(&path);
         let open = File::open(&path).unwrap();
@@ -158,7 +158,7 @@ fn a_set_id_program_without_a_name_loses_its_bits_as_well() {
 /// keeps them.
 #[test]
 fn set_id_bits_go_by_cap_fsetid_whatever_the_user() {
-    on_believed(|mount| {
+    on_unshared(|mount| {
         let path = mount.path().join("file");
         fs::write(&path, b"12345").unwrap();
         let mode = || path.metadata().unwrap().mode() & 0o7777;

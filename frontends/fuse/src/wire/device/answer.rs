@@ -8,13 +8,13 @@ use std::time::Duration;
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Access, Attr, Error, FileType, Result};
 
-use super::decode::{Asked, Header, NewFile, Piece};
-use super::desk::{Owed, not_known};
-use super::encode::{LONGEST_BODY, Out, Ttl, listed as listed_in};
+use super::decode::{Header, NewFile, Operation, Piece};
+use super::dispatch::{KernelRefs, not_known};
+use super::encode::{LONGEST_BODY, Reply, Ttl, listed as listed_in};
 use super::ioctl::BackingFile;
 use crate::caller::Caller;
 use crate::listing::Keeping;
-use crate::ops::{Found, NewOpen, Ops, Told};
+use crate::ops::{AttrReply, Found, NewOpen, Ops};
 use crate::through::Backing;
 use crate::wire::values::{ioctl, seek, xattr_flags};
 use crate::wire::{self, Handler, Opcode};
@@ -24,16 +24,16 @@ const KEEP_CACHE: u32 = 1 << 1;
 const CACHE_DIR: u32 = 1 << 3;
 
 /// A request that is being answered.
-pub(super) struct Ask<'a, 'h> {
+pub(super) struct Call<'a, 'h> {
     pub(super) handler: &'h Handler,
     pub(super) header: &'a Header,
     /// Registers a file of the host with the kernel.
     pub(super) register: &'a dyn Fn(BorrowedFd<'_>) -> io::Result<Backing>,
 }
 
-impl<'h> Ask<'_, 'h> {
+impl<'h> Call<'_, 'h> {
     /// Runs one operation: all of them pass through here.
-    pub(super) fn of<T>(
+    pub(super) fn run<T>(
         &self,
         op: Opcode,
         work: impl FnOnce(&'h Ops, Caller, NodeId) -> Result<T>,
@@ -47,23 +47,23 @@ impl<'h> Ask<'_, 'h> {
     ///
     /// # Errors
     /// Those of the operation: then the answer is the error.
-    pub(super) fn fill(&self, asked: Asked<'_>, out: &mut Out) -> Result<Owed> {
-        match asked {
-            Asked::Lookup(name) => {
-                let found = self.of(Opcode::Lookup, |ops, who, dir| ops.lookup(who, dir, name));
+    pub(super) fn fill(&self, operation: Operation<'_>, out: &mut Reply) -> Result<KernelRefs> {
+        match operation {
+            Operation::Lookup(name) => {
+                let found = self.run(Opcode::Lookup, |ops, who, dir| ops.lookup(who, dir, name));
                 self.found(found, out)
             }
-            Asked::Getattr => {
-                self.attr(out, self.of(Opcode::Getattr, |ops, _, id| ops.getattr(id)))
+            Operation::Getattr => {
+                self.attr(out, self.run(Opcode::Getattr, |ops, _, id| ops.getattr(id)))
             }
-            Asked::Statx => {
-                let told = self.of(Opcode::Statx, |ops, _, id| ops.getattr(id))?;
-                out.statx(&told.attr, self.ttl(&told).attr);
-                Ok(Owed::Nothing)
+            Operation::Statx => {
+                let reply = self.run(Opcode::Statx, |ops, _, id| ops.getattr(id))?;
+                out.statx(&reply.attr, self.ttl(&reply).attr);
+                Ok(KernelRefs::Nothing)
             }
-            Asked::Setattr(change, kills_set_ids) => self.attr(
+            Operation::Setattr(change, kills_set_ids) => self.attr(
                 out,
-                self.of(Opcode::Setattr, |ops, who, id| {
+                self.run(Opcode::Setattr, |ops, who, id| {
                     // With a chown the flag says nothing about the caller: the bits are cleared
                     // in any case.
                     let who = match change.is_truncation() {
@@ -73,53 +73,53 @@ impl<'h> Ask<'_, 'h> {
                     ops.setattr(who, id, &change)
                 }),
             ),
-            Asked::Readlink => data(
+            Operation::Readlink => data(
                 out,
-                self.of(Opcode::Readlink, |ops, _, id| ops.readlink(id)),
+                self.run(Opcode::Readlink, |ops, _, id| ops.readlink(id)),
             ),
-            Asked::Symlink(name, target) => self.entry(
+            Operation::Symlink(name, target) => self.entry(
                 out,
-                self.of(Opcode::Symlink, |ops, who, dir| {
+                self.run(Opcode::Symlink, |ops, who, dir| {
                     ops.symlink(who, (dir, name), target)
                 }),
             ),
-            Asked::Mknod {
+            Operation::Mknod {
                 name,
                 mode,
                 umask,
                 rdev,
             } => self.entry(
                 out,
-                self.of(Opcode::Mknod, |ops, who, dir| {
+                self.run(Opcode::Mknod, |ops, who, dir| {
                     ops.mknod(who, (dir, name), mode, umask, rdev)
                 }),
             ),
-            Asked::Mkdir { name, mode, umask } => self.entry(
+            Operation::Mkdir { name, mode, umask } => self.entry(
                 out,
-                self.of(Opcode::Mkdir, |ops, who, dir| {
+                self.run(Opcode::Mkdir, |ops, who, dir| {
                     ops.mkdir(who, (dir, name), mode, umask)
                 }),
             ),
-            Asked::Unlink(name) => {
-                nothing(self.of(Opcode::Unlink, |ops, who, dir| ops.unlink(who, dir, name)))
+            Operation::Unlink(name) => {
+                nothing(self.run(Opcode::Unlink, |ops, who, dir| ops.unlink(who, dir, name)))
             }
-            Asked::Rmdir(name) => {
-                nothing(self.of(Opcode::Rmdir, |ops, who, dir| ops.rmdir(who, dir, name)))
+            Operation::Rmdir(name) => {
+                nothing(self.run(Opcode::Rmdir, |ops, who, dir| ops.rmdir(who, dir, name)))
             }
-            Asked::Rename { name, to, flags } => {
-                nothing(self.of(Opcode::Rename, |ops, who, dir| {
+            Operation::Rename { name, to, flags } => {
+                nothing(self.run(Opcode::Rename, |ops, who, dir| {
                     ops.rename(who, (dir, name), to, flags)
                 }))
             }
             // The header names the directory, and the body the file.
-            Asked::Link(node, name) => self.entry(
+            Operation::Link(node, name) => self.entry(
                 out,
-                self.of(Opcode::Link, |ops, who, dir| {
+                self.run(Opcode::Link, |ops, who, dir| {
                     ops.link(who, node, (dir, name))
                 }),
             ),
-            Asked::Open(flags) => self.open(flags, out),
-            Asked::Create(name, new) => self.created(Opcode::Create, out, |ops, who, dir| {
+            Operation::Open(flags) => self.open(flags, out),
+            Operation::Create(name, new) => self.created(Opcode::Create, out, |ops, who, dir| {
                 // The flag is meaningful only if the open truncates an existing file.
                 let tells = new.flags & (libc::O_TRUNC | libc::O_EXCL) == libc::O_TRUNC;
                 let who = match tells {
@@ -128,117 +128,121 @@ impl<'h> Ask<'_, 'h> {
                 };
                 ops.create(who, (dir, name), new.mode, new.umask, new.flags)
             }),
-            Asked::Tmpfile(NewFile {
+            Operation::Tmpfile(NewFile {
                 flags, mode, umask, ..
             }) => self.created(Opcode::Tmpfile, out, |ops, who, dir| {
                 ops.tmpfile(who, dir, mode, umask, flags)
             }),
-            Asked::Read(Piece { fh, offset, size }) => {
-                nothing(self.of(Opcode::Read, |ops, who, _| {
+            Operation::Read(Piece { fh, offset, size }) => {
+                nothing(self.run(Opcode::Read, |ops, who, _| {
                     out.fill(most(size), |room| ops.read_into(who, fh, offset, room))
                 }))
             }
-            Asked::Write {
+            Operation::Write {
                 fh,
                 offset,
                 is_cached,
                 kills_set_ids,
                 data,
             } => {
-                let written = self.of(Opcode::Write, |ops, who, id| {
+                let written = self.run(Opcode::Write, |ops, who, id| {
                     let who = self.handler.agreed.told(who, kills_set_ids);
                     ops.write(who, (id, fh), offset, data, is_cached)
                 })?;
                 out.u32(written);
                 out.u32(0);
-                Ok(Owed::Nothing)
+                Ok(KernelRefs::Nothing)
             }
-            Asked::Statfs if self.handler.watch.is_provoked(self.header.who.pid) => {
+            Operation::Statfs if self.handler.watch.is_provoked(self.header.who.pid) => {
                 Err(Error::WouldBlock)
             }
-            Asked::Statfs => {
-                let told = self.of(Opcode::Statfs, |ops, _, _| ops.statfs())?;
-                out.statfs(&told);
-                Ok(Owed::Nothing)
+            Operation::Statfs => {
+                let reply = self.run(Opcode::Statfs, |ops, _, _| ops.statfs())?;
+                out.statfs(&reply);
+                Ok(KernelRefs::Nothing)
             }
-            Asked::Release(fh) => nothing(self.of(Opcode::Release, |ops, _, _| ops.release(fh))),
-            Asked::Releasedir(fh) => {
-                nothing(self.of(Opcode::Releasedir, |ops, _, _| ops.release(fh)))
+            Operation::Release(fh) => {
+                nothing(self.run(Opcode::Release, |ops, _, _| ops.release(fh)))
             }
-            Asked::Fsync(fh, data_only) => {
-                nothing(self.of(Opcode::Fsync, |ops, _, _| ops.fsync(fh, data_only)))
+            Operation::Releasedir(fh) => {
+                nothing(self.run(Opcode::Releasedir, |ops, _, _| ops.release(fh)))
             }
-            Asked::Fsyncdir(fh, data_only) => {
-                nothing(self.of(Opcode::Fsyncdir, |ops, _, _| ops.fsyncdir(fh, data_only)))
+            Operation::Fsync(fh, data_only) => {
+                nothing(self.run(Opcode::Fsync, |ops, _, _| ops.fsync(fh, data_only)))
             }
-            Asked::Setxattr {
+            Operation::Fsyncdir(fh, data_only) => {
+                nothing(self.run(Opcode::Fsyncdir, |ops, _, _| ops.fsyncdir(fh, data_only)))
+            }
+            Operation::Setxattr {
                 name,
                 value,
                 flags,
                 kills_set_gid,
-            } => nothing(self.of(Opcode::Setxattr, |ops, who, id| {
+            } => nothing(self.run(Opcode::Setxattr, |ops, who, id| {
                 let who = kills_set_gid.map_or(who, |kills| who.keeping_set_ids(!kills));
                 ops.setxattr(who, id, name, value, xattr_flags(flags)?)
             })),
-            Asked::Getxattr(name, size) => {
-                let value = self.of(Opcode::Getxattr, |ops, who, id| ops.getxattr(who, id, name));
+            Operation::Getxattr(name, size) => {
+                let value = self.run(Opcode::Getxattr, |ops, who, id| ops.getxattr(who, id, name));
                 sized(out, size, value)
             }
-            Asked::Listxattr(size) => {
-                let names = self.of(Opcode::Listxattr, |ops, who, id| ops.listxattr(who, id));
+            Operation::Listxattr(size) => {
+                let names = self.run(Opcode::Listxattr, |ops, who, id| ops.listxattr(who, id));
                 sized(out, size, names)
             }
-            Asked::Removexattr(name) => nothing(self.of(Opcode::Removexattr, |ops, who, id| {
-                ops.removexattr(who, id, name)
-            })),
-            Asked::Opendir => {
-                let opened = self.of(Opcode::Opendir, |ops, who, id| ops.open_dir(who, id));
+            Operation::Removexattr(name) => {
+                nothing(self.run(Opcode::Removexattr, |ops, who, id| {
+                    ops.removexattr(who, id, name)
+                }))
+            }
+            Operation::Opendir => {
+                let opened = self.run(Opcode::Opendir, |ops, who, id| ops.open_dir(who, id));
                 let (handle, Keeping { lists, holds }) = opened?;
                 let flag = |set, flag| if set { flag } else { 0 };
                 let flags = flag(lists, CACHE_DIR) | flag(holds, KEEP_CACHE);
                 out.open(handle, flags, None);
-                Ok(Owed::Handle(handle))
+                Ok(KernelRefs::Handle(handle))
             }
-            Asked::Readdir(piece) => self.list(&piece, out),
-            Asked::Readdirplus(piece) => self.list_plus(&piece, out),
-            Asked::Access(mask) => nothing(self.of(Opcode::Access, |ops, who, id| {
+            Operation::Readdir(piece) => self.list(&piece, out),
+            Operation::Readdirplus(piece) => self.list_plus(&piece, out),
+            Operation::Access(mask) => nothing(self.run(Opcode::Access, |ops, who, id| {
                 ops.access(who, id, access(mask))
             })),
-            Asked::Ioctl {
+            Operation::Ioctl {
                 cmd,
                 data,
                 out_size,
             } => {
-                let told = self.of(Opcode::Ioctl, |ops, who, id| {
+                let reply = self.run(Opcode::Ioctl, |ops, who, id| {
                     ioctl(ops, who, id, (cmd, data, out_size))
                 })?;
                 // The ioctl's return value, with nothing more to fetch or put.
                 out.extend(&[0; 16]);
-                out.extend(&told);
-                Ok(Owed::Nothing)
+                out.extend(&reply);
+                Ok(KernelRefs::Nothing)
             }
-            Asked::Fallocate {
+            Operation::Fallocate {
                 fh,
                 offset,
                 len,
                 mode,
-            } => nothing(self.of(Opcode::Fallocate, |ops, who, _| {
+            } => nothing(self.run(Opcode::Fallocate, |ops, who, _| {
                 ops.fallocate(who, fh, (offset, len), mode)
             })),
-            Asked::Lseek { fh, offset, whence } => {
-                let found = self.of(Opcode::Lseek, |ops, _, _| {
+            Operation::Lseek { fh, offset, whence } => {
+                let found = self.run(Opcode::Lseek, |ops, _, _| {
                     ops.lseek(fh, &seek(offset, whence)?)
                 })?;
                 out.u64(found);
-                Ok(Owed::Nothing)
+                Ok(KernelRefs::Nothing)
             }
-            Asked::CopyFileRange {
+            Operation::CopyFileRange {
                 from,
                 to,
                 len,
                 is_long,
             } => {
-                let copied = self.of(Opcode::CopyFileRange, |ops, who, _| {
+                let copied = self.run(Opcode::CopyFileRange, |ops, who, _| {
                     ops.copy_file_range(who, from, to, len)
                 })?;
                 // A 64-bit count, or one of 32 bits and padding.
@@ -249,42 +253,42 @@ impl<'h> Ask<'_, 'h> {
                         out.u32(0);
                     }
                 }
-                Ok(Owed::Nothing)
+                Ok(KernelRefs::Nothing)
             }
             // Among them FLUSH: no data is held back.
-            Asked::Unknown => not_known(),
+            Operation::Unknown => not_known(),
             // The session has begun already.
-            Asked::Init(_) => Err(Error::Invalid),
-            Asked::Destroy
-            | Asked::Nothing
-            | Asked::Interrupt(_)
-            | Asked::Forget(_)
-            | Asked::BatchForget(_) => Ok(Owed::Nothing),
+            Operation::Init(_) => Err(Error::Invalid),
+            Operation::Destroy
+            | Operation::Nothing
+            | Operation::Interrupt(_)
+            | Operation::Forget(_)
+            | Operation::BatchForget(_) => Ok(KernelRefs::Nothing),
         }
     }
 
-    fn ttl(&self, told: &Told) -> Ttl {
+    fn ttl(&self, reply: &AttrReply) -> Ttl {
         Ttl {
             entry: self.handler.timeouts.entry,
-            attr: match told.lasts {
+            attr: match reply.lasts {
                 true => self.handler.timeouts.attr,
                 false => Duration::ZERO,
             },
         }
     }
 
-    fn attr(&self, out: &mut Out, told: Result<Told>) -> Result<Owed> {
-        let told = told?;
-        out.attr(&told.attr, self.ttl(&told).attr);
-        Ok(Owed::Nothing)
+    fn attr(&self, out: &mut Reply, reply: Result<AttrReply>) -> Result<KernelRefs> {
+        let reply = reply?;
+        out.attr(&reply.attr, self.ttl(&reply).attr);
+        Ok(KernelRefs::Nothing)
     }
 
-    fn entry(&self, out: &mut Out, found: Result<Found<'_>>) -> Result<Owed> {
-        Ok(Owed::Node(self.send_entry(out, found?)))
+    fn entry(&self, out: &mut Reply, found: Result<Found<'_>>) -> Result<KernelRefs> {
+        Ok(KernelRefs::Node(self.send_entry(out, found?)))
     }
 
     /// The answer to a LOOKUP: the kernel caches a missing name as well.
-    fn found(&self, found: Result<Found<'_>>, out: &mut Out) -> Result<Owed> {
+    fn found(&self, found: Result<Found<'_>>, out: &mut Reply) -> Result<KernelRefs> {
         let ttl = self.handler.timeouts.negative;
         match found {
             Err(Error::NotFound) if !ttl.is_zero() => {
@@ -294,37 +298,37 @@ impl<'h> Ask<'_, 'h> {
                     attr: ttl,
                 };
                 out.entry((NodeId(0), 0), &nothing, ttl);
-                Ok(Owed::Nothing)
+                Ok(KernelRefs::Nothing)
             }
             found => self.entry(out, found),
         }
     }
 
-    fn send_entry(&self, out: &mut Out, found: Found<'_>) -> NodeId {
+    fn send_entry(&self, out: &mut Reply, found: Found<'_>) -> NodeId {
         let id = (found.entry.id(), found.generation);
-        out.entry(id, &found.told.attr, self.ttl(&found.told));
+        out.entry(id, &found.attr_reply.attr, self.ttl(&found.attr_reply));
         // Counted before the reply is sent: after that, the kernel may forget the node.
         found.entry.sent()
     }
 
-    fn open(&self, flags: i32, out: &mut Out) -> Result<Owed> {
-        let (handle, way) = self.of(Opcode::Open, |ops, who, id| {
+    fn open(&self, flags: i32, out: &mut Reply) -> Result<KernelRefs> {
+        let (handle, way) = self.run(Opcode::Open, |ops, who, id| {
             let new = ops.open_file(who, id, flags)?;
             let way = ops.settle(&new, self.register);
             Ok((new.handle, way))
         })?;
         let backing = way.backing().map(BackingFile::id);
         out.open(handle, 0, backing);
-        Ok(Owed::Handle(handle))
+        Ok(KernelRefs::Handle(handle))
     }
 
     fn created(
         &self,
         op: Opcode,
-        out: &mut Out,
+        out: &mut Reply,
         work: impl FnOnce(&'h Ops, Caller, NodeId) -> Result<(Found<'h>, NewOpen)>,
-    ) -> Result<Owed> {
-        let (found, handle, way) = self.of(op, |ops, who, dir| {
+    ) -> Result<KernelRefs> {
+        let (found, handle, way) = self.run(op, |ops, who, dir| {
             let (found, new) = work(ops, who, dir)?;
             let way = ops.settle(&new, self.register);
             Ok((found, new.handle, way))
@@ -332,13 +336,13 @@ impl<'h> Ask<'_, 'h> {
         let node = self.send_entry(out, found);
         let backing = way.backing().map(BackingFile::id);
         out.open(handle, 0, backing);
-        Ok(Owed::Both(node, handle))
+        Ok(KernelRefs::Both(node, handle))
     }
 
-    fn list(&self, piece: &Piece, out: &mut Out) -> Result<Owed> {
+    fn list(&self, piece: &Piece, out: &mut Reply) -> Result<KernelRefs> {
         let Piece { fh, offset, size } = *piece;
         let most = most(size);
-        nothing(self.of(Opcode::Readdir, |ops, _, _| {
+        nothing(self.run(Opcode::Readdir, |ops, _, _| {
             ops.list(fh, offset, |entry| {
                 let fits = out.dirent(most, (entry, entry.ino, entry.kind), |_| ());
                 wire::full(!fits)
@@ -346,28 +350,28 @@ impl<'h> Ask<'_, 'h> {
         }))
     }
 
-    fn list_plus(&self, piece: &Piece, out: &mut Out) -> Result<Owed> {
+    fn list_plus(&self, piece: &Piece, out: &mut Reply) -> Result<KernelRefs> {
         let Piece { fh, offset, size } = *piece;
         let most = most(size);
-        let listed = self.of(Opcode::Readdirplus, |ops, _, _| {
-            let dot = Told::lasting(ops.dir_attr(fh)?);
+        let listed = self.run(Opcode::Readdirplus, |ops, _, _| {
+            let dot = AttrReply::lasting(ops.dir_attr(fh)?);
             ops.readdirplus(fh, offset, |entry, found| {
                 // Node 0 means that the entry carries no LOOKUP: the kernel only lists it.
-                let (id, told, shown) = match found {
+                let (id, reply, shown) = match found {
                     Some(found) => {
-                        let Attr { ino, kind, .. } = found.told.attr;
+                        let Attr { ino, kind, .. } = found.attr_reply.attr;
                         let id = (found.entry.id(), found.generation);
-                        (id, &found.told, (entry, ino, Some(kind)))
+                        (id, &found.attr_reply, (entry, ino, Some(kind)))
                     }
                     None => ((NodeId(0), 0), &dot, (entry, entry.ino, entry.kind)),
                 };
-                let ttl = self.ttl(told);
-                let fits = out.dirent(most, shown, |out| out.entry(id, &told.attr, ttl));
+                let ttl = self.ttl(reply);
+                let fits = out.dirent(most, shown, |out| out.entry(id, &reply.attr, ttl));
                 wire::full(!fits)
             })
         });
         match listed {
-            Ok(()) => Ok(Owed::Listed),
+            Ok(()) => Ok(KernelRefs::Listed),
             Err(err) => {
                 // Takes back the entries of a listing that a panic has cut short.
                 listed_in(out.body()).for_each(|node| self.handler.ops.take_back(node));
@@ -377,17 +381,17 @@ impl<'h> Ask<'_, 'h> {
     }
 }
 
-fn nothing(done: Result<()>) -> Result<Owed> {
-    done.map(|()| Owed::Nothing)
+fn nothing(done: Result<()>) -> Result<KernelRefs> {
+    done.map(|()| KernelRefs::Nothing)
 }
 
-fn data(out: &mut Out, data: Result<impl AsRef<[u8]>>) -> Result<Owed> {
+fn data(out: &mut Reply, data: Result<impl AsRef<[u8]>>) -> Result<KernelRefs> {
     out.extend(data?.as_ref());
-    Ok(Owed::Nothing)
+    Ok(KernelRefs::Nothing)
 }
 
 /// As getxattr(2): the length if the caller has no room, and an error if it has too little.
-fn sized(out: &mut Out, size: u32, value: Result<impl AsRef<[u8]>>) -> Result<Owed> {
+fn sized(out: &mut Reply, size: u32, value: Result<impl AsRef<[u8]>>) -> Result<KernelRefs> {
     let value = value?;
     match u32::try_from(value.as_ref().len()) {
         Ok(len) if size == 0 => {
@@ -397,7 +401,7 @@ fn sized(out: &mut Out, size: u32, value: Result<impl AsRef<[u8]>>) -> Result<Ow
         Ok(len) if len <= size => out.extend(value.as_ref()),
         _ => return Err(Error::OutOfRange),
     }
-    Ok(Owed::Nothing)
+    Ok(KernelRefs::Nothing)
 }
 
 fn access(mask: u32) -> Access {

@@ -35,7 +35,7 @@ pub(super) enum Refused {
 
 /// A request, which borrows names and data from the message.
 #[derive(Debug)]
-pub(super) enum Asked<'m> {
+pub(super) enum Operation<'m> {
     Init(Offered),
     Destroy,
     Interrupt(u64),
@@ -173,7 +173,10 @@ impl Forgets<'_> {
 ///
 /// # Errors
 /// [`Refused`].
-pub(super) fn decode(message: &[u8], long_setxattr: bool) -> Result<(Header, Asked<'_>), Refused> {
+pub(super) fn decode(
+    message: &[u8],
+    long_setxattr: bool,
+) -> Result<(Header, Operation<'_>), Refused> {
     let (len, ext_len, header) = header(message).map_err(|Wrong| Refused::Dropped)?;
     let refused = match header {
         // Notices to the kernel have that number: an answer would be taken for one.
@@ -195,8 +198,8 @@ pub(super) fn decode(message: &[u8], long_setxattr: bool) -> Result<(Header, Ask
     let body = &message[abi::IN_HEADER..];
     // Extensions at the end, none of which we have agreed to.
     let end = body.len().checked_sub(ext_len).ok_or(refused)?;
-    let asked = body_of(&header, &body[..end], long_setxattr).map_err(|Wrong| refused)?;
-    Ok((header, asked))
+    let operation = body_of(&header, &body[..end], long_setxattr).map_err(|Wrong| refused)?;
+    Ok((header, operation))
 }
 
 /// `struct fuse_in_header`, with the length of the message and of its extensions.
@@ -224,30 +227,34 @@ fn header(message: &[u8]) -> Result<(u32, usize, Header), Wrong> {
     Ok((len, ext_len, header))
 }
 
-fn body_of<'m>(header: &Header, body: &'m [u8], long_setxattr: bool) -> Result<Asked<'m>, Wrong> {
+fn body_of<'m>(
+    header: &Header,
+    body: &'m [u8],
+    long_setxattr: bool,
+) -> Result<Operation<'m>, Wrong> {
     let mut f = Fields(body);
-    let asked = match header.op {
-        op::LOOKUP => Asked::Lookup(f.name()?),
-        op::FORGET => Asked::Forget(f.u64()?),
-        op::BATCH_FORGET => Asked::BatchForget(f.forgets()?),
+    let operation = match header.op {
+        op::LOOKUP => Operation::Lookup(f.name()?),
+        op::FORGET => Operation::Forget(f.u64()?),
+        op::BATCH_FORGET => Operation::BatchForget(f.forgets()?),
         op::GETATTR => {
             f.skip(16)?;
-            Asked::Getattr
+            Operation::Getattr
         }
         op::STATX => {
             f.skip(24)?;
-            Asked::Statx
+            Operation::Statx
         }
         op::SETATTR => {
             let (change, kills_set_ids) = f.change()?;
-            Asked::Setattr(change, kills_set_ids)
+            Operation::Setattr(change, kills_set_ids)
         }
-        op::READLINK => Asked::Readlink,
-        op::SYMLINK => Asked::Symlink(f.name()?, f.name()?),
+        op::READLINK => Operation::Readlink,
+        op::SYMLINK => Operation::Symlink(f.name()?, f.name()?),
         op::MKNOD => {
             let (mode, rdev, umask) = (f.u32()?, f.u32()?, f.u32()?);
             f.skip(4)?;
-            Asked::Mknod {
+            Operation::Mknod {
                 name: f.name()?,
                 mode,
                 umask,
@@ -256,66 +263,66 @@ fn body_of<'m>(header: &Header, body: &'m [u8], long_setxattr: bool) -> Result<A
         }
         op::MKDIR => {
             let (mode, umask) = (f.u32()?, f.u32()?);
-            Asked::Mkdir {
+            Operation::Mkdir {
                 name: f.name()?,
                 mode,
                 umask,
             }
         }
-        op::UNLINK => Asked::Unlink(f.name()?),
-        op::RMDIR => Asked::Rmdir(f.name()?),
+        op::UNLINK => Operation::Unlink(f.name()?),
+        op::RMDIR => Operation::Rmdir(f.name()?),
         op::RENAME => f.rename(|_| Ok(0))?,
         op::RENAME2 => f.rename(|f| {
             let flags = f.u32()?;
             f.skip(4).map(|()| flags)
         })?,
-        op::LINK => Asked::Link(NodeId(f.u64()?), f.name()?),
-        op::OPEN => Asked::Open(f.open()?),
+        op::LINK => Operation::Link(NodeId(f.u64()?), f.name()?),
+        op::OPEN => Operation::Open(f.open()?),
         op::OPENDIR => {
             f.open()?;
-            Asked::Opendir
+            Operation::Opendir
         }
         op::CREATE => {
             let new = f.new_file()?;
-            Asked::Create(f.name()?, new)
+            Operation::Create(f.name()?, new)
         }
         op::TMPFILE => {
             let new = f.new_file()?;
             // The name has no meaning.
             f.name()?;
-            Asked::Tmpfile(new)
+            Operation::Tmpfile(new)
         }
-        op::READ => Asked::Read(f.piece()?),
-        op::READDIR => Asked::Readdir(f.piece()?),
-        op::READDIRPLUS => Asked::Readdirplus(f.piece()?),
+        op::READ => Operation::Read(f.piece()?),
+        op::READDIR => Operation::Readdir(f.piece()?),
+        op::READDIRPLUS => Operation::Readdirplus(f.piece()?),
         op::WRITE => f.write()?,
-        op::STATFS => Asked::Statfs,
-        op::RELEASE => Asked::Release(f.release()?),
-        op::RELEASEDIR => Asked::Releasedir(f.release()?),
+        op::STATFS => Operation::Statfs,
+        op::RELEASE => Operation::Release(f.release()?),
+        op::RELEASEDIR => Operation::Releasedir(f.release()?),
         op::FSYNC => {
             let (fh, data_only) = f.sync()?;
-            Asked::Fsync(fh, data_only)
+            Operation::Fsync(fh, data_only)
         }
         op::FSYNCDIR => {
             let (fh, data_only) = f.sync()?;
-            Asked::Fsyncdir(fh, data_only)
+            Operation::Fsyncdir(fh, data_only)
         }
         op::SETXATTR => f.setxattr(long_setxattr)?,
         op::GETXATTR => {
             let size = f.size()?;
-            Asked::Getxattr(f.name()?, size)
+            Operation::Getxattr(f.name()?, size)
         }
-        op::LISTXATTR => Asked::Listxattr(f.size()?),
-        op::REMOVEXATTR => Asked::Removexattr(f.name()?),
+        op::LISTXATTR => Operation::Listxattr(f.size()?),
+        op::REMOVEXATTR => Operation::Removexattr(f.name()?),
         op::INIT => f.init()?,
-        op::ACCESS => Asked::Access(f.size()?),
-        op::INTERRUPT => Asked::Interrupt(f.u64()?),
-        op::DESTROY => Asked::Destroy,
+        op::ACCESS => Operation::Access(f.size()?),
+        op::INTERRUPT => Operation::Interrupt(f.u64()?),
+        op::DESTROY => Operation::Destroy,
         op::IOCTL => f.ioctl()?,
         op::FALLOCATE => {
             let (fh, offset, len, mode) = (f.u64()?, f.u64()?, f.u64()?, f.i32()?);
             f.skip(4)?;
-            Asked::Fallocate {
+            Operation::Fallocate {
                 fh,
                 offset,
                 len,
@@ -325,7 +332,7 @@ fn body_of<'m>(header: &Header, body: &'m [u8], long_setxattr: bool) -> Result<A
         op::LSEEK => {
             let (fh, offset, whence) = (f.u64()?, f.u64()?, f.i32()?);
             f.skip(4)?;
-            Asked::Lseek {
+            Operation::Lseek {
                 fh,
                 offset: offset.cast_signed(),
                 whence,
@@ -335,12 +342,12 @@ fn body_of<'m>(header: &Header, body: &'m [u8], long_setxattr: bool) -> Result<A
         op::COPY_FILE_RANGE_64 => f.copy(true)?,
         op::NOTIFY_REPLY => {
             f.rest();
-            Asked::Nothing
+            Operation::Nothing
         }
         _ => {
             f.rest();
-            Asked::Unknown
+            Operation::Unknown
         }
     };
-    f.end().map(|()| asked)
+    f.end().map(|()| operation)
 }

@@ -14,7 +14,7 @@ use crate::listing::Listed;
 pub(super) const LONGEST_BODY: usize = MAX_WRITE as usize;
 
 /// An answer under construction. Its buffer has a fixed size and address.
-pub(super) struct Out {
+pub(super) struct Reply {
     /// Zeroed once; afterwards it keeps bytes of earlier answers.
     space: Box<[u8]>,
     /// The start of the answer, which is its header.
@@ -25,16 +25,16 @@ pub(super) struct Out {
     is_cut: bool,
 }
 
-impl Out {
-    pub(super) fn new() -> Out {
-        Out::after(0)
+impl Reply {
+    pub(super) fn new() -> Reply {
+        Reply::after(0)
     }
 
     /// Makes a buffer with room before each body for the `headers` of a request, which comes by
     /// the same memory (`uring/ring.rs`).
-    pub(super) fn after(headers: usize) -> Out {
+    pub(super) fn after(headers: usize) -> Reply {
         let start = headers.saturating_sub(abi::OUT_HEADER);
-        Out {
+        Reply {
             space: vec![0; start + abi::OUT_HEADER + LONGEST_BODY].into(),
             start,
             used: start,
@@ -88,7 +88,7 @@ impl Out {
     }
 
     /// Copies the answer in `other`.
-    pub(super) fn copy_from(&mut self, other: &Out) {
+    pub(super) fn copy_from(&mut self, other: &Reply) {
         self.is_cut = other.is_cut;
         self.used = self.start;
         self.extend(other.answer());
@@ -251,7 +251,7 @@ impl Out {
         &mut self,
         most: usize,
         (entry, ino, kind): (&Listed<'_>, u64, Option<FileType>),
-        before: impl FnOnce(&mut Out),
+        before: impl FnOnce(&mut Reply),
     ) -> bool {
         let start = self.used;
         before(self);

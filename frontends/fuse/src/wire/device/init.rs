@@ -24,7 +24,7 @@
 use super::abi::init as bits;
 use super::abi::{LONG_INIT, MAJOR, MINOR, OLDEST, OUT_HEADER, SHORT_INIT_OUT};
 use super::decode::Offered;
-use super::encode::Out;
+use super::encode::Reply;
 
 /// Most bytes that one WRITE carries, and that one READ requests.
 pub(super) const MAX_WRITE: u32 = 1 << 20;
@@ -132,7 +132,7 @@ pub(super) fn answer(
 
 impl Answer {
     /// `struct fuse_init_out`.
-    pub(super) fn encode(&self, out: &mut Out) {
+    pub(super) fn encode(&self, out: &mut Reply) {
         let terms = match self {
             Answer::Agreed(terms) => terms,
             Answer::TryOlder => {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rcuwalk::{Result, Vfs};
 
-use super::desk::{Desk, Line, Next};
-use super::encode::Out;
+use super::dispatch::{Channel, Dispatcher, Next};
+use super::encode::Reply;
 use crate::Options;
 use crate::interrupt::{self, Slot};
 use crate::through::Backing;
@@ -29,18 +29,18 @@ pub fn rehearse<'m>(
     let handler = Handler::new(vfs, &Options::default())?;
     let slot = Arc::new(Slot::default());
     interrupt::this_thread_is(&slot);
-    let line = Listener {
+    let channel = Listener {
         heard: RefCell::new((0, heard)),
         slot: slot.clone(),
     };
-    let mut desk = Desk::new(&handler, &line, slot);
-    let mut out = Out::new();
+    let mut dispatcher = Dispatcher::new(&handler, &channel, slot);
+    let mut out = Reply::new();
     for (number, message) in messages.into_iter().enumerate() {
-        line.heard.borrow_mut().0 = number;
+        channel.heard.borrow_mut().0 = number;
         let is_init = number == 0 && message.get(4..8) == Some(&26_u32.to_ne_bytes());
         let next = match is_init {
-            true => desk.first_message(message, &mut out, || false),
-            false => desk.message(message, &mut out),
+            true => dispatcher.first_message(message, &mut out, || false),
+            false => dispatcher.message(message, &mut out),
         };
         match next {
             Next::Listed(handle) => handler.listed(handle),
@@ -58,7 +58,7 @@ struct Listener<F> {
     slot: Arc<Slot>,
 }
 
-impl<F: FnMut(usize, &[u8])> Line for &Listener<F> {
+impl<F: FnMut(usize, &[u8])> Channel for &Listener<F> {
     fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
         let (number, heard) = &mut *self.heard.borrow_mut();
         heard(*number, answer);

@@ -36,8 +36,8 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::Shutdown;
 use rustix::thread::gettid;
 
-use super::desk::{Desk, Line, Next};
-use super::encode::Out;
+use super::dispatch::{Channel, Dispatcher, Next};
+use super::encode::Reply;
 use super::init::MAX_WRITE;
 use super::ioctl::{self, BackingFile};
 use super::members::{Member, Members};
@@ -108,13 +108,14 @@ impl Session {
     /// [`io::ErrorKind::InvalidData`] if the first message is no INIT, or not one that we
     /// support; [`io::ErrorKind::NotConnected`] if none comes; errors of the descriptor.
     pub(super) fn shake_hands(&self, mut has_rings: impl FnMut() -> bool) -> io::Result<()> {
-        let mut desk = Desk::new(&self.handler, self.wire(&self.device), Arc::default());
-        let (mut message, mut out) = (vec![0; LONGEST], Out::new());
+        let mut dispatcher =
+            Dispatcher::new(&self.handler, self.channel(&self.device), Arc::default());
+        let (mut message, mut out) = (vec![0; LONGEST], Reply::new());
         loop {
-            let Came::Message(len) = read(&self.device, &mut message, None)? else {
+            let Received::Message(len) = read(&self.device, &mut message, None)? else {
                 return Err(io::ErrorKind::NotConnected.into());
             };
-            match desk.first_message(&message[..len], &mut out, &mut has_rings) {
+            match dispatcher.first_message(&message[..len], &mut out, &mut has_rings) {
                 Next::Agreed(terms) => {
                     tracing::debug!(?terms, "connected");
                     return Ok(());
@@ -224,28 +225,28 @@ impl Session {
     pub(super) fn run_with(
         &self,
         member: &Arc<Member>,
-        answer: impl FnOnce(&Handler, &Wire<'_>) -> io::Result<()>,
+        answer: impl FnOnce(&Handler, &DeviceChannel<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let _last = Leaving(self, member);
         interrupt::this_thread_is(&member.slot);
         let thread = gettid().as_raw_pid().cast_unsigned();
         let _own = self.handler.own.enter(thread);
-        let ended = answer(&self.handler, &self.wire(&self.device));
+        let ended = answer(&self.handler, &self.channel(&self.device));
         ended.inspect_err(|err| tracing::error!(%err, "a thread does not answer any more"))
     }
 
     fn run_at_device(&self, member: &Arc<Member>) -> io::Result<()> {
         let Member { device, slot, .. } = &**member;
-        let mut desk = Desk::new(&self.handler, self.wire(device), slot.clone());
-        let (mut message, mut out) = (vec![0; LONGEST], Out::new());
+        let mut dispatcher = Dispatcher::new(&self.handler, self.channel(device), slot.clone());
+        let (mut message, mut out) = (vec![0; LONGEST], Reply::new());
         let patience = member.is_spare.then_some(PATIENCE);
         while !self.is_over.load(Relaxed) {
             slot.work.idle();
             let next = match read(device, &mut message, patience)? {
-                Came::Message(len) => desk.message(&message[..len], &mut out),
-                Came::Nothing if self.may_end(member) => return Ok(()),
-                Came::Nothing => Next::Comes,
-                Came::End => Next::Over,
+                Received::Message(len) => dispatcher.message(&message[..len], &mut out),
+                Received::Nothing if self.may_end(member) => return Ok(()),
+                Received::Nothing => Next::Comes,
+                Received::End => Next::Over,
             };
             match next {
                 Next::Listed(handle) => self.handler.listed(handle),
@@ -282,8 +283,8 @@ impl Session {
         self.members.has_ended()
     }
 
-    fn wire<'s>(&'s self, device: &'s Arc<OwnedFd>) -> Wire<'s> {
-        Wire {
+    fn channel<'s>(&'s self, device: &'s Arc<OwnedFd>) -> DeviceChannel<'s> {
+        DeviceChannel {
             session: self,
             device,
         }
@@ -310,7 +311,7 @@ fn cloned(of: &OwnedFd, is_spare: bool) -> io::Result<OwnedFd> {
 }
 
 /// The result of a read.
-enum Came {
+enum Received {
     /// A message of this length.
     Message(usize),
     /// No message in time.
@@ -320,19 +321,19 @@ enum Came {
 }
 
 /// Reads the next message. With `patience`, waits for it by poll(2), up to that time.
-fn read(device: &OwnedFd, message: &mut [u8], patience: Option<Duration>) -> io::Result<Came> {
+fn read(device: &OwnedFd, message: &mut [u8], patience: Option<Duration>) -> io::Result<Received> {
     let patience = patience.and_then(|time| Timespec::try_from(time).ok());
     let mut may_read = patience.is_none();
     loop {
         if !may_read {
             let mut device = [PollFd::new(device, PollFlags::IN)];
             if retry_on_intr(|| poll(&mut device, patience.as_ref()))? == 0 {
-                return Ok(Came::Nothing);
+                return Ok(Received::Nothing);
             }
         }
         match rustix::io::read(device, &mut *message) {
-            Ok(0) | Err(Errno::NODEV | Errno::CONNRESET) => return Ok(Came::End),
-            Ok(len) => return Ok(Came::Message(len)),
+            Ok(0) | Err(Errno::NODEV | Errno::CONNRESET) => return Ok(Received::End),
+            Ok(len) => return Ok(Received::Message(len)),
             Err(Errno::INTR | Errno::NOENT) => {}
             Err(Errno::AGAIN) => may_read = false,
             Err(errno) => return Err(errno.into()),
@@ -350,19 +351,19 @@ impl Drop for Leaving<'_> {
 }
 
 /// A thread's end of the connection.
-pub(super) struct Wire<'s> {
+pub(super) struct DeviceChannel<'s> {
     session: &'s Session,
     device: &'s Arc<OwnedFd>,
 }
 
-impl Wire<'_> {
+impl DeviceChannel<'_> {
     /// True if the other end is gone.
     pub(super) fn is_cut(&self) -> bool {
         is_cut(self.device)
     }
 }
 
-impl Line for Wire<'_> {
+impl Channel for DeviceChannel<'_> {
     fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
         loop {
             match retry_on_intr(|| rustix::io::write(self.device, answer)) {

@@ -12,9 +12,9 @@ use rcuwalk_memfs::MemFs;
 use rustix::io::Errno;
 
 use super::abi::{self, init as bits, op};
-use super::decode::{self, Asked, Header, Offered, Refused};
-use super::desk::{Desk, Line, Next};
-use super::encode::{Out, Ttl};
+use super::decode::{self, Header, Offered, Operation, Refused};
+use super::dispatch::{Channel, Dispatcher, Next};
+use super::encode::{Reply, Ttl};
 use super::init;
 use crate::Options;
 use crate::caller::Caller;
@@ -24,7 +24,7 @@ use crate::through::Backing;
 use crate::wire::Handler;
 
 /// Decodes with the short form of SETXATTR.
-fn decode(message: &[u8]) -> Result<(Header, Asked<'_>), Refused> {
+fn decode(message: &[u8]) -> Result<(Header, Operation<'_>), Refused> {
     decode::decode(message, false)
 }
 
@@ -130,7 +130,7 @@ fn setxattr_comes_in_the_form_that_was_agreed_on() {
         message(op::SETXATTR, 1, &[&numbers, more, b"user.x\0value"])
     };
     let kills = |message: &[u8], is_long| match decode::decode(message, is_long) {
-        Ok((_, Asked::Setxattr { kills_set_gid, .. })) => Some(kills_set_gid),
+        Ok((_, Operation::Setxattr { kills_set_gid, .. })) => Some(kills_set_gid),
         other => other.map(|_| panic!()).ok(),
     };
     let (short, stays) = (set(b""), set(&[0; 8]));
@@ -187,7 +187,7 @@ fn who_has_no_number_is_told_nothing() {
     // Operations that are never answered need no number.
     let mut forget = message(op::FORGET, 9, &[&[0; 8]]);
     forget[8..16].fill(0);
-    assert!(matches!(decode(&forget), Ok((_, Asked::Forget(0)))));
+    assert!(matches!(decode(&forget), Ok((_, Operation::Forget(0)))));
 }
 
 /// Extensions, whose length counts in eights, are cut off; a length beyond the message is
@@ -197,7 +197,7 @@ fn extensions_are_passed_over() {
     let mut lookup = message(op::LOOKUP, 1, &[b"a\0", &[1; 8]]);
     assert!(decode(&lookup).is_err());
     lookup[36..38].copy_from_slice(&1_u16.to_ne_bytes());
-    assert!(matches!(decode(&lookup), Ok((_, Asked::Lookup(b"a")))));
+    assert!(matches!(decode(&lookup), Ok((_, Operation::Lookup(b"a")))));
     lookup[36..38].copy_from_slice(&2_u16.to_ne_bytes());
     assert_eq!(decode(&lookup).unwrap_err(), Refused::Answered(77));
 }
@@ -220,7 +220,7 @@ fn versions_are_agreed_on_or_not() {
             asked_for_rings.set(asked_for_rings.get() + 1);
             has_rings.get()
         });
-        let mut out = Out::new();
+        let mut out = Reply::new();
         out.begin();
         answer.encode(&mut out);
         (answer, out.body().to_vec())
@@ -259,12 +259,12 @@ fn versions_are_agreed_on_or_not() {
 
 /// A kernel that refuses answers while the test says so.
 #[derive(Default)]
-struct Deaf {
+struct Recorder {
     is_deaf: Cell<Option<Errno>>,
     heard: RefCell<Vec<Vec<u8>>>,
 }
 
-impl Line for &Deaf {
+impl Channel for &Recorder {
     fn send(&self, answer: &[u8]) -> rustix::io::Result<()> {
         if let Some(errno) = self.is_deaf.take() {
             return Err(errno);
@@ -291,13 +291,13 @@ impl Line for &Deaf {
 #[test]
 fn what_the_kernel_has_not_heard_of_is_taken_back() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
-    let line = Deaf::default();
-    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
-    let mut out = Out::new();
+    let channel = Recorder::default();
+    let mut dispatcher = Dispatcher::new(&handler, &channel, Arc::<Slot>::default());
+    let mut out = Reply::new();
     let mut ask = |message: &[u8], is_deaf: Option<Errno>| {
-        line.is_deaf.set(is_deaf);
-        assert_ne!(desk.message(message, &mut out), Next::Over);
-        line.heard.borrow_mut().pop()
+        channel.is_deaf.set(is_deaf);
+        assert_ne!(dispatcher.message(message, &mut out), Next::Over);
+        channel.heard.borrow_mut().pop()
     };
     let number =
         |answer: &[u8], at: usize| u64::from_ne_bytes(*answer[at..].first_chunk().unwrap());
@@ -356,22 +356,22 @@ fn what_the_kernel_has_not_heard_of_is_taken_back() {
 #[test]
 fn what_is_unknown_is_refused_and_nothing_hangs() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
-    let line = Deaf::default();
-    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
-    let mut out = Out::new();
+    let channel = Recorder::default();
+    let mut dispatcher = Dispatcher::new(&handler, &channel, Arc::<Slot>::default());
+    let mut out = Reply::new();
     let flush = 25;
     for op in [flush, 37, 40, 50, 1000] {
-        desk.message(&message(op, 1, &[&[0; 24]]), &mut out);
-        let heard = line.heard.borrow_mut().pop().unwrap();
+        dispatcher.message(&message(op, 1, &[&[0; 24]]), &mut out);
+        let heard = channel.heard.borrow_mut().pop().unwrap();
         assert_eq!(heard[4..8], (-libc::ENOSYS).to_ne_bytes(), "{op}");
     }
-    desk.message(&message(op::INIT, 1, &[&[0; 64]]), &mut out);
-    let again = line.heard.borrow_mut().pop().unwrap();
+    dispatcher.message(&message(op::INIT, 1, &[&[0; 64]]), &mut out);
+    let again = channel.heard.borrow_mut().pop().unwrap();
     assert_eq!(again[4..8], (-libc::EINVAL).to_ne_bytes());
-    desk.message(&message(op::NOTIFY_REPLY, 1, &[&[0; 24]]), &mut out);
-    assert!(line.heard.borrow().is_empty());
+    dispatcher.message(&message(op::NOTIFY_REPLY, 1, &[&[0; 24]]), &mut out);
+    assert!(channel.heard.borrow().is_empty());
     assert_eq!(
-        desk.message(&message(op::DESTROY, 0, &[]), &mut out),
+        dispatcher.message(&message(op::DESTROY, 0, &[]), &mut out),
         Next::Over
     );
 }
@@ -380,9 +380,9 @@ fn what_is_unknown_is_refused_and_nothing_hangs() {
 #[test]
 fn the_first_message_is_init() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
-    let line = Deaf::default();
-    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
-    let mut out = Out::new();
+    let channel = Recorder::default();
+    let mut dispatcher = Dispatcher::new(&handler, &channel, Arc::<Slot>::default());
+    let mut out = Reply::new();
     let mut forget = message(op::FORGET, 9, &[&[0; 8]]);
     forget[8..16].fill(0);
     for (first, errno) in [
@@ -394,19 +394,19 @@ fn the_first_message_is_init() {
         (vec![0; 39], None),
     ] {
         assert!(matches!(
-            desk.first_message(&first, &mut out, || false),
+            dispatcher.first_message(&first, &mut out, || false),
             Next::Disagreed(_)
         ));
-        let told = line.heard.borrow_mut().pop();
+        let told = channel.heard.borrow_mut().pop();
         let told = told.map(|told| -i32::from_ne_bytes(*told[4..].first_chunk().unwrap()));
         assert_eq!(told, errno);
     }
     let version = |major: u32| [major, 40, 1 << 17, 0].map(u32::to_ne_bytes).concat();
-    let newer = desk.first_message(&message(op::INIT, 0, &[&version(8)]), &mut out, || false);
+    let newer = dispatcher.first_message(&message(op::INIT, 0, &[&version(8)]), &mut out, || false);
     assert_eq!(newer, Next::Comes, "it may begin once more");
-    let ours = desk.first_message(&message(op::INIT, 0, &[&version(7)]), &mut out, || false);
+    let ours = dispatcher.first_message(&message(op::INIT, 0, &[&version(7)]), &mut out, || false);
     assert!(matches!(ours, Next::Agreed(_)));
-    let heard = line.heard.borrow();
+    let heard = channel.heard.borrow();
     let lens: Vec<_> = heard.iter().map(Vec::len).collect();
     assert_eq!(lens, [16 + 8, 16 + 64]);
 }
@@ -417,16 +417,16 @@ fn the_first_message_is_init() {
 fn a_create_that_truncates_takes_set_id_bits_as_it_tells() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();
     handler.agreed.set(true, false, false);
-    let line = Deaf::default();
-    let mut desk = Desk::new(&handler, &line, Arc::<Slot>::default());
-    let mut out = Out::new();
+    let channel = Recorder::default();
+    let mut dispatcher = Dispatcher::new(&handler, &channel, Arc::<Slot>::default());
+    let mut out = Reply::new();
     let mut create = |flags: i32, kills: u32| {
         let numbers = [flags.cast_unsigned(), 0o6777, 0, kills].map(u32::to_ne_bytes);
-        desk.message(
+        dispatcher.message(
             &message(op::CREATE, 1, &[&numbers.concat(), b"tool\0"]),
             &mut out,
         );
-        let told = line.heard.borrow_mut().pop().unwrap();
+        let told = channel.heard.borrow_mut().pop().unwrap();
         // The mode, after other fields of the attributes.
         let at = abi::OUT_HEADER + 40 + 60;
         u32::from_ne_bytes(*told[at..].first_chunk().unwrap()) & 0o7777
@@ -489,7 +489,7 @@ fn entries_of_a_listing_are_whole_and_fit() {
         is_dot: false,
         next: 9,
     };
-    let mut out = Out::new();
+    let mut out = Reply::new();
     out.begin();
     assert!(out.dirent(64, (&entry(b"abc"), 5, None), |_| ()));
     assert!(out.dirent(
@@ -515,7 +515,7 @@ fn entries_of_a_listing_are_whole_and_fit() {
 /// Names and attributes have timeouts of their own.
 #[test]
 fn names_and_attributes_have_their_own_times() {
-    let mut out = Out::new();
+    let mut out = Reply::new();
     out.begin();
     let ttl = Ttl {
         entry: Duration::new(7, 8),

@@ -33,24 +33,25 @@ use rustix::process::{Resource, getrlimit};
 use rustix::thread::gettid;
 
 pub(super) use self::queues::Part;
-use self::ring::{Came, Made, Ring};
-use super::desk::{Desk, Line};
-use super::encode::Out;
+use self::ring::{Completion, Made, Ring};
+use super::dispatch::{Channel, Dispatcher};
+use super::encode::Reply;
 use super::members::{Handle, Member};
-use super::session::{Group, Session, Wire};
+use super::session::{DeviceChannel, Group, Session};
 use crate::interrupt::Slot;
 use crate::through::Backing;
 use crate::wire::Handler;
 
-/// Threads that have a ring each, and wait for their orders. Dropping the crew ends them.
+/// Threads that have a ring each, and wait for their orders. Dropping them ends them.
 #[derive(Default)]
-pub(super) struct Crew {
-    hands: Vec<Hand>,
+pub(super) struct RingThreads {
+    threads: Vec<RingThread>,
     /// Threads that serve the same queues.
     groups: Vec<Group>,
 }
 
-pub(super) struct Hand {
+/// A thread that answers requests from its ring.
+pub(super) struct RingThread {
     thread: Handle,
     /// The first order is to register the ring, the second to answer.
     orders: Sender<()>,
@@ -59,14 +60,13 @@ pub(super) struct Hand {
     slot: Arc<Slot>,
 }
 
-impl Crew {
-    /// Makes a crew for the session's connection: `threads` threads, or more if the queues need
-    /// more.
+impl RingThreads {
+    /// Starts `count` threads for the session's connection, or more if the queues need more.
     ///
     /// # Errors
     /// io_uring is not available, or there are too few descriptors or threads.
-    pub(super) fn new(session: &Arc<Session>, threads: usize) -> io::Result<Crew> {
-        let parts = queues::parts(threads)?;
+    pub(super) fn new(session: &Arc<Session>, count: usize) -> io::Result<RingThreads> {
+        let parts = queues::parts(count)?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         // Each ring has a descriptor, and most of them must be left for files.
         if parts.len() as u64 > limit / 8 {
@@ -74,13 +74,15 @@ impl Crew {
                 "too few descriptors for so many processors",
             ));
         }
-        let mut crew = Crew::default();
+        let mut threads = RingThreads::default();
         for (at, part) in parts.into_iter().enumerate() {
             // The first group is that of the device.
-            let group = 1 + crew.group_of(&part);
-            crew.hands.push(Hand::new(session, at, part, group)?);
+            let group = 1 + threads.group_of(&part);
+            threads
+                .threads
+                .push(RingThread::new(session, at, part, group)?);
         }
-        Ok(crew)
+        Ok(threads)
     }
 
     /// Returns the group of the threads that serve these queues, and counts one more in it.
@@ -102,30 +104,30 @@ impl Crew {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.hands.is_empty()
+        self.threads.is_empty()
     }
 
     /// Returns its threads, and their groups.
-    pub(super) fn into_parts(self) -> (Vec<Group>, Vec<Hand>) {
-        (self.groups, self.hands)
+    pub(super) fn into_parts(self) -> (Vec<Group>, Vec<RingThread>) {
+        (self.groups, self.threads)
     }
 
-    /// Lets the kernel send requests to these threads: from now on they come no other way. The
-    /// crew is empty if the kernel has withdrawn its offer.
+    /// Lets the kernel send requests to these threads: from now on they come no other way. No
+    /// thread is left if the kernel has withdrawn its offer.
     ///
     /// # Errors
     /// The kernel does not accept a ring. That cannot be undone, so the connection is of no
     /// use.
-    pub(super) fn register(self) -> io::Result<Crew> {
-        for hand in &self.hands {
-            let _ = hand.orders.send(());
+    pub(super) fn register(self) -> io::Result<RingThreads> {
+        for thread in &self.threads {
+            let _ = thread.orders.send(());
             let gone = |_| Err(io::Error::other("a thread with a ring is gone"));
-            match hand.registered.recv().unwrap_or_else(gone) {
+            match thread.registered.recv().unwrap_or_else(gone) {
                 Ok(()) => {}
                 // The kernel withdrew its offer before any ring was registered: requests come
                 // by the device.
                 Err(err) if err.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    return Ok(Crew::default());
+                    return Ok(RingThreads::default());
                 }
                 Err(err) => {
                     let why = format!("requests by io_uring, see noio_uring: {err}");
@@ -137,8 +139,8 @@ impl Crew {
     }
 }
 
-impl Hand {
-    fn new(session: &Arc<Session>, at: usize, part: Part, group: usize) -> io::Result<Hand> {
+impl RingThread {
+    fn new(session: &Arc<Session>, at: usize, part: Part, group: usize) -> io::Result<RingThread> {
         let (orders, ordered) = mpsc::channel();
         let (tell, registered) = mpsc::channel();
         let ring = Ring::new(session.device(), &part.queues)?;
@@ -163,7 +165,7 @@ impl Hand {
             })
         };
         let thread = thread::Builder::new().name(format!("rcuwalk-fuse-{}", at + 1));
-        Ok(Hand {
+        Ok(RingThread {
             thread: thread.spawn(work)?,
             orders,
             registered,
@@ -240,24 +242,24 @@ fn provoke(session: &Arc<Session>, on: Option<u16>) {
 fn answer(
     mut ring: Ring,
     handler: &Handler,
-    device: &Wire<'_>,
+    device: &DeviceChannel<'_>,
     slot: &Arc<Slot>,
 ) -> io::Result<()> {
     let is_made = Cell::new(false);
-    let line = RingLine {
+    let channel = RingChannel {
         is_made: &is_made,
         device,
     };
-    let mut desk = Desk::new(handler, line, slot.clone());
-    let mut spare = Out::new();
+    let mut dispatcher = Dispatcher::new(handler, channel, slot.clone());
+    let mut spare = Reply::new();
     let mut refused = None;
     loop {
         slot.work.idle();
         let at = match ring.wait()? {
-            Came::Request(at) => at,
-            Came::Back(_, err) if is_end(&err) || device.is_cut() => return Ok(()),
-            Came::Back(at, err) if refused == Some(at) => return Err(err),
-            Came::Back(at, err) => {
+            Completion::Request(at) => at,
+            Completion::Back(_, err) if is_end(&err) || device.is_cut() => return Ok(()),
+            Completion::Back(at, err) if refused == Some(at) => return Err(err),
+            Completion::Back(at, err) => {
                 tracing::warn!(%err, "an entry for requests has come back");
                 refused = Some(at);
                 ring.offer_again(at)?;
@@ -269,7 +271,7 @@ fn answer(
         let mut made = Made::Nowhere;
         if let Some(request) = ring.request(at, &mut spare) {
             // Operations catch their own panics; a panic anywhere else must not cost the queue.
-            let message = || desk.message(request.message, request.out);
+            let message = || dispatcher.message(request.message, request.out);
             // After DESTROY this thread still gives the answer, and then learns of the end.
             let _ = catch_unwind(AssertUnwindSafe(message));
             if is_made.get() {
@@ -289,14 +291,14 @@ fn is_end(err: &io::Error) -> bool {
     )
 }
 
-/// The line of a request in a ring: its answer stays in the entry, which is given back as soon
+/// The channel of a request in a ring: the answer stays in the entry, which is given back as soon
 /// as the request is no longer read.
-struct RingLine<'s> {
+struct RingChannel<'s> {
     is_made: &'s Cell<bool>,
-    device: &'s Wire<'s>,
+    device: &'s DeviceChannel<'s>,
 }
 
-impl Line for RingLine<'_> {
+impl Channel for RingChannel<'_> {
     fn send(&self, _: &[u8]) -> rustix::io::Result<()> {
         self.is_made.set(true);
         Ok(())

@@ -4,7 +4,7 @@ use rcuwalk::inode::NodeId;
 use rcuwalk::{SetAttr, SetTime, Timestamp};
 
 use super::super::abi::{self, set};
-use super::{Asked, Forgets, NewFile, Offered, Piece};
+use super::{Forgets, NewFile, Offered, Operation, Piece};
 use crate::ops::Change;
 
 /// A field beyond the end, a string without an end, or a time that does not exist.
@@ -115,10 +115,10 @@ impl<'m> Fields<'m> {
     pub(super) fn rename(
         &mut self,
         flags: impl FnOnce(&mut Self) -> Result<u32, Wrong>,
-    ) -> Result<Asked<'m>, Wrong> {
+    ) -> Result<Operation<'m>, Wrong> {
         let dir = NodeId(self.u64()?);
         let flags = flags(self)?;
-        Ok(Asked::Rename {
+        Ok(Operation::Rename {
             name: self.name()?,
             to: (dir, self.name()?),
             flags,
@@ -152,10 +152,10 @@ impl<'m> Fields<'m> {
         self.skip(20).map(|()| piece)
     }
 
-    pub(super) fn write(&mut self) -> Result<Asked<'m>, Wrong> {
+    pub(super) fn write(&mut self) -> Result<Operation<'m>, Wrong> {
         let (fh, offset, size, flags) = (self.u64()?, self.u64()?, self.u32()?, self.u32()?);
         self.skip(16)?;
-        Ok(Asked::Write {
+        Ok(Operation::Write {
             fh,
             offset,
             is_cached: flags & abi::WRITE_CACHE != 0,
@@ -179,10 +179,10 @@ impl<'m> Fields<'m> {
     }
 
     /// `struct fuse_setxattr_in`, in the agreed form.
-    pub(super) fn setxattr(&mut self, is_long: bool) -> Result<Asked<'m>, Wrong> {
+    pub(super) fn setxattr(&mut self, is_long: bool) -> Result<Operation<'m>, Wrong> {
         let (size, flags) = (self.u32()?, self.i32()?);
         let more = if is_long { Some(self.size()?) } else { None };
-        Ok(Asked::Setxattr {
+        Ok(Operation::Setxattr {
             name: self.name()?,
             value: self.data(size)?,
             flags,
@@ -191,7 +191,7 @@ impl<'m> Fields<'m> {
     }
 
     /// INIT. Later versions have more fields, none of which we use.
-    pub(super) fn init(&mut self) -> Result<Asked<'m>, Wrong> {
+    pub(super) fn init(&mut self) -> Result<Operation<'m>, Wrong> {
         let (major, minor) = (self.u32()?, self.u32()?);
         let (max_readahead, flags) = match major {
             // Other major versions may continue with anything.
@@ -203,7 +203,7 @@ impl<'m> Fields<'m> {
             _ => u64::from(self.u32()?),
         };
         self.rest();
-        Ok(Asked::Init(Offered {
+        Ok(Operation::Init(Offered {
             major,
             minor,
             max_readahead,
@@ -211,24 +211,24 @@ impl<'m> Fields<'m> {
         }))
     }
 
-    pub(super) fn ioctl(&mut self) -> Result<Asked<'m>, Wrong> {
+    pub(super) fn ioctl(&mut self) -> Result<Operation<'m>, Wrong> {
         self.skip(12)?;
         let cmd = self.u32()?;
         self.skip(8)?;
         let (in_size, out_size) = (self.u32()?, self.u32()?);
-        Ok(Asked::Ioctl {
+        Ok(Operation::Ioctl {
             cmd,
             data: self.data(in_size)?,
             out_size,
         })
     }
 
-    pub(super) fn copy(&mut self, is_long: bool) -> Result<Asked<'m>, Wrong> {
+    pub(super) fn copy(&mut self, is_long: bool) -> Result<Operation<'m>, Wrong> {
         let from = (self.u64()?, self.u64()?);
         self.skip(8)?;
         let (to, len) = ((self.u64()?, self.u64()?), self.u64()?);
         self.skip(8)?;
-        Ok(Asked::CopyFileRange {
+        Ok(Operation::CopyFileRange {
             from,
             to,
             len,

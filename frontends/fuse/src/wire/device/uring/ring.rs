@@ -28,7 +28,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, types};
 
 use super::super::abi;
-use super::super::encode::{LONGEST_BODY, Out};
+use super::super::encode::{LONGEST_BODY, Reply};
 
 /// `FUSE_IO_URING_CMD_REGISTER` and `…_COMMIT_AND_FETCH`.
 const REGISTER: u32 = 1;
@@ -66,7 +66,7 @@ struct Entry {
     queue: u16,
     headers: Box<Headers>,
     /// The rest of a request, and then the answer's body.
-    room: Out,
+    room: Reply,
     /// The addresses of the two, for the kernel.
     places: Box<[Place; 2]>,
     /// The headers of a request without a rest, so that its answer can be made in `room`.
@@ -129,7 +129,7 @@ impl Ring {
     ///
     /// # Errors
     /// What the kernel reports.
-    pub(super) fn wait(&mut self) -> io::Result<Came> {
+    pub(super) fn wait(&mut self) -> io::Result<Completion> {
         loop {
             // Submits answers first: their callers must not wait for the next request as well.
             self.submit_if(|this| !this.ring.completion().is_empty())?;
@@ -137,8 +137,8 @@ impl Ring {
                 // The index of the entry, as given with its command.
                 let at = told.user_data() as usize;
                 return Ok(match error(&told) {
-                    None => Came::Request(at),
-                    Some(err) => Came::Back(at, err),
+                    None => Completion::Request(at),
+                    Some(err) => Completion::Back(at, err),
                 });
             }
             self.enter(1)?;
@@ -154,7 +154,11 @@ impl Ring {
     }
 
     /// Returns the request in the entry. `None` if it makes no sense.
-    pub(super) fn request<'r>(&'r mut self, at: usize, spare: &'r mut Out) -> Option<Request<'r>> {
+    pub(super) fn request<'r>(
+        &'r mut self,
+        at: usize,
+        spare: &'r mut Reply,
+    ) -> Option<RingRequest<'r>> {
         let entry = &mut self.entries[at];
         let headers = &*entry.headers;
         let len = u32::from_ne_bytes(*headers.in_out.first_chunk()?);
@@ -163,7 +167,7 @@ impl Ring {
         let op = headers.op.get(..before.checked_sub(abi::IN_HEADER)?)?;
         let first = &headers.in_out[..abi::IN_HEADER];
         if rest > 0 {
-            return Some(Request {
+            return Some(RingRequest {
                 message: entry.room.message([first, op], rest)?,
                 out: spare,
                 made: Made::InSpare,
@@ -172,7 +176,7 @@ impl Ring {
         let head = &mut entry.head[..before];
         head[..abi::IN_HEADER].copy_from_slice(first);
         head[abi::IN_HEADER..].copy_from_slice(op);
-        Some(Request {
+        Some(RingRequest {
             message: head,
             out: &mut entry.room,
             made: Made::InPlace,
@@ -184,7 +188,7 @@ impl Ring {
     ///
     /// # Errors
     /// What the kernel reports.
-    pub(super) fn answer(&mut self, at: usize, made: Made, spare: &Out) -> io::Result<()> {
+    pub(super) fn answer(&mut self, at: usize, made: Made, spare: &Reply) -> io::Result<()> {
         let entry = &mut self.entries[at];
         match made {
             Made::InPlace => {}
@@ -242,7 +246,7 @@ impl Ring {
 
 /// The completion of an entry's command.
 #[derive(Debug)]
-pub(super) enum Came {
+pub(super) enum Completion {
     /// A request.
     Request(usize),
     /// No request: the kernel no longer needs the entry, or has not understood the answer.
@@ -250,11 +254,11 @@ pub(super) enum Came {
 }
 
 /// A request in a ring.
-pub(super) struct Request<'r> {
+pub(super) struct RingRequest<'r> {
     /// The message, as the device would deliver it.
     pub(super) message: &'r [u8],
     /// The buffer for its answer: in place, unless the request lies there.
-    pub(super) out: &'r mut Out,
+    pub(super) out: &'r mut Reply,
     pub(super) made: Made,
 }
 
@@ -281,7 +285,7 @@ impl Entry {
         Entry {
             queue,
             headers: Box::new(zeroed),
-            room: Out::after(BEFORE),
+            room: Reply::after(BEFORE),
             places: Box::new([place(), place()]),
             head: [0; BEFORE],
         }
@@ -346,7 +350,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::super::super::abi::op;
-    use super::super::super::decode::{Asked, decode};
+    use super::super::super::decode::{Operation, decode};
     use super::*;
 
     /// A ring that is never registered: the test does the kernel's part.
@@ -373,26 +377,26 @@ mod tests {
     #[test]
     fn a_request_is_what_it_would_be_by_the_device() {
         let Some(mut ring) = ring() else { return };
-        let mut spare = Out::new();
+        let mut spare = Reply::new();
         put(&mut ring.entries[1], op::LOOKUP, &[], b"name\0");
         let request = ring.request(1, &mut spare).unwrap();
         assert_eq!(request.made, Made::InSpare, "the request is in its place");
-        let (header, asked) = decode(request.message, false).unwrap();
+        let (header, operation) = decode(request.message, false).unwrap();
         assert_eq!(header.unique, 77);
-        assert!(matches!(asked, Asked::Lookup(b"name")));
+        assert!(matches!(operation, Operation::Lookup(b"name")));
 
         let sync = [9_u64.to_ne_bytes(), 1_u64.to_ne_bytes()].concat();
         put(&mut ring.entries[1], op::FSYNC, &sync, &[]);
         let request = ring.request(1, &mut spare).unwrap();
         assert_eq!(request.made, Made::InPlace);
-        let (_, asked) = decode(request.message, false).unwrap();
-        assert!(matches!(asked, Asked::Fsync(9, true)));
+        let (_, operation) = decode(request.message, false).unwrap();
+        assert!(matches!(operation, Operation::Fsync(9, true)));
     }
 
     #[test]
     fn lengths_that_make_no_sense_are_no_request() {
         let Some(mut ring) = ring() else { return };
-        let mut spare = Out::new();
+        let mut spare = Reply::new();
         for (len, rest) in [
             (0, 0),
             (39, 0),
@@ -415,7 +419,7 @@ mod tests {
         let number = |bytes: &[u8]| u64::from_ne_bytes(*bytes.first_chunk().unwrap());
         let errno =
             |headers: &Headers| i32::from_ne_bytes(*headers.in_out[4..].first_chunk().unwrap());
-        let mut spare = Out::new();
+        let mut spare = Reply::new();
         for out in [&mut ring.entries[0].room, &mut spare] {
             out.begin();
             out.u64(5);

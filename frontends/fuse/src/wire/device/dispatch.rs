@@ -2,10 +2,10 @@
 //! back the effects of answers that do not arrive.
 //!
 //! With its answer the kernel gets a count of a node, or a handle, and owes us a FORGET or a
-//! RELEASE. That may arrive as soon as the answer is sent, so the debt is recorded before. If
+//! RELEASE. That may arrive as soon as the answer is sent, so it is recorded before. If
 //! an answer is not taken (the connection was aborted, the answer makes no sense to the
-//! kernel), the kernel owes nothing for it and would never give anything back: so [`Owed`] is
-//! undone.
+//! kernel), the kernel owes nothing for it and would never give anything back: so the
+//! [`KernelRefs`] of that answer are dropped here.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use rcuwalk::inode::NodeId;
 use rcuwalk::{Error, Result};
 use rustix::io::Errno;
 
-use super::answer::Ask;
-use super::decode::{Asked, Header, Refused, decode};
-use super::encode::{Out, listed};
+use super::answer::Call;
+use super::decode::{Header, Operation, Refused, decode};
+use super::encode::{Reply, listed};
 use super::init::{self, Terms};
 use crate::interrupt::Slot;
 use crate::through::Backing;
 use crate::wire::{Handler, Opcode};
 
-/// The way for answers, and for files of the host.
-pub(super) trait Line {
+/// A way for answers to the kernel, and for files of the host.
+pub(super) trait Channel {
     /// Sends an answer, whole.
     ///
     /// # Errors
@@ -45,9 +45,9 @@ pub(super) trait Line {
     fn interrupt_again(&self, answer: &[u8]);
 }
 
-/// The kernel's debt once it has the answer.
+/// What the kernel holds once it has the answer, and how it gives that back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owed {
+pub(super) enum KernelRefs {
     Nothing,
     /// A FORGET.
     Node(NodeId),
@@ -74,17 +74,17 @@ pub(super) enum Next {
 }
 
 /// The state of one thread that answers messages.
-pub(super) struct Desk<'h, L> {
+pub(super) struct Dispatcher<'h, L> {
     handler: &'h Handler,
-    line: L,
+    channel: L,
     slot: Arc<Slot>,
 }
 
-impl<'h, L: Line> Desk<'h, L> {
-    pub(super) fn new(handler: &'h Handler, line: L, slot: Arc<Slot>) -> Self {
-        Desk {
+impl<'h, L: Channel> Dispatcher<'h, L> {
+    pub(super) fn new(handler: &'h Handler, channel: L, slot: Arc<Slot>) -> Self {
+        Dispatcher {
             handler,
-            line,
+            channel,
             slot,
         }
     }
@@ -94,11 +94,11 @@ impl<'h, L: Line> Desk<'h, L> {
     pub(super) fn first_message(
         &mut self,
         message: &[u8],
-        out: &mut Out,
+        out: &mut Reply,
         has_rings: impl FnOnce() -> bool,
     ) -> Next {
         match decode(message, false) {
-            Ok((header, Asked::Init(offered))) => {
+            Ok((header, Operation::Init(offered))) => {
                 let wanted = init::Wanted {
                     passthrough: self.handler.passthrough,
                     idmap: self.handler.idmap,
@@ -141,11 +141,11 @@ impl<'h, L: Line> Desk<'h, L> {
     }
 
     /// Answers one message of any kind, with `out` as the buffer.
-    pub(super) fn message(&mut self, message: &[u8], out: &mut Out) -> Next {
+    pub(super) fn message(&mut self, message: &[u8], out: &mut Reply) -> Next {
         match decode(message, self.handler.agreed.has_long_setxattr()) {
-            Ok((mut header, asked)) => {
+            Ok((mut header, operation)) => {
                 header.who.is_checked = self.handler.agreed.has_idmaps();
-                self.answer(&header, asked, out)
+                self.answer(&header, operation, out)
             }
             Err(refused) => {
                 tracing::debug!(?refused, len = message.len(), "no request");
@@ -155,9 +155,9 @@ impl<'h, L: Line> Desk<'h, L> {
         }
     }
 
-    fn answer(&mut self, header: &Header, asked: Asked<'_>, out: &mut Out) -> Next {
+    fn answer(&mut self, header: &Header, operation: Operation<'_>, out: &mut Reply) -> Next {
         let Header { unique, who, .. } = *header;
-        if is_refusable(&asked) {
+        if is_refusable(&operation) {
             if self.handler.own.contain(who.pid) {
                 self.refuse(unique, libc::ELOOP, out);
                 return Next::Comes;
@@ -173,46 +173,46 @@ impl<'h, L: Line> Desk<'h, L> {
             true => who.pid,
             false => who.uid,
         });
-        match asked {
-            Asked::Nothing => return Next::Comes,
-            Asked::Interrupt(which) => {
+        match operation {
+            Operation::Nothing => return Next::Comes,
+            Operation::Interrupt(which) => {
                 self.interrupt(header, which, out);
                 return Next::Comes;
             }
-            Asked::Forget(count) => {
+            Operation::Forget(count) => {
                 self.forget(header, header.node, count);
                 return Next::Comes;
             }
-            Asked::BatchForget(forgets) => {
+            Operation::BatchForget(forgets) => {
                 for (node, count) in forgets.each() {
                     self.forget(header, node, count);
                 }
                 return Next::Comes;
             }
-            Asked::Destroy => {
+            Operation::Destroy => {
                 out.begin();
-                self.done(unique, Owed::Nothing, out);
+                self.done(unique, KernelRefs::Nothing, out);
                 return Next::Over;
             }
             _ => {}
         }
-        let lists = match &asked {
-            Asked::Readdir(piece) | Asked::Readdirplus(piece) => Some(piece.fh),
+        let lists = match &operation {
+            Operation::Readdir(piece) | Operation::Readdirplus(piece) => Some(piece.fh),
             _ => None,
         };
         out.begin();
         let answering = self.slot.answering(unique);
-        let ask = Ask {
+        let call = Call {
             handler: self.handler,
             header,
-            register: &|host| self.line.register(host),
+            register: &|host| self.channel.register(host),
         };
-        let filled = ask.fill(asked, out);
+        let filled = call.fill(operation, out);
         // Before the answer: after it, the number belongs to no request.
         drop(answering);
         match filled {
-            Ok(owed) => {
-                self.done(unique, owed, out);
+            Ok(refs) => {
+                self.done(unique, refs, out);
                 lists.map_or(Next::Comes, Next::Listed)
             }
             Err(err) => {
@@ -222,12 +222,15 @@ impl<'h, L: Line> Desk<'h, L> {
         }
     }
 
-    fn done(&self, unique: u64, owed: Owed, out: &mut Out) {
-        match out.finish(unique, 0).and_then(|told| self.line.send(told)) {
+    fn done(&self, unique: u64, refs: KernelRefs, out: &mut Reply) {
+        match out
+            .finish(unique, 0)
+            .and_then(|told| self.channel.send(told))
+        {
             Ok(()) => {}
             Err(errno) => {
                 tracing::debug!(%errno, "an answer was not taken");
-                self.take_back(owed, out);
+                self.take_back(refs, out);
                 if !matches!(errno, Errno::NOENT | Errno::NODEV) {
                     // The caller must get some answer.
                     self.refuse(unique, libc::EIO, out);
@@ -237,20 +240,20 @@ impl<'h, L: Line> Desk<'h, L> {
     }
 
     /// Sends an error number as the answer; ignores errors of the send.
-    fn send(&self, unique: u64, errno: i32, out: &mut Out) {
+    fn send(&self, unique: u64, errno: i32, out: &mut Reply) {
         let _ = out
             .finish(unique, errno)
-            .and_then(|told| self.line.send(told));
+            .and_then(|told| self.channel.send(told));
     }
 
-    fn take_back(&self, owed: Owed, out: &Out) {
+    fn take_back(&self, refs: KernelRefs, out: &Reply) {
         let ops = &self.handler.ops;
-        let (node, handle) = match owed {
-            Owed::Nothing => (None, None),
-            Owed::Node(node) => (Some(node), None),
-            Owed::Handle(handle) => (None, Some(handle)),
-            Owed::Both(node, handle) => (Some(node), Some(handle)),
-            Owed::Listed => {
+        let (node, handle) = match refs {
+            KernelRefs::Nothing => (None, None),
+            KernelRefs::Node(node) => (Some(node), None),
+            KernelRefs::Handle(handle) => (None, Some(handle)),
+            KernelRefs::Both(node, handle) => (Some(node), Some(handle)),
+            KernelRefs::Listed => {
                 listed(out.body()).for_each(|node| ops.take_back(node));
                 (None, None)
             }
@@ -264,14 +267,14 @@ impl<'h, L: Line> Desk<'h, L> {
         }
     }
 
-    fn refused(&self, refused: Refused, out: &mut Out) {
+    fn refused(&self, refused: Refused, out: &mut Reply) {
         match refused {
             Refused::Dropped => {}
             Refused::Answered(unique) => self.refuse(unique, libc::EINVAL, out),
         }
     }
 
-    fn refuse(&self, unique: u64, errno: i32, out: &mut Out) {
+    fn refuse(&self, unique: u64, errno: i32, out: &mut Reply) {
         if unique == 0 {
             // The answer would be a notice.
             return;
@@ -289,17 +292,19 @@ impl<'h, L: Line> Desk<'h, L> {
     /// Handles INTERRUPT. Answers it only if the kernel must send it again: a thread may read
     /// it before another has begun to answer the request that it names.
     #[doc(alias = "FUSE_INTERRUPT")]
-    fn interrupt(&self, header: &Header, which: u64, out: &mut Out) {
-        let heard = self.without_files(header).of(Opcode::Interrupt, |_, _, _| {
-            match self.line.interrupt(which) {
-                true => Ok(()),
-                false => Err(Error::WouldBlock),
-            }
-        });
+    fn interrupt(&self, header: &Header, which: u64, out: &mut Reply) {
+        let heard = self
+            .without_files(header)
+            .run(Opcode::Interrupt, |_, _, _| {
+                match self.channel.interrupt(which) {
+                    true => Ok(()),
+                    false => Err(Error::WouldBlock),
+                }
+            });
         if let Err(early) = heard {
             out.begin();
             if let Ok(again) = out.finish(header.unique, early.errno()) {
-                self.line.interrupt_again(again);
+                self.channel.interrupt_again(again);
             }
         }
     }
@@ -309,14 +314,14 @@ impl<'h, L: Line> Desk<'h, L> {
         let header = Header { node, ..*header };
         let _ = self
             .without_files(&header)
-            .of(Opcode::Forget, |ops, _, id| {
+            .run(Opcode::Forget, |ops, _, id| {
                 ops.forget(id, count);
                 Ok(())
             });
     }
 
-    fn without_files<'a>(&self, header: &'a Header) -> Ask<'a, 'h> {
-        Ask {
+    fn without_files<'a>(&self, header: &'a Header) -> Call<'a, 'h> {
+        Call {
             handler: self.handler,
             header,
             register: &|_| Err(std::io::ErrorKind::Unsupported.into()),
@@ -326,17 +331,17 @@ impl<'h, L: Line> Desk<'h, L> {
 
 /// True if the request may be refused, for lack of threads (WATCH-1) or because it is a loop:
 /// it may block, and the kernel does not rely on its success.
-fn is_refusable(asked: &Asked<'_>) -> bool {
+fn is_refusable(operation: &Operation<'_>) -> bool {
     !matches!(
-        asked,
-        Asked::Nothing
-            | Asked::Interrupt(_)
-            | Asked::Forget(_)
-            | Asked::BatchForget(_)
-            | Asked::Destroy
-            | Asked::Release(_)
-            | Asked::Releasedir(_)
-            | Asked::Write {
+        operation,
+        Operation::Nothing
+            | Operation::Interrupt(_)
+            | Operation::Forget(_)
+            | Operation::BatchForget(_)
+            | Operation::Destroy
+            | Operation::Release(_)
+            | Operation::Releasedir(_)
+            | Operation::Write {
                 is_cached: true,
                 ..
             }
