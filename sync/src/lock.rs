@@ -25,7 +25,7 @@ use crate::{model, rcu};
 pub enum Rank {
     /// The mount table: one mount or unmount at a time.
     Namespace,
-    /// `SuperBlock::rename_mutex`: held by a thread that locks two directories.
+    /// `SuperBlock::rename_mutex`: held by a thread that waits for a second directory.
     RenameMutex,
     /// `Inode::rwsem`, held across a directory change. Two of them: ancestor
     /// first, otherwise by address.
@@ -453,6 +453,20 @@ impl<T: Ranked> RwLock<T> {
         self.write_ranked(true)
     }
 
+    /// The lock, exclusively, if no thread holds it. As [`Mutex::try_lock_out_of_order`], whatever
+    /// this thread holds.
+    #[doc(alias = "down_write_trylock")]
+    pub fn try_write_out_of_order(&self) -> Option<WriteGuard<'_, T>> {
+        assert_may_sleep();
+        let held = Held::unchecked(T::RANK);
+        let inner = match self.inner.try_write() {
+            Ok(inner) => inner,
+            Err(std::sync::TryLockError::Poisoned(panicked)) => panicked.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some(WriteGuard { inner, _held: held })
+    }
+
     fn write_ranked(&self, nested: bool) -> WriteGuard<'_, T> {
         assert_may_sleep();
         let held = Held::new(T::RANK, nested);
@@ -524,6 +538,7 @@ mod tests {
         assert!(b.try_read_out_of_order().is_some());
         let _b = b.read_nested();
         assert!(a.try_read_out_of_order().is_some() && b.try_read_out_of_order().is_some());
+        assert!(a.try_write_out_of_order().is_none());
         let _b = b.read();
     }
 

@@ -12,11 +12,13 @@
 //! | `change/link.rs`   | one more name                                              |
 //! | `change/remove.rs` | one name less                                              |
 //! | `change/rename.rs` | a name for another one, or two for each other              |
+//! | `change/victim.rs` | a directory that is removed or replaced                    |
 //!
-//! LOCK-1, for two directories: under the super block's rename mutex the ancestor is locked
-//! first, else the lower address. Files that lose or get a name are locked last, and
-//! directories among them before all other files, so that a directory's link count and its
-//! removal are one change.
+//! LOCK-1, for two directories: a thread waits for the second one only while it holds the super
+//! block's rename mutex, as a rename between two does. So one thread does at a time, and those
+//! that it waits for do not wait for a directory. Every other thread [tries](victim). Files that
+//! lose or get a name are locked last, and directories among them before all other files, so
+//! that a directory's link count and its removal are one change.
 //!
 //! The checks come in the kernel's order (`fs/namei.c`), which decides the error that is
 //! reported when several apply.
@@ -26,6 +28,7 @@ mod locked;
 mod make;
 mod remove;
 mod rename;
+mod victim;
 
 pub(crate) use locked::{Last as LastName, Locked};
 pub(crate) use make::Make;
@@ -224,10 +227,10 @@ impl Vfs {
         flags: LookupFlags,
     ) -> Result<Parent<'a>> {
         self.is_own(start)?;
-        let parent = path_parentat(&self.request_at(ctx, start, path, flags))?;
+        let request = self.request_at(ctx, start, path, flags);
+        let parent = path_parentat(&request)?;
         if flags.contains(LookupFlags::REVAL) {
-            // An outdated name above may have looked like a loop (DENTRY-5).
-            parent.dir.mnt().sb.ask_names_above(parent.dir.dentry());
+            parent.revalidate(&request);
         }
         Ok(parent)
     }

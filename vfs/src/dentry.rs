@@ -35,7 +35,7 @@ pub(crate) use cache::Dcache;
 pub(crate) use in_lookup::ParallelLookup;
 pub(crate) use name::{NameHash, NameWords, in_dir};
 pub(crate) use revalidate::{Ask, CachedName, Checked};
-pub(crate) use splice::{Busy, FoundIn, Unspliced};
+pub(crate) use splice::{FoundIn, Unspliced};
 
 use crate::attr::FileType;
 use crate::inode::{Inode, InodeRef, InodeRefOf, ROOT_DIR};

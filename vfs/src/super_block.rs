@@ -32,9 +32,8 @@ pub struct SuperBlock {
     #[doc(alias("SB_POSIXACL", "IS_POSIXACL"))]
     pub(crate) posix_acl: bool,
     pub(crate) caches: Arc<Caches>,
-    /// Held by a thread that locks two directories (a rename between two or over one, a removal
-    /// of one): one thread at a time, so that "is an ancestor of" stays true while that thread
-    /// relies on it.
+    /// Held by a rename between two directories and by a splice (DENTRY-5): one thread at a time,
+    /// so that "is an ancestor of" stays true while that thread relies on it.
     #[doc(alias = "s_vfs_rename_mutex")]
     pub(crate) rename_mutex: Mutex<()>,
 }

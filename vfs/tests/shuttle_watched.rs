@@ -240,6 +240,30 @@ fn a_splice_and_a_rename_make_no_loop() {
     );
 }
 
+/// LOCK-1: a directory is removed while the one above it changes places with it: none of the
+/// three threads waits for another one for ever, though each locks two of the directories.
+#[test]
+fn removals_and_splices_do_not_wait_for_each_other() {
+    outcomes_are("LOCK-1", [(true, false, 2)], || {
+        let tree = Tree::new(&[(ROOT, "a", dir(2)), (2, "b", dir(3)), (3, "c", dir(4))]);
+        drop(hold(&tree, "/a/b/c").unwrap());
+        tree.host.set(2, "b", None);
+        tree.host.set(ROOT, "b", Some(dir(3)));
+        let remover = spawn({
+            let tree = tree.clone();
+            move || tree.vfs.rmdir(&tree.ctx, "/a/b").is_ok()
+        });
+        let other = spawn({
+            let tree = tree.clone();
+            move || tree.vfs.rmdir(&tree.ctx, "/b/c").is_ok()
+        });
+        tree.host.set(ROOT, "a", None);
+        tree.host.set(3, "a", Some(dir(2)));
+        let found = tree.ino("/b/a");
+        (other.join().unwrap(), remover.join().unwrap(), found)
+    });
+}
+
 /// MEM-1: a splice beside the thread that adds the first dentry leaves it on a list.
 #[test]
 fn a_spliced_dentry_is_reclaimed() {

@@ -60,11 +60,8 @@ impl Vfs {
         let parent = self.parent_of(ctx, new, flags)?;
         let name = parent.name(Error::Exists)?;
         let writing = Writing::new(&**parent.dir.mnt());
-        let dir = Locked::new(self, ctx, &parent.dir)?;
-        let last = dir.find(name, flags)?;
-        if last.inode.is_some() {
-            return Err(Error::Exists);
-        }
+        let dir = Locked::new(self, ctx, &parent.dir);
+        let last = dir.find_missing(name, flags)?;
         if parent.must_be_dir {
             return Err(Error::NotFound);
         }

@@ -25,10 +25,8 @@ pub(crate) struct Locked<'a> {
     pub(super) ctx: &'a Context,
     pub(super) path: &'a VfsPath,
     pub(crate) inode: &'a InodeRef,
-    /// The other directory, which is locked as well.
+    /// The other directory, which is locked as well. Then the caller holds the rename mutex.
     beside: Option<&'a InodeRef>,
-    /// The caller holds the rename mutex.
-    alone: bool,
     _exclusive: WriteGuard<'a, Listed>,
 }
 
@@ -62,37 +60,28 @@ impl Unspliced {
 }
 
 impl<'a> Locked<'a> {
-    /// # Errors
-    /// [`Error::NotFound`] if it has been removed.
-    pub(crate) fn new(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Result<Locked<'a>> {
+    pub(crate) fn new(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Locked<'a> {
         Self::lock(vfs, ctx, path, false)
     }
 
-    /// Like [`new`](Self::new), for a caller that holds the rename mutex.
-    pub(super) fn alone(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Result<Locked<'a>> {
-        let alone = true;
-        Ok(Locked {
-            alone,
-            ..Self::lock(vfs, ctx, path, false)?
-        })
+    /// Like [`new`](Self::new), for a caller that has locked a directory: does not wait. `None`
+    /// if another thread has this one locked.
+    pub(super) fn try_new(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Option<Locked<'a>> {
+        let inode = path.inode_held();
+        let guard = inode.rwsem.try_write_out_of_order()?;
+        Some(Self::with(vfs, ctx, path, guard))
     }
 
-    /// Locks both directories of a rename; one if they are the same. If they differ, the caller
-    /// holds the rename mutex; `alone` says whether it does.
+    /// Locks both directories of a rename between two, for a caller that holds the rename mutex.
     #[doc(alias = "lock_rename")]
     pub(super) fn pair(
         vfs: &'a Vfs,
         ctx: &'a Context,
         (a, b): (&'a VfsPath, &'a VfsPath),
-        alone: bool,
-    ) -> Result<(Locked<'a>, Option<Locked<'a>>)> {
+    ) -> (Locked<'a>, Locked<'a>) {
         // By inode: two names of a directory, of which one was dropped from the cache,
         // have the same lock.
         let (a_inode, b_inode) = (a.inode_held(), b.inode_held());
-        if InodeRef::ptr_eq(a_inode, b_inode) {
-            let only = Self::lock(vfs, ctx, a, false)?;
-            return Ok((Locked { alone, ..only }, None));
-        }
         let dcache = &vfs.ns().caches.dcache;
         let a_first = if dcache.is_subdir(b.dentry(), a_inode) {
             true
@@ -102,33 +91,40 @@ impl<'a> Locked<'a> {
             a_inode.shared().address() < b_inode.shared().address()
         };
         let (mut a, mut b) = if a_first {
-            let a = Self::lock(vfs, ctx, a, false)?;
-            (a, Self::lock(vfs, ctx, b, true)?)
+            let a = Self::lock(vfs, ctx, a, false);
+            (a, Self::lock(vfs, ctx, b, true))
         } else {
-            let b = Self::lock(vfs, ctx, b, false)?;
-            (Self::lock(vfs, ctx, a, true)?, b)
+            let b = Self::lock(vfs, ctx, b, false);
+            (Self::lock(vfs, ctx, a, true), b)
         };
-        (a.alone, b.alone) = (alone, alone);
         (a.beside, b.beside) = (Some(b_inode), Some(a_inode));
-        Ok((a, Some(b)))
+        (a, b)
     }
 
-    fn lock(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath, nested: bool) -> Result<Locked<'a>> {
+    fn lock(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath, nested: bool) -> Locked<'a> {
         let inode = path.inode_held();
         let guard = if nested {
             inode.rwsem.write_nested()
         } else {
             inode.rwsem.write()
         };
-        Ok(Locked {
+        Self::with(vfs, ctx, path, guard)
+    }
+
+    fn with(
+        vfs: &'a Vfs,
+        ctx: &'a Context,
+        path: &'a VfsPath,
+        guard: WriteGuard<'a, Listed>,
+    ) -> Locked<'a> {
+        Locked {
             vfs,
             ctx,
             path,
-            inode,
+            inode: path.inode_held(),
             beside: None,
-            alone: false,
             _exclusive: guard,
-        })
+        }
     }
 
     pub(super) fn sb(&self) -> &'a SuperBlock {
@@ -156,7 +152,7 @@ impl<'a> Locked<'a> {
             dir: self.path.dentry(),
             dir_inode: self.inode,
             beside: self.beside,
-            alone: self.alone,
+            alone: self.beside.is_some(),
         }
     }
 
@@ -168,7 +164,25 @@ impl<'a> Locked<'a> {
     where
         'a: 'n,
     {
-        self.find_if(name, flags, false)
+        self.find_if(name, false)?.map_err(|unspliced| {
+            let reval = flags.contains(LookupFlags::REVAL);
+            unspliced.error(reval)
+        })
+    }
+
+    /// Like [`find`](Self::find), for a name that the caller makes.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if it is there.
+    pub(super) fn find_missing<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
+    where
+        'a: 'n,
+    {
+        match self.find_if(name, false)? {
+            Ok(last) if last.inode.is_none() => Ok(last),
+            Err(Unspliced::Loop) => Err(Unspliced::Loop.error(flags.contains(LookupFlags::REVAL))),
+            Ok(_) | Err(Unspliced::Busy(_)) => Err(Error::Exists),
+        }
     }
 
     /// Like [`find`](Self::find), for a name that the caller removes. The back end checks the
@@ -178,10 +192,16 @@ impl<'a> Locked<'a> {
     where
         'a: 'n,
     {
-        self.find_if(name, flags, !flags.contains(LookupFlags::REVAL))
+        let reval = flags.contains(LookupFlags::REVAL);
+        let found = self.find_if(name, !reval)?;
+        found.map_err(|unspliced| unspliced.error(reval))
     }
 
-    fn find_if<'n>(&self, name: &'n [u8], flags: LookupFlags, believes: bool) -> Result<Last<'n>>
+    fn find_if<'n>(
+        &self,
+        name: &'n [u8],
+        believes: bool,
+    ) -> Result<std::result::Result<Last<'n>, Unspliced>>
     where
         'a: 'n,
     {
@@ -203,25 +223,26 @@ impl<'a> Locked<'a> {
                 dcache,
             };
             if self.is_valid(&last, believes)? {
-                return Ok(last);
+                return Ok(Ok(last));
             }
         }
         let inode = self.fs().lookup(self.sb(), self.inode, name)?;
         let dentry = match &inode {
             Some(found) => {
-                let added = dcache.d_splice(&self.found_in(), &hash, Some(found.clone()), validity);
-                let reval = flags.contains(LookupFlags::REVAL);
-                Some(added.map_err(|unspliced| unspliced.error(reval))?)
+                match dcache.d_splice(&self.found_in(), &hash, Some(found.clone()), validity) {
+                    Ok(dentry) => Some(dentry),
+                    Err(unspliced) => return Ok(Err(unspliced)),
+                }
             }
             None => None,
         };
-        Ok(Last {
+        Ok(Ok(Last {
             name: hash,
             dentry,
             inode,
             validity,
             dcache,
-        })
+        }))
     }
 
     /// Like [`find`](Self::find), for a name that the caller creates: presumes that the name is

@@ -51,11 +51,8 @@ impl Vfs {
             }
             // Other errors take precedence over that of a read-only mount.
             let writing = Writing::new(&**parent.dir.mnt());
-            let dir = Locked::new(self, ctx, &parent.dir)?;
-            let last = dir.find(name, reval)?;
-            if last.inode.is_some() {
-                return Err(Error::Exists);
-            }
+            let dir = Locked::new(self, ctx, &parent.dir);
+            let last = dir.find_missing(name, reval)?;
             if parent.must_be_dir && make.kind != FileType::Directory {
                 return Err(Error::NotFound);
             }

@@ -1,6 +1,7 @@
 //! One name less.
 
 use super::locked::{Last as LastName, Locked};
+use super::victim::{Attempt, with_victim};
 use crate::attr::FileType;
 use crate::context::Context;
 use crate::dentry::{DentryRef, Flags};
@@ -16,7 +17,7 @@ impl Vfs {
         let parent = self.parent_of(ctx, (ctx.cwd(), path), flags)?;
         let name = parent.name(Error::IsADirectory)?;
         let _writing = Writing::new(&**parent.dir.mnt())?;
-        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let dir = Locked::new(self, ctx, &parent.dir);
         let last = dir.find_victim(name, flags)?;
         let (dentry, inode) = last.found()?;
         let may = match (parent.must_be_dir, inode.kind()) {
@@ -47,27 +48,29 @@ impl Vfs {
             _ => Error::Invalid,
         })?;
         let _writing = Writing::new(&**parent.dir.mnt())?;
-        // Where other processes move directories, a splice moves their dentries (DENTRY-5), and
-        // so changes which directory is above which: a thread that locks two holds the mutex
-        // (LOCK-1).
-        let _one_at_a_time = parent.dir.mnt().sb.rename_mutex.lock();
-        let dir = Locked::alone(self, ctx, &parent.dir)?;
-        let last = dir.find_victim(name, flags)?;
-        let (dentry, inode) = last.found()?;
-        let may = dir.may_delete(inode, true);
-        may.map_err(|refusal| dir.refusal(flags, refusal))?;
-        // With the victim locked, no name appears in it between the check and the removal.
-        let _victim = inode.rwsem.write_nested();
-        if is_mountpoint(dentry) {
-            return Err(Error::Busy);
-        }
-        let (by, name) = (dir.caller(), last.name.name);
-        let lived = inode.nlink() > 0;
-        let done = dir.fs().rmdir(&by, dir.inode, name, inode);
-        done.inspect_err(|_| dir.not_removed(&last, inode, lived))?;
-        inode.shared().set(DEAD_DIR);
-        dir.removed(&last, dentry, inode);
-        Ok(())
+        with_victim(|victim| {
+            let Some(dir) = victim.lock_dir(self, ctx, &parent.dir) else {
+                return Ok(Attempt::Contended(None));
+            };
+            let last = dir.find_victim(name, flags)?;
+            let (dentry, inode) = last.found()?;
+            let may = dir.may_delete(inode, true);
+            may.map_err(|refusal| dir.refusal(flags, refusal))?;
+            // With the victim locked, no name appears in it between the check and the removal.
+            let Some(_victim) = victim.lock(inode) else {
+                return Ok(Attempt::Contended(Some(inode.clone())));
+            };
+            if is_mountpoint(dentry) {
+                return Err(Error::Busy);
+            }
+            let (by, name) = (dir.caller(), last.name.name);
+            let lived = inode.nlink() > 0;
+            let done = dir.fs().rmdir(&by, dir.inode, name, inode);
+            done.inspect_err(|_| dir.not_removed(&last, inode, lived))?;
+            inode.shared().set(DEAD_DIR);
+            dir.removed(&last, dentry, inode);
+            Ok(Attempt::Done)
+        })
     }
 }
 

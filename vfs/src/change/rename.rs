@@ -4,6 +4,7 @@ use rcuwalk_sync::lock::WriteGuard;
 
 use super::locked::{Last, Locked};
 use super::remove::is_mountpoint;
+use super::victim::{Attempt, Victim, with_victim};
 use crate::acl::{self, Inherited};
 use crate::attr::FileType;
 use crate::context::{Context, VfsPath};
@@ -57,24 +58,32 @@ impl Vfs {
             Error::Busy
         })?;
         let _writing = Writing::new(&**mnt)?;
-        let across = !InodeRef::ptr_eq(from.dir.inode_held(), to.dir.inode_held());
-        let mut alone = across;
-        loop {
-            let _one_at_a_time = alone.then(|| mnt.sb.rename_mutex.lock());
-            let (from_dir, to_dir) = Locked::pair(self, ctx, (&from.dir, &to.dir), alone)?;
+        let names = ((from_name, from.must_be_dir), (to_name, to.must_be_dir));
+        if !InodeRef::ptr_eq(from.dir.inode_held(), to.dir.inode_held()) {
+            let _one_at_a_time = mnt.sb.rename_mutex.lock();
+            let (from_dir, to_dir) = Locked::pair(self, ctx, (&from.dir, &to.dir));
             let renaming = Renaming {
-                to_dir: to_dir.as_ref().unwrap_or(&from_dir),
                 from_dir: &from_dir,
+                to_dir: &to_dir,
                 flags,
                 reval,
-                across,
-                alone,
+                across: true,
             };
-            match renaming.rename((from_name, from.must_be_dir), (to_name, to.must_be_dir))? {
-                Outcome::Done => return Ok(()),
-                Outcome::OnlyAlone => alone = true,
-            }
+            return renaming.rename(names, Victim::none()).map(drop);
         }
+        with_victim(|victim| {
+            let Some(dir) = victim.lock_dir(self, ctx, &from.dir) else {
+                return Ok(Attempt::Contended(None));
+            };
+            let renaming = Renaming {
+                from_dir: &dir,
+                to_dir: &dir,
+                flags,
+                reval,
+                across: false,
+            };
+            renaming.rename(names, victim)
+        })
     }
 }
 
@@ -85,18 +94,14 @@ struct Renaming<'r, 'a> {
     flags: RenameFlags,
     /// `REVAL` in the second attempt.
     reval: LookupFlags,
-    /// Between two directories.
+    /// Between two directories: the super block's rename mutex is held.
     across: bool,
-    /// The super block's rename mutex is held.
-    alone: bool,
 }
 
-/// How an attempt ended.
-enum Outcome {
-    Done,
-    /// The rename needs the super block's rename mutex.
-    OnlyAlone,
-}
+/// The last component of a path, and whether a slash follows it.
+type Component<'n> = (&'n [u8], bool);
+
+type Guards<'l> = [Option<WriteGuard<'l, Listed>>; 2];
 
 /// The file that is moved, and the one that has its new name.
 struct Pair<'l> {
@@ -107,8 +112,11 @@ struct Pair<'l> {
 }
 
 impl Renaming<'_, '_> {
-    /// Each name comes with whether a slash followed it.
-    fn rename(&self, from: (&[u8], bool), to: (&[u8], bool)) -> Result<Outcome> {
+    fn rename(
+        &self,
+        (from, to): (Component<'_>, Component<'_>),
+        victim: Victim<'_>,
+    ) -> Result<Attempt> {
         let source = self.from_dir.find(from.0, self.reval)?;
         let (from_dentry, moved) = source.found()?;
         let target = self.to_dir.find_or_add(to.0, self.reval)?;
@@ -123,14 +131,12 @@ impl Renaming<'_, '_> {
         self.check_names(&pair, from.1, to.1)?;
         if replaced.is_some_and(|inode| InodeRef::ptr_eq(inode, moved)) {
             // Two names of one file: there is nothing to do.
-            return Ok(Outcome::Done);
+            return Ok(Attempt::Done);
         }
         self.check_rights(&pair, &source, &target)?;
-        if self.locks_target_dir(&pair) && !self.alone {
-            // Two directories are locked: not without the mutex, see `remove_dir`.
-            return Ok(Outcome::OnlyAlone);
-        }
-        let _locked = self.lock_both(&pair);
+        let Some(_locked) = self.lock_both(&pair, victim) else {
+            return Ok(Attempt::Contended(replaced.cloned()));
+        };
         if is_mountpoint(from_dentry) || is_mountpoint(to_dentry) {
             return Err(Error::Busy);
         }
@@ -160,7 +166,7 @@ impl Renaming<'_, '_> {
             }
         })?;
         self.renamed(&pair, &source, &target, (from_dentry, to_dentry));
-        Ok(Outcome::Done)
+        Ok(Attempt::Done)
     }
 
     /// The attributes that a whiteout inherits from its directory, as every new file does.
@@ -245,13 +251,17 @@ impl Renaming<'_, '_> {
     }
 
     /// Locks the file that is moved and the one that is replaced: directories first, two others
-    /// by address. A directory that stays in its parent and is not removed is not locked.
+    /// by address. A directory that stays in its parent and is not removed is not locked. `None`
+    /// if another thread has a directory locked that this one must not wait for.
     #[doc(alias = "lock_two_nondirectories")]
-    fn lock_both<'l>(&self, pair: &Pair<'l>) -> [Option<WriteGuard<'l, Listed>>; 2] {
+    fn lock_both<'l>(&self, pair: &Pair<'l>, victim: Victim<'l>) -> Option<Guards<'l>> {
         let source = (!pair.moves_dir || self.across).then_some(pair.moved);
         let target = pair
             .replaced
             .filter(|_| !pair.replaces_dir || self.locks_target_dir(pair));
+        if let (None, Some(replaced_dir)) = (source, target) {
+            return Some([victim.lock(replaced_dir), None]).filter(|locked| locked[0].is_some());
+        }
         let lock = |inode: Option<&'l InodeRef>| inode.map(|inode| inode.rwsem.write_nested());
         let target_first = match (source, target) {
             (Some(a), Some(b)) if pair.moves_dir == pair.replaces_dir => {
@@ -261,10 +271,10 @@ impl Renaming<'_, '_> {
         };
         if target_first {
             let target = lock(target);
-            [target, lock(source)]
+            Some([target, lock(source)])
         } else {
             let source = lock(source);
-            [source, lock(target)]
+            Some([source, lock(target)])
         }
     }
 

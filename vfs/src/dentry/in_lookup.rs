@@ -28,6 +28,14 @@ struct Pending {
 }
 
 impl Pending {
+    fn new(dir: usize, name: &[u8]) -> Pending {
+        Pending {
+            dir,
+            name: name.into(),
+            over: None,
+        }
+    }
+
     fn is(&self, dir: usize, name: &[u8]) -> bool {
         self.dir == dir && *self.name == *name
     }
@@ -90,11 +98,7 @@ impl Dcache {
             }
             let others = shard.iter_mut().find(|other| other.is(dir, bytes));
             let Some(others) = others else {
-                shard.push(Pending {
-                    dir,
-                    name: bytes.into(),
-                    over: None,
-                });
+                shard.push(Pending::new(dir, bytes));
                 drop(shard);
                 return ParallelLookup::Mine(InLookup {
                     dcache: self,
@@ -108,6 +112,30 @@ impl Dcache {
             drop(shard);
             over.wait_until_clear(PENDING);
         }
+    }
+
+    /// Makes the caller the thread that looks `name` up in `parent`, without waiting. `None` if
+    /// another thread does, or the name is in the cache.
+    pub(super) fn d_alloc_unless_pending<'a>(
+        &'a self,
+        parent: &'a DentryRef,
+        name: NameHash<'a>,
+    ) -> Option<InLookup<'a>> {
+        let hash = name.in_dir(parent.address());
+        let (dir, bytes) = (parent.address(), name.name.as_bytes());
+        let mut shard = self.in_lookup.shard(hash).lock();
+        if self.d_lookup(parent, &name).is_some() || shard.iter().any(|other| other.is(dir, bytes))
+        {
+            return None;
+        }
+        shard.push(Pending::new(dir, bytes));
+        drop(shard);
+        Some(InLookup {
+            dcache: self,
+            parent,
+            name,
+            hash,
+        })
     }
 }
 

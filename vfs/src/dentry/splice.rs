@@ -25,9 +25,11 @@
 //! block's rename mutex, so that "is above" stays true for every thread that relies on it, and
 //! both directories, shared. So a dentry that was found in a directory locked exclusively keeps
 //! its directory and name, also here. The caller has the new directory locked and must not wait
-//! for the other one (LOCK-1), so a splice only tries. If it fails, a walk takes all of these
-//! locks in order and looks the name up again ([`Busy::lock_all`]); a change ends in
-//! [`Error::Stale`](crate::Error::Stale), is tried once more and reports that.
+//! for the other one (LOCK-1), so a splice only tries. If it fails, a walk gives up its lock,
+//! waits for the one that it could not have, and tries the others ([`Busy::splice`]). It holds
+//! nothing while it waits and asks the back end nothing while it holds the mutex: a back end
+//! that is stuck in one directory stops no lookup in another one. A change ends in
+//! [`Error::Stale`](crate::Error::Stale), and its second attempt walks to the name first.
 //!
 //! `rename_lock` counts a splice as a rename: walks in contained roots check again where they
 //! are (WALK-3), and RCU-walks that stand on the dentry find its sequence count changed.
@@ -36,13 +38,13 @@
 //! end about all names between the two, of which one may be outdated.
 
 use rcuwalk_sync::atomic::Relaxed;
-use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{Shared, rcu};
+use rcuwalk_sync::lock::{MutexGuard, Rank, ReadGuard};
+use rcuwalk_sync::{Seq, Shared, rcu};
 
 use super::cache::set_inode;
 use super::{Ask, CachedName, Checked, Dcache, Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::attr::FileType;
-use crate::inode::{DEAD_DIR, HAD_DENTRY, InodeRef, ROOT_DIR};
+use crate::inode::{DEAD_DIR, HAD_DENTRY, InodeRef, Listed, ROOT_DIR};
 use crate::name::Name;
 use crate::super_block::SuperBlock;
 
@@ -66,10 +68,32 @@ pub(crate) enum Unspliced {
     Busy(Busy),
 }
 
-/// The locks that a splice needs beside that of its caller: the rename mutex, and the directory
-/// where the dentry is.
+/// A splice that must wait for a lock.
 pub(crate) struct Busy {
-    old: Option<(DentryRef, InodeRef)>,
+    alias: DentryRef,
+    /// Of the alias, when the back end had answered.
+    seq: Seq,
+    /// The directory of the alias.
+    old: Option<InodeRef>,
+    /// The answer.
+    found: (InodeRef, Validity),
+    contended: Contended,
+}
+
+/// A lock that a splice needs.
+#[derive(Clone, Copy)]
+enum Contended {
+    RenameMutex,
+    NewDir,
+    OldDir,
+}
+
+/// All locks that a splice needs.
+struct SpliceLocks<'a> {
+    _one_at_a_time: MutexGuard<'a, ()>,
+    _new: ReadGuard<'a, Listed>,
+    /// `None` if it is the new one.
+    _old: Option<ReadGuard<'a, Listed>>,
 }
 
 impl<'a> FoundIn<'a> {
@@ -94,46 +118,82 @@ impl<'a> FoundIn<'a> {
 }
 
 impl Busy {
-    /// Calls `then` with all locks that the splice needs, and the directory `dir` locked
-    /// shared. The caller holds none. While it holds these, the directory of the dentry does
-    /// not change.
-    pub(crate) fn lock_all<R>(
-        &self,
+    /// Waits for the locks, and makes the dentry the one of `name` in `dir`, as the back end has
+    /// answered. `None` if the cache has changed meanwhile: the caller looks the name up again.
+    /// The caller holds no lock.
+    pub(crate) fn splice(
+        self,
         sb: &SuperBlock,
         (dir, dir_inode): (&DentryRef, &InodeRef),
-        then: impl FnOnce(&FoundIn<'_>) -> R,
-    ) -> R {
-        let _one_at_a_time = sb.rename_mutex.lock();
-        let other = self.old.as_ref();
-        let other = other.filter(|(_, inode)| !InodeRef::ptr_eq(inode, dir_inode));
-        let found_in = FoundIn {
-            sb,
-            dir,
-            dir_inode,
-            beside: other.map(|(_, inode)| inode),
-            alone: true,
-        };
-        let Some((old, old_inode)) = other else {
-            let _shared = dir_inode.rwsem.read();
-            return then(&found_in);
-        };
-        // As a rename locks them (LOCK-1).
+        name: Name<'_>,
+    ) -> Option<DentryRef> {
         let dcache = &sb.caches.dcache;
-        let old_first = if dcache.is_subdir(dir, old_inode) {
-            true
-        } else if dcache.is_subdir(old, dir_inode) {
-            false
-        } else {
-            old_inode.shared().address() < dir_inode.shared().address()
+        let old = self.old.as_ref();
+        let spliced = {
+            let elsewhere = old.filter(|old| !InodeRef::ptr_eq(old, dir_inode));
+            let _locked = lock(sb, (dir_inode, elsewhere), self.contended);
+            let at = FoundIn {
+                sb,
+                dir,
+                dir_inode,
+                beside: old,
+                alone: true,
+            };
+            // Our own changes since the answer: of the directory that was found, of the one it
+            // was found in, and of the name.
+            let is_outdated =
+                self.alias.seq.read_retry(self.seq) || dir_inode.shared().has(DEAD_DIR);
+            let in_lookup = match is_outdated {
+                true => None,
+                false => dcache.d_alloc_unless_pending(dir, dcache.name(name)),
+            };
+            let (inode, validity) = self.found;
+            in_lookup.and_then(|in_lookup| in_lookup.done(&at, Some(inode), validity).ok())
         };
-        let (first, second) = match old_first {
-            true => (old_inode, dir_inode),
-            false => (dir_inode, old_inode),
-        };
-        let _first = first.rwsem.read();
-        let _second = second.rwsem.read_nested();
-        then(&found_in)
+        dcache.put(self.alias);
+        spliced
     }
+}
+
+/// Takes the locks of a splice. Holds none while it waits: it waits for the one that it could
+/// not have, and tries the others.
+#[doc(alias = "std::lock")]
+fn lock<'a>(
+    sb: &'a SuperBlock,
+    dirs: (&'a InodeRef, Option<&'a InodeRef>),
+    mut contended: Contended,
+) -> SpliceLocks<'a> {
+    loop {
+        match try_lock(sb, dirs, contended) {
+            Ok(locks) => return locks,
+            Err(next) => contended = next,
+        }
+    }
+}
+
+/// Waits for the lock that was `contended`, and tries the others.
+fn try_lock<'a>(
+    sb: &'a SuperBlock,
+    (new, old): (&'a InodeRef, Option<&'a InodeRef>),
+    contended: Contended,
+) -> Result<SpliceLocks<'a>, Contended> {
+    let (mut mutex, mut new_guard, mut old_guard) = (None, None, None);
+    match (contended, old) {
+        (Contended::RenameMutex, _) => mutex = Some(sb.rename_mutex.lock()),
+        (Contended::OldDir, Some(old)) => old_guard = Some(old.rwsem.read()),
+        (Contended::NewDir | Contended::OldDir, _) => new_guard = Some(new.rwsem.read()),
+    }
+    let mutex = mutex.or_else(|| sb.rename_mutex.try_lock_out_of_order());
+    let new_guard = new_guard.or_else(|| new.rwsem.try_read_out_of_order());
+    if let (None, Some(old)) = (&old_guard, old) {
+        let tried = old.rwsem.try_read_out_of_order();
+        old_guard = Some(tried.ok_or(Contended::OldDir)?);
+    }
+    Ok(SpliceLocks {
+        _one_at_a_time: mutex.ok_or(Contended::RenameMutex)?,
+        _new: new_guard.ok_or(Contended::NewDir)?,
+        _old: old_guard,
+    })
 }
 
 impl Dcache {
@@ -289,18 +349,28 @@ impl Dcache {
         (alias, inode): (&DentryRef, &InodeRef),
         validity: Validity,
     ) -> Result<bool, Unspliced> {
+        let seq = alias.seq.sample();
         // `None` for a dentry that has been cut off.
         let old = alias.parent_ref();
         let old = old.and_then(|old| old.inode_ref().map(|inode| (old, inode)));
-        let busy = || Unspliced::Busy(Busy { old: old.clone() });
-        let mutex = &at.sb.rename_mutex;
+        let busy = |contended| {
+            Unspliced::Busy(Busy {
+                alias: alias.clone(),
+                seq,
+                old: old.as_ref().map(|(_, inode)| inode.clone()),
+                found: (inode.clone(), validity),
+                contended,
+            })
+        };
+        let mutex = || at.sb.rename_mutex.try_lock_out_of_order();
         let _one_at_a_time = match at.alone {
             true => None,
-            false => Some(mutex.try_lock_out_of_order().ok_or_else(busy)?),
+            false => Some(mutex().ok_or_else(|| busy(Contended::RenameMutex))?),
         };
         let _shared = match &old {
             Some((_, old)) if !at.has_locked(old) => {
-                Some(old.rwsem.try_read_out_of_order().ok_or_else(busy)?)
+                let shared = old.rwsem.try_read_out_of_order();
+                Some(shared.ok_or_else(|| busy(Contended::OldDir))?)
             }
             _ => None,
         };

@@ -87,8 +87,7 @@ impl Vfs {
         let exclusive = how.flags.contains(OpenFlags::EXCL);
         let mut parent = path_parentat(&request)?;
         if how.lookup.contains(LookupFlags::REVAL) {
-            // As for other changes (DENTRY-5).
-            parent.dir.mnt().sb.ask_names_above(parent.dir.dentry());
+            parent.revalidate(&request);
         }
         loop {
             let name = parent.name(match exclusive {
@@ -136,7 +135,7 @@ impl Vfs {
         how: &OpenHow,
     ) -> Result<Last> {
         let writing = Writing::new(&**parent.dir.mnt());
-        let dir = Locked::new(self, ctx, &parent.dir)?;
+        let dir = Locked::new(self, ctx, &parent.dir);
         // After Stale, the back end must be asked.
         if writing.is_ok()
             && !how.lookup.contains(LookupFlags::REVAL)

@@ -115,6 +115,20 @@ impl Parent<'_> {
         self.walk(request).lookup_fast(name)
     }
 
+    /// For the second attempt of a change, which reports what is wrong here. An outdated name
+    /// above may have looked like a loop. And a directory that another process has moved here
+    /// may need locks that the change could not wait for (DENTRY-5), but a walk can.
+    pub(crate) fn revalidate(&self, request: &Request<'_>) {
+        self.dir.mnt().sb.ask_names_above(self.dir.dentry());
+        let Last::Norm(name) = &self.last else {
+            return;
+        };
+        let found = Name::new(name).and_then(|name| self.walk(request).lookup_slow(name));
+        if let Ok(dentry) = found {
+            request.ns.caches.dcache.put(dentry);
+        }
+    }
+
     /// Where the last component leads, of which `dentry` is the dentry: across mounts on it.
     pub(crate) fn place(&self, request: &Request<'_>, dentry: DentryRef) -> Result<VfsPath> {
         let mnt = self.dir.mnt().clone();

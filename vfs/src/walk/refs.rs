@@ -12,7 +12,7 @@ use super::{LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::attr::FileType;
 use crate::context::VfsPath;
 use crate::dentry::{
-    Ask, Busy, CachedName, Checked, DentryRef, Flags, FoundIn, NameHash, ParallelLookup, Unspliced,
+    Ask, CachedName, Checked, DentryRef, Flags, FoundIn, NameHash, ParallelLookup, Unspliced,
 };
 use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, Inode, InodeRef, LinkBody};
@@ -240,36 +240,35 @@ impl<'a> RefWalk<'a> {
     /// Asks the back end, unless another thread is doing so already.
     #[cold]
     #[doc(alias = "__lookup_slow")]
-    fn lookup_slow(&self, name: Name<'_>) -> Result<DentryRef> {
+    pub(super) fn lookup_slow(&self, name: Name<'_>) -> Result<DentryRef> {
         let caches = &self.request.ns.caches;
         let sb = &self.at.mnt().sb;
         let dir = self.at.inode_ref();
         if let Some(dentry) = self.lookup_around(&dir, name)? {
             return Ok(dentry);
         }
-        let (mut busy, mut has_asked_above): (Option<Busy>, _) = (None, false);
+        let place = (self.at.dentry(), &dir);
+        let mut has_asked_above = false;
         loop {
-            let place = (self.at.dentry(), &dir);
-            let found = match &busy {
-                // A directory must move here: take all locks that this needs.
-                Some(busy) => busy.lock_all(sb, place, |at| self.lookup_in(at, name)),
-                None => {
-                    // Shared: lookups and listings go on side by side, changes wait for them.
-                    let _shared = dir.rwsem.read();
-                    self.lookup_in(&FoundIn::only(sb, place), name)
-                }
+            let found = {
+                // Shared: lookups and listings go on side by side, changes wait for them.
+                let _shared = dir.rwsem.read();
+                self.lookup_in(&FoundIn::only(sb, place), name)
             };
-            match found? {
-                Ok(dentry) => {
-                    caches.make_room(1);
-                    return Ok(dentry);
-                }
-                Err(Unspliced::Busy(locks)) => busy = Some(locks),
+            let dentry = match found? {
+                Ok(dentry) => Some(dentry),
+                // A directory must move here.
+                Err(Unspliced::Busy(busy)) => busy.splice(sb, place, name),
                 Err(Unspliced::Loop) if has_asked_above => return Err(Error::TooManySymlinks),
                 Err(Unspliced::Loop) => {
                     sb.ask_names_above(self.at.dentry());
                     has_asked_above = true;
+                    None
                 }
+            };
+            if let Some(dentry) = dentry {
+                caches.make_room(1);
+                return Ok(dentry);
             }
         }
     }

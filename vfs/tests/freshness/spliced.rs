@@ -1,5 +1,8 @@
 //! Directories that move behind the cache's back, and are found by their new names.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use rcuwalk::{Context, Error, LookupFlags, RenameFlags, VfsPath};
 
 use super::common::FOLLOW;
@@ -185,4 +188,106 @@ fn directories_that_change_places_are_no_loop() {
     let (tree, within) = change_places();
     tree.vfs.rename(&within, "a", "z").unwrap();
     assert_eq!(tree.ino("/b/z"), A, "DENTRY-5");
+}
+
+/// Does something in another thread that must end although a call of the back end is stuck.
+fn ends<T: Send + 'static>(tree: &Tree, what: impl FnOnce(&Tree) -> T + Send + 'static) -> T {
+    let thread = thread::spawn({
+        let tree = tree.clone();
+        move || what(&tree)
+    });
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !thread.is_finished() {
+        assert!(
+            Instant::now() < limit,
+            "LOCK-1: it waits for the stuck call"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread.join().unwrap()
+}
+
+const X: u64 = 10;
+const C: u64 = 11;
+const MOVED: u64 = 12;
+
+/// `/a/x` and `/a/moved`, `/b/sub`, `/c/y` and `/c/z`; all of it cached.
+fn wide_tree() -> Tree {
+    let tree = Tree::new(&[
+        (ROOT, "a", dir(A)),
+        (A, "x", dir(X)),
+        (A, "moved", dir(MOVED)),
+        (ROOT, "b", dir(B)),
+        (B, "sub", dir(SUB)),
+        (ROOT, "c", dir(C)),
+        (C, "y", dir(13)),
+        (C, "z", dir(14)),
+    ]);
+    for path in ["/a/x", "/a/moved", "/b/sub", "/c/y", "/c/z"] {
+        assert_ne!(tree.ino(path), NONE);
+    }
+    tree
+}
+
+/// LOCK-1: a removal that the back end does not answer stops what needs one of the directories
+/// that it has locked, and nothing else.
+#[test]
+fn a_stuck_removal_stops_no_lookup_and_no_change_elsewhere() {
+    let tree = wide_tree();
+    tree.host.stick(A);
+    let (of_x, of_a) = thread::scope(|scope| {
+        let of_x = scope.spawn(|| tree.vfs.rmdir(&tree.ctx, "/a/x"));
+        tree.host.wait_for_stuck(1);
+        // Waits for `/a`, which the other thread has locked.
+        let of_a = scope.spawn(|| tree.vfs.rmdir(&tree.ctx, "/a"));
+        // Another process moves two directories, of which one was in the locked one.
+        tree.host.set(B, "sub", None);
+        tree.host.set(C, "sub", Some(dir(SUB)));
+        tree.host.set(A, "moved", None);
+        tree.host.set(C, "moved", Some(dir(MOVED)));
+        assert_eq!(ends(&tree, |tree| tree.ino("/c/sub")), SUB, "DENTRY-5");
+        for _ in 0..2 {
+            let made = ends(&tree, |tree| tree.vfs.mkdir(&tree.ctx, "/c/moved", 0o755));
+            assert!(matches!(made, Err(Error::Exists)), "DENTRY-5: {made:?}");
+        }
+        let replaced = ends(&tree, |tree| tree.vfs.rename(&tree.ctx, "/c/y", "/c/z"));
+        replaced.expect("LOCK-1: a rename in one directory");
+        let renamed = ends(&tree, |tree| tree.vfs.rename(&tree.ctx, "/c/z", "/b/z"));
+        renamed.expect("LOCK-1: a rename between two");
+        let removed = ends(&tree, |tree| tree.vfs.rmdir(&tree.ctx, "/b/z"));
+        removed.expect("LOCK-1: a removal elsewhere");
+        tree.host.stick(NONE);
+        (of_x.join().unwrap(), of_a.join().unwrap())
+    });
+    of_x.unwrap();
+    of_a.unwrap();
+    assert_eq!((tree.ino("/c/moved"), tree.ino("/a")), (MOVED, NONE));
+}
+
+/// LOCK-1, DENTRY-5: a rename between two directories that the back end does not answer holds
+/// the rename mutex. A lookup of a directory that has moved waits for it, holding nothing; a
+/// name that exists is told at once.
+#[test]
+fn a_stuck_rename_holds_up_a_splice_alone() {
+    let tree = wide_tree();
+    tree.host.stick(A);
+    thread::scope(|scope| {
+        let renamed = scope.spawn(|| tree.vfs.rename(&tree.ctx, "/a/x", "/b/x"));
+        tree.host.wait_for_stuck(1);
+        tree.host.set(C, "z", None);
+        tree.host.set(C, "moved", Some(dir(14)));
+        let found = scope.spawn(|| tree.ino("/c/moved"));
+        for _ in 0..2 {
+            let made = ends(&tree, |tree| tree.vfs.mkdir(&tree.ctx, "/c/moved", 0o755));
+            assert!(matches!(made, Err(Error::Exists)), "DENTRY-5: {made:?}");
+        }
+        assert_eq!(ends(&tree, |tree| tree.ino("/c/y")), 13);
+        assert_eq!(ends(&tree, |tree| tree.ino("/c/none")), NONE);
+        let removed = ends(&tree, |tree| tree.vfs.rmdir(&tree.ctx, "/c/y"));
+        removed.expect("LOCK-1: a removal elsewhere");
+        tree.host.stick(NONE);
+        renamed.join().unwrap().unwrap();
+        assert_eq!(found.join().unwrap(), 14, "DENTRY-5");
+    });
+    assert_eq!((tree.ino("/b/x"), tree.ino("/c/z")), (X, NONE));
 }

@@ -31,6 +31,10 @@ pub(crate) struct Host {
     sb: Mutex<Weak<SuperBlock>>,
     /// How often the back end was asked for a name, or for a place.
     pub(crate) asked: AtomicUsize,
+    /// A directory in which removals and renames do not return.
+    stuck_in: Mutex<u64>,
+    /// How many there are.
+    stuck: AtomicUsize,
 }
 
 impl Host {
@@ -42,6 +46,29 @@ impl Host {
             Some(attr) => names.insert(key, attr),
             None => names.remove(&key),
         };
+    }
+
+    /// Removals and renames in the directory do not return, until this is called with `NONE`.
+    pub(crate) fn stick(&self, dir: u64) {
+        *self.stuck_in.lock().unwrap() = dir;
+    }
+
+    /// Waits until that many calls are stuck.
+    pub(crate) fn wait_for_stuck(&self, calls: usize) {
+        while self.stuck.load(Relaxed) < calls {
+            std::thread::yield_now();
+        }
+    }
+
+    fn change_in(&self, dir: u64) {
+        if *self.stuck_in.lock().unwrap() != dir {
+            return;
+        }
+        self.stuck.fetch_add(1, Relaxed);
+        while *self.stuck_in.lock().unwrap() == dir {
+            std::thread::yield_now();
+        }
+        self.stuck.fetch_sub(1, Relaxed);
     }
 
     /// Whether there is such a name.
@@ -153,9 +180,25 @@ impl FileSystem for Told {
         let key = |(dir, name): (&Inode, Name<'_>)| (dir.attr().ino, Box::from(name.as_bytes()));
         // Before locking: reading attributes is a step of a model.
         let (from, to) = (key(how.from), key(how.to));
+        self.0.change_in(from.0);
         let mut names = self.0.names.lock().unwrap();
         let attr = names.remove(&from).ok_or(Error::NotFound)?;
         names.insert(to, attr);
+        Ok(())
+    }
+    fn rmdir(&self, _: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
+        let key = (dir.attr().ino, Box::from(name.as_bytes()));
+        self.0.change_in(key.0);
+        // Before locking, as above.
+        let victim = inode.attr();
+        let is_it = |attr: &Attr| attr.ino == victim.ino;
+        let mut names = self.0.names.lock().unwrap();
+        if !names.get(&key).is_some_and(is_it) {
+            return Err(Error::Stale);
+        }
+        names.remove(&key);
+        drop(names);
+        inode.set_attr(&Attr { nlink: 0, ..victim });
         Ok(())
     }
     fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
