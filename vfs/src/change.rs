@@ -166,7 +166,7 @@ impl Vfs {
     /// directory nor the file, and for an immutable or append-only file.
     #[doc(alias("vfs_unlink", "unlink(2)"))]
     pub fn unlink(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
-        self.retry_estale(|reval| self.unlink_name(ctx, path.as_ref(), reval))
+        self.retry(ctx, |reval| self.unlink_name(ctx, path.as_ref(), reval))
     }
 
     /// Removes an empty directory.
@@ -176,7 +176,7 @@ impl Vfs {
     /// [`Error::Busy`], [`Error::Invalid`] for a path that ends in `.`.
     #[doc(alias("vfs_rmdir", "rmdir(2)"))]
     pub fn rmdir(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
-        self.retry_estale(|reval| self.remove_dir(ctx, path.as_ref(), reval))
+        self.retry(ctx, |reval| self.remove_dir(ctx, path.as_ref(), reval))
     }
 
     /// Renames `old` to `new`, replacing a file that has that name. Links are not followed.
@@ -235,14 +235,15 @@ impl Vfs {
         Ok(parent)
     }
 
-    /// Runs a whole operation. If a cached file turns out to be gone from the back end, runs it
-    /// once more and asks about every name on the way; in both cases [with
-    /// descriptors](crate::caches::Caches::with_descriptors).
-    pub(crate) fn retry_estale<R>(&self, change: impl Fn(LookupFlags) -> Result<R>) -> Result<R> {
-        let caches = &self.ns().caches;
-        match caches.with_descriptors(|| change(LookupFlags::empty())) {
-            Err(Error::Stale) => caches.with_descriptors(|| change(LookupFlags::REVAL)),
-            done => done,
-        }
+    /// Runs a whole operation, [again](crate::retry) if the caches made it fail.
+    pub(crate) fn retry<R>(
+        &self,
+        ctx: &Context,
+        attempt: impl FnMut(LookupFlags) -> Result<R>,
+    ) -> Result<R> {
+        let is_contained = ctx.is_contained();
+        self.ns()
+            .caches
+            .retry(LookupFlags::empty(), is_contained, attempt)
     }
 }

@@ -146,7 +146,7 @@ impl File {
         self.not_only_place()?;
         match &self.handle {
             Some(handle) => call(&**handle).sync(data_only),
-            None => self.with_descriptors(|| {
+            None => self.retry(|| {
                 let target = self.target();
                 target.with_at(|at| target.sb().fs().sync_dir(&target.caller(), at))
             }),
@@ -173,7 +173,7 @@ impl File {
         } else if self.attr().kind == FileType::Directory {
             // As a walk does that starts here: lookups in it go on meanwhile.
             let sb = &self.path.mnt().sb;
-            self.with_descriptors(|| sb.fs().refresh(sb, self.path.inode()))?;
+            self.retry(|| sb.fs().refresh(sb, self.path.inode()))?;
         }
         Ok(self.attr())
     }
@@ -204,7 +204,7 @@ impl File {
         if change.size.is_some() && !self.flags.contains(OpenFlags::WRITE) {
             return Err(Error::Invalid);
         }
-        self.with_descriptors(|| self.target().setattr(change))
+        self.retry(|| self.target().setattr(change))
     }
 
     /// Changes attributes with the credentials of `ctx` instead of the opener's: for a server
@@ -215,7 +215,7 @@ impl File {
     /// path.
     pub fn setattr_as(&self, ctx: &Context, change: &SetAttr) -> Result<()> {
         self.not_only_place()?;
-        self.with_descriptors(|| self.target_of(ctx).setattr(change))
+        self.retry(|| self.target_of(ctx).setattr(change))
     }
 
     /// The value of an extended attribute.
@@ -227,7 +227,7 @@ impl File {
     pub fn get_xattr(&self, name: impl AsRef<[u8]>) -> Result<Box<[u8]>> {
         xattr::check_name(name.as_ref())?;
         self.not_only_place()?;
-        self.with_descriptors(|| self.target().get_xattr(name.as_ref()))
+        self.retry(|| self.target().get_xattr(name.as_ref()))
     }
 
     /// Sets an extended attribute.
@@ -239,7 +239,7 @@ impl File {
     pub fn set_xattr(&self, name: impl AsRef<[u8]>, value: &[u8], how: XattrFlags) -> Result<()> {
         xattr::check_set(name.as_ref(), value, how)?;
         self.not_only_place()?;
-        self.with_descriptors(|| self.target().set_xattr(name.as_ref(), value, how))
+        self.retry(|| self.target().set_xattr(name.as_ref(), value, how))
     }
 
     /// The names of all extended attributes that the opener of the file may see.
@@ -249,7 +249,7 @@ impl File {
     #[doc(alias = "flistxattr(2)")]
     pub fn list_xattrs(&self) -> Result<Vec<Box<[u8]>>> {
         self.not_only_place()?;
-        self.with_descriptors(|| self.target().list_xattrs())
+        self.retry(|| self.target().list_xattrs())
     }
 
     /// Removes an extended attribute.
@@ -261,7 +261,7 @@ impl File {
     pub fn remove_xattr(&self, name: impl AsRef<[u8]>) -> Result<()> {
         xattr::check_name(name.as_ref())?;
         self.not_only_place()?;
-        self.with_descriptors(|| self.target().remove_xattr(name.as_ref()))
+        self.retry(|| self.target().remove_xattr(name.as_ref()))
     }
 
     /// Lists the directory from its start, as [`Vfs::read_dir`](crate::Vfs::read_dir).
@@ -299,7 +299,7 @@ impl File {
     #[doc(alias = "fstatfs(2)")]
     pub fn statfs(&self) -> Result<StatFs> {
         let sb = &self.path.mnt().sb;
-        self.with_descriptors(|| sb.fs().statfs(sb))
+        self.retry(|| sb.fs().statfs(sb))
     }
 
     /// The path that was opened. As the current directory of a [`Context`](crate::Context) it
@@ -316,14 +316,10 @@ impl File {
         self.flags
     }
 
-    /// Runs an operation, and again after releasing descriptors if there were none left; once
-    /// more if the back end has found that the attributes it was permitted by are outdated.
-    fn with_descriptors<R>(&self, operation: impl Fn() -> Result<R>) -> Result<R> {
-        let caches = &self.path.mnt().sb.caches;
-        match caches.with_descriptors(&operation) {
-            Err(Error::Stale) => caches.with_descriptors(operation),
-            done => done,
-        }
+    /// Runs an operation, [again](crate::retry) if the caches made it fail: `Stale` says that
+    /// the attributes by which it was permitted are outdated.
+    fn retry<R>(&self, operation: impl Fn() -> Result<R>) -> Result<R> {
+        self.path.mnt().sb.caches.retry_held(operation)
     }
 
     /// The file, with the credentials of its opener.

@@ -34,9 +34,7 @@ impl Vfs {
         let sb = &root.mnt().sb;
         // Before the back end is asked (FRESH-1).
         let validity = sb.validity(None);
-        let found = sb
-            .caches
-            .with_descriptors(|| sb.fs().by_number(sb, number))?;
+        let found = sb.caches.retry_held(|| sb.fs().by_number(sb, number))?;
         let path = match found {
             ByNumber::Path(path) => path,
             ByNumber::Inode(inode) if inode.kind() == FileType::Directory => {
@@ -74,9 +72,7 @@ impl VfsPath {
         let daemon = Credentials::root();
         let target = Target::new(self, &daemon);
         let caches = &target.sb().caches;
-        caches.with_descriptors(|| {
-            target.with_at(|at| target.sb().fs().generation(&target.caller(), at))
-        })
+        caches.retry_held(|| target.with_at(|at| target.sb().fs().generation(&target.caller(), at)))
     }
 
     /// The [number](Self::number_of) of the directory that this place is in, and its name there, of

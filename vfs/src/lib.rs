@@ -48,6 +48,7 @@ mod namespace;
 mod open;
 mod permission;
 mod readdir;
+mod retry;
 pub mod scan;
 mod setattr;
 mod stats;

@@ -207,7 +207,7 @@ impl Vfs {
         let how = how.into().build()?;
         let path = path.as_ref();
         // If the name refers to another file by now, the back end is asked.
-        self.retry_estale(|reval| self.open_once(ctx, path, &how.resolve(reval)))
+        self.retry(ctx, |reval| self.open_once(ctx, path, &how.resolve(reval)))
     }
 
     fn open_once(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {

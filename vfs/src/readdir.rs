@@ -74,7 +74,7 @@ impl ReadDir {
         let before = self.batch.len();
         let caches = self.dir.mnt().sb.caches.clone();
         // Goes on from the position it has reached.
-        self.failed = caches.with_descriptors(|| self.fetch()).err();
+        self.failed = caches.retry_held(|| self.fetch()).err();
         self.ended = self.failed.is_some() || self.batch.len() == before;
     }
 

@@ -28,9 +28,8 @@ pub(crate) struct Target<'a> {
 }
 
 impl Vfs {
-    /// Calls `ask` with the file that `path` leads to. If a cached file turns out to be gone
-    /// from the back end, tries once more and revalidates every name.
-    #[doc(alias = "retry_estale")]
+    /// Calls `ask` with the file that `path` leads to, [again](crate::retry) if the caches made
+    /// that fail.
     pub(crate) fn on_target<R>(
         &self,
         ctx: &Context,
@@ -39,7 +38,7 @@ impl Vfs {
         ask: impl Fn(&Target<'_>) -> Result<R>,
     ) -> Result<R> {
         let path = path.as_ref();
-        self.retry_estale(|more| {
+        self.retry(ctx, |more| {
             let at = self.lookup_within(ctx, path, flags | more)?;
             let target = Target::new(&at, ctx.credentials());
             ask(&target).inspect_err(|err| target.doubt_if_stale(err))

@@ -107,22 +107,22 @@ impl Vfs {
             }
             self.ns().caches.counters.get().ref_walk();
         }
-        let walk = |reach: &Reach, reval| {
-            let record = Record::new(reach);
-            let result = RefWalk::start(request, reval)
+        // Of the last attempt.
+        let mut steps = Vec::new();
+        let mut reach = Some(reach);
+        let is_contained = ctx.is_contained();
+        let result = self.ns().caches.retry(flags, is_contained, |reval| {
+            let record = Record::new(&reach.take().unwrap_or(Reach::NotTried));
+            let walked = RefWalk::start(request, reval.contains(LookupFlags::REVAL))
                 .recorded(Recorder::of(&record))
                 .lookup();
-            Trace {
-                steps: record.into_steps(),
-                result: result.map(|(path, _links)| path),
-                stopped,
-            }
-        };
-        let reval = flags.contains(LookupFlags::REVAL);
-        let trace = walk(&reach, reval);
-        match trace.result {
-            Err(Error::Stale) if !reval => walk(&Reach::NotTried, true),
-            _ => trace,
+            steps = record.into_steps();
+            walked.map(|(path, _links)| path)
+        });
+        Trace {
+            steps,
+            result,
+            stopped,
         }
     }
 }

@@ -203,7 +203,7 @@ impl Vfs {
     pub fn statfs(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<StatFs> {
         let at = self.lookup(ctx, path, LookupFlags::FOLLOW)?;
         let sb = &at.mnt().sb;
-        sb.caches.with_descriptors(|| sb.fs().statfs(sb))
+        sb.caches.retry_held(|| sb.fs().statfs(sb))
     }
 
     /// The target of the symbolic link that `path` leads to.
@@ -227,7 +227,7 @@ impl Vfs {
         }
         let sb = &link.mnt().sb;
         let read = || self.ns.link_body(sb, &link.inode_ref());
-        let body = sb.caches.with_descriptors(read)?;
+        let body = sb.caches.retry_held(read)?;
         Ok((**body).clone())
     }
 

@@ -104,8 +104,8 @@ pub(crate) struct Request<'a> {
     /// The path leads to the directory of a last component: a link at its end is in the middle
     /// of the whole path.
     pub(crate) is_head: bool,
-    /// The walk is the whole operation. Otherwise its caller is, and is tried again where a
-    /// back end has run out of descriptors.
+    /// The walk is the whole operation. Otherwise its caller is, and is attempted
+    /// [again](crate::retry) if this fails.
     pub(crate) is_all: bool,
 }
 
@@ -207,15 +207,20 @@ fn lookup_slow_path<R>(
         Unfinished::Unlazied(walk) => walk,
         Unfinished::Restart => RefWalk::start(*request, request.flags.contains(LookupFlags::REVAL)),
     };
-    if !request.is_all {
-        return walk_to_the_end(request, walk, answer);
-    }
     let mut started = Some(walk);
-    request.ns.caches.with_descriptors(|| {
-        let reval = request.flags.contains(LookupFlags::REVAL);
-        let new = || RefWalk::start(*request, reval);
-        walk_to_the_end(request, started.take().unwrap_or_else(new), answer)
-    })
+    let mut attempt = |reval: LookupFlags| {
+        let new = || RefWalk::start(*request, reval.contains(LookupFlags::REVAL));
+        let walk = started.take().unwrap_or_else(new);
+        walk_to_the_end(request, walk, answer)
+    };
+    match request.is_all {
+        true => {
+            let is_contained = request.ctx.is_contained();
+            let caches = &request.ns.caches;
+            caches.retry(request.flags, is_contained, attempt)
+        }
+        false => attempt(request.flags),
+    }
 }
 
 fn walk_to_the_end<R>(
@@ -223,28 +228,14 @@ fn walk_to_the_end<R>(
     walk: RefWalk<'_>,
     answer: &dyn Fn(VfsPath, u32) -> Result<R>,
 ) -> Result<R> {
-    let reval = request.flags.contains(LookupFlags::REVAL);
-    let lookup = |walk: RefWalk<'_>| {
-        let (path, links) = walk.lookup()?;
-        answer(path, links)
-    };
-    match lookup(walk) {
-        // The back end no longer has a cached file: walk once more, and ask about every name on
-        // the way. If that is stale again, the file is gone; or the start is stale, and then
-        // its name is revalidated when a walk next comes by it.
-        Err(Error::Stale) if !reval => {
-            let again = lookup(RefWalk::start(*request, true));
-            if let Err(Error::Stale) = again {
-                request.ns.caches.dcache.doubt(request.start.dentry());
-            }
-            again
-        }
-        // A rename moved the walk out of its root. Most often the path leads elsewhere by now.
-        Err(Error::CrossDevice) if request.ctx.is_contained() => {
-            lookup(RefWalk::start(*request, reval))
-        }
-        answered => answered,
+    let revalidates = walk.revalidates();
+    let answered = walk.lookup().and_then(|(path, links)| answer(path, links));
+    if revalidates && matches!(answered, Err(Error::Stale)) {
+        // The file is gone; or the start is stale, and then its name is revalidated when a walk
+        // next comes by it.
+        request.ns.caches.dcache.doubt(request.start.dentry());
     }
+    answered
 }
 
 #[inline]

@@ -231,8 +231,9 @@ fn a_back_end_out_of_descriptors_is_retried_after_all_are_released() {
     let hold = |file: usize| vfs.lookup(&ctx, format!("/f{file}"), FOLLOW);
     let held: Vec<_> = (1..MOST).map(|file| hold(file).unwrap()).collect();
     type Ask<'a> = &'a dyn Fn() -> Result<()>;
-    let asks: [Ask<'_>; 4] = [
+    let asks: [Ask<'_>; 5] = [
         &|| vfs.stat(&ctx, "/f99", FOLLOW).map(drop),
+        &|| vfs.trace(&ctx, "/f99", FOLLOW).result.map(drop),
         &|| vfs.open(&ctx, "/f99", OpenFlags::READ).map(drop),
         &|| vfs.mkdir(&ctx, "/n99", 0o755),
         &|| vfs.chmod(&ctx, "/f99", 0o700),
@@ -244,7 +245,7 @@ fn a_back_end_out_of_descriptors_is_retried_after_all_are_released() {
         assert_eq!(asked.load(Relaxed) - before, 2, "CALL-1: once more");
     }
     drop(held);
-    for ask in &asks[..3] {
+    for ask in &asks[..4] {
         ask().unwrap();
     }
 }

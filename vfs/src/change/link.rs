@@ -25,7 +25,7 @@ impl Vfs {
         if !known.contains(flags) {
             return Err(Error::Invalid);
         }
-        self.retry_estale(|reval| {
+        self.retry(ctx, |reval| {
             let file = self.file_to_link(ctx, old, flags | reval)?;
             self.link_file(ctx, &file, new, flags & ways | reval)
         })

@@ -43,7 +43,7 @@ impl Vfs {
         make: &Make<'_>,
         is_opened: bool,
     ) -> Result<()> {
-        self.retry_estale(|reval| {
+        self.retry(ctx, |reval| {
             let parent = self.parent_of(ctx, (ctx.cwd(), path), reval)?;
             let name = parent.name(Error::Exists)?;
             if parent.must_be_dir && is_opened {

@@ -33,7 +33,7 @@ impl Vfs {
         if contradictory || !RenameFlags::all().contains(flags) {
             return Err(Error::Invalid);
         }
-        self.retry_estale(|reval| {
+        self.retry(ctx, |reval| {
             let from = self.parent_of(ctx, old, reval)?;
             let to = self.parent_of(ctx, new, reval)?;
             self.rename_in(ctx, &from, &to, (flags, reval))

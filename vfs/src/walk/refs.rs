@@ -111,6 +111,11 @@ impl<'a> RefWalk<'a> {
         }
     }
 
+    /// True if the back end is asked about every name.
+    pub(super) fn revalidates(&self) -> bool {
+        self.reval
+    }
+
     /// Walks to the end. Returns the path, and how many symbolic links were followed.
     pub(crate) fn lookup(mut self) -> Result<(VfsPath, u32)> {
         self.link_path_walk()?;
