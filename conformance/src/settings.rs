@@ -12,8 +12,6 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
 use std::process::{Command, ExitStatus, Stdio};
 
 /// The seed without `RCUWALK_SEED`: fixed, so that a red run stays red.
@@ -91,25 +89,10 @@ fn parse(text: &str) -> Option<u64> {
     }
 }
 
-/// Reports that `test` could not run, and why, on stderr and in `RCUWALK_SKIPS`:
-/// a green run that looked at nothing must not look like any other.
+/// Reports that `test` could not run, and why: a green run that looked at nothing must not look
+/// like any other.
 pub fn skipped(test: &str, why: &str) {
-    // Not eprintln: the test harness keeps that to itself while tests pass, and a
-    // skipped test does.
-    let _ = writeln!(io::stderr(), "skipped: {why} ({test})");
-    let Some(file) = env::var_os("RCUWALK_SKIPS") else {
-        return;
-    };
-    let line = format!("{test}: {why}\n");
-    let appended = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&file)
-        // One write, so that tests appending at once do not mix their lines.
-        .and_then(|mut skips| skips.write_all(line.as_bytes()));
-    if let Err(err) = appended {
-        eprintln!("cannot append to {}: {err}", file.display());
-    }
+    rcuwalk_testkit::skip(&format!("{test}: {why}"));
 }
 
 /// Runs `test` of this test program again, as root of a new user namespace.

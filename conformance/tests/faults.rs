@@ -480,10 +480,6 @@ fn on_hostfs(fault: fn(i32) -> Fault) {
     });
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 /// EDGE-1, MEM-1: on memfs, whichever call fails; nothing of it is left in the end.
 #[test]
 fn each_call_of_memfs_fails_in_turn() {
@@ -499,8 +495,8 @@ fn each_answer_of_memfs_is_lost_in_turn() {
 /// EDGE-1, MEM-1: on hostfs, with names that are cached for ever.
 #[test]
 fn each_call_of_hostfs_fails_in_turn() {
-    if !is_root() {
-        return println!("skipped: needs root");
+    if rcuwalk_testkit::lacks_root() {
+        return;
     }
     on_hostfs(Fault::Fail);
 }
@@ -508,8 +504,8 @@ fn each_call_of_hostfs_fails_in_turn() {
 /// EDGE-1, MEM-1: and when the host has done what was asked.
 #[test]
 fn each_answer_of_hostfs_is_lost_in_turn() {
-    if !is_root() {
-        return println!("skipped: needs root");
+    if rcuwalk_testkit::lacks_root() {
+        return;
     }
     on_hostfs(Fault::FailAfter);
 }

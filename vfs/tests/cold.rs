@@ -7,10 +7,11 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{FOLLOW, Hooked, Tracked, Tree, grow};
+use common::{FOLLOW, Tracked, Tree, grow};
 use rcuwalk::inode::{IgetOf, InodeCache, Key};
 use rcuwalk::{Budget, Credentials, Error, OpenFlags, Vfs};
 use rcuwalk_sync::rcu;
+use rcuwalk_testkit::Hooked;
 
 const THREADS: usize = 8;
 
@@ -33,17 +34,15 @@ fn together<R: Send>(work: impl Fn(usize) -> R + Sync) -> Vec<R> {
 
 /// A tree whose lookups are slow and told to `hook` first.
 fn slow(hook: impl Fn(&[u8]) -> rcuwalk::Result<()> + Send + Sync + 'static) -> Vfs {
-    let before_lookup = Box::new(move |name: &[u8]| {
-        thread::sleep(Duration::from_millis(5));
-        hook(name)
-    });
     let fs = grow("dir/ dir/file dir/other");
-    let hooked = Hooked {
-        fs,
-        before_lookup,
-        before_link_or_unlink: Box::new(|_| {}),
-    };
-    Vfs::new(hooked).unwrap()
+    let slow = Hooked::new(fs, move |call| match call.method {
+        "lookup" => {
+            thread::sleep(Duration::from_millis(5));
+            hook(call.name().as_bytes())
+        }
+        _ => Ok(()),
+    });
+    Vfs::new(slow).unwrap()
 }
 
 /// DENTRY-2: threads that miss one name at once ask the back end once, and all get its answer:
@@ -325,22 +324,17 @@ fn lives_end_once_beside_each_other() {
 /// one change of its names at a time, in whatever directories they are.
 #[test]
 fn the_names_of_a_file_change_one_at_a_time() {
-    let inside = Arc::new(AtomicUsize::new(0));
-    let hook = {
-        let inside = inside.clone();
-        move |_: &rcuwalk::Inode| {
+    let inside = AtomicUsize::new(0);
+    let dirs: String = (0..THREADS).map(|n| format!("d{n}/ ")).collect();
+    let fs = grow(&(dirs + "d0/name"));
+    let hooked = Hooked::new(fs.clone(), move |call| {
+        if ["link", "unlink"].contains(&call.method) {
             assert_eq!(inside.fetch_add(1, SeqCst), 0, "INODE-4: two at once");
             thread::sleep(Duration::from_millis(2));
             inside.fetch_sub(1, SeqCst);
         }
-    };
-    let dirs: String = (0..THREADS).map(|n| format!("d{n}/ ")).collect();
-    let fs = grow(&(dirs + "d0/name"));
-    let hooked = Hooked {
-        fs: fs.clone(),
-        before_lookup: Box::new(|_| Ok(())),
-        before_link_or_unlink: Box::new(hook),
-    };
+        Ok(())
+    });
     let vfs = Vfs::new(hooked).unwrap();
     let ctx = vfs.context(Credentials::root());
     // Each has a directory of its own; the first takes the name that all link to.

@@ -6,24 +6,12 @@
 use std::time::Duration;
 
 use rcuwalk::{
-    At, Attr, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget,
-    Inode, InodeFill, InodeKey, InodeRef, Name, NewFile, OpenFlags, Result, SuperBlock, Vfs,
+    At, Caller, Credentials, Error, FileHandle, FileType, Freshness, Inode, InodeRef, Name,
+    NewFile, OpenFlags, Result, SuperBlock, Vfs,
 };
+use rcuwalk_testkit::{Wrapped, Wrapper, iget};
 
 struct Nfs(Freshness);
-
-impl Nfs {
-    fn iget(sb: &SuperBlock, ino: u64) -> Result<InodeRef> {
-        let attr = match ino {
-            1 => Attr::new(ino, FileType::Directory, 0o755),
-            _ => Attr::new(ino, FileType::Regular, 0o644),
-        };
-        Ok(match sb.iget(InodeKey::new(ino))? {
-            Iget::Cached(inode) => inode,
-            Iget::New(new) => new.init(InodeFill::new(attr)),
-        })
-    }
-}
 
 struct Open;
 impl FileHandle for Open {
@@ -32,18 +20,15 @@ impl FileHandle for Open {
     }
 }
 
-impl FileSystem for Nfs {
-    fn name(&self) -> &str {
-        "nfs"
-    }
+impl Wrapper for Nfs {
     fn freshness(&self) -> Freshness {
         self.0
     }
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        Nfs::iget(sb, 1)
+        iget(sb, 1, FileType::Directory)
     }
     fn lookup(&self, sb: &SuperBlock, _: &Inode, _: Name<'_>) -> Result<Option<InodeRef>> {
-        Nfs::iget(sb, 2).map(Some)
+        iget(sb, 2, FileType::Regular).map(Some)
     }
     fn create_open(
         &self,
@@ -55,12 +40,6 @@ impl FileSystem for Nfs {
     ) -> Result<(InodeRef, Box<dyn FileHandle>)> {
         Err(Error::ReadOnly)
     }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
-    }
     fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
         Ok(Box::new(Open))
     }
@@ -71,7 +50,7 @@ impl FileSystem for Nfs {
 fn what_is_there_is_opened_though_it_could_not_be_made() {
     let ttl = Freshness::Ttl(Duration::from_secs(1));
     for freshness in [Freshness::Always, ttl, Freshness::EachUse] {
-        let vfs = Vfs::new(Nfs(freshness)).unwrap();
+        let vfs = Vfs::new(Wrapped::new(Nfs(freshness))).unwrap();
         let root = vfs.context(Credentials::root());
         let flags = OpenFlags::READ | OpenFlags::CREATE;
         let opened = vfs.open(&root, "f", flags.mode(0o644));

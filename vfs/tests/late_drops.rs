@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 
 use common::{FOLLOW, REF, Tree};
 use rcuwalk::{
-    At, Attr, Budget, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
-    Freshness, HeldDescriptor, Iget, Inode, InodeFill, InodeKey, InodeRef, Name, NewFile,
-    OpenFlags, Result, SuperBlock, Vfs,
+    At, Attr, Budget, Caller, Context, Credentials, Error, FileHandle, FileType, Freshness,
+    HeldDescriptor, Iget, Inode, InodeFill, InodeKey, InodeRef, Name, NewFile, OpenFlags, Result,
+    SuperBlock, Vfs,
 };
 use rcuwalk_memfs::MemFs;
+use rcuwalk_testkit::{Wrapped, Wrapper};
 
 /// The action of a part's `Drop` code.
 type OnDrop = Arc<dyn Fn() + Send + Sync>;
@@ -96,10 +97,7 @@ fn number(name: Name<'_>) -> u64 {
     digits.fold(start, |sum, digit| sum * 16 + u64::from(*digit))
 }
 
-impl FileSystem for Parts {
-    fn name(&self) -> &str {
-        "parts"
-    }
+impl Wrapper for Parts {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
         self.iget(sb, 1, FileType::Directory)
     }
@@ -122,12 +120,6 @@ impl FileSystem for Parts {
     }
     fn refresh(&self, _: &SuperBlock, _: &Inode) -> Result<()> {
         self.calls();
-        Ok(())
-    }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
         Ok(())
     }
     fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
@@ -189,7 +181,7 @@ fn descriptors_are_released_with_no_lock_held() {
         fds: FDS,
         ..Budget::default()
     };
-    let vfs = Vfs::with_budget(parts, budget).unwrap();
+    let vfs = Vfs::with_budget(Wrapped::new(parts), budget).unwrap();
     let ctx = user(&vfs);
     let mut most = 0;
     for file in 0..100 {
@@ -214,7 +206,7 @@ fn a_back_end_out_of_descriptors_is_retried_after_all_are_released() {
         ..Parts::new(use_it)
     };
     let asked = parts.asked.clone();
-    let vfs = Vfs::new(parts).unwrap();
+    let vfs = Vfs::new(Wrapped::new(parts)).unwrap();
     let ctx = user(&vfs);
     for file in 0..50 {
         let (found, made) = (format!("/d{file}/f{file}"), format!("/d{file}/n{file}"));
@@ -259,7 +251,9 @@ fn an_unmount_drops_parts_with_no_lock_held() {
     for round in 1..20 {
         let parts = Parts::new(use_it.clone());
         let there_are = parts.there_are.clone();
-        tree.vfs.mount(&tree.ctx, "/mnt", parts).unwrap();
+        tree.vfs
+            .mount(&tree.ctx, "/mnt", Wrapped::new(parts))
+            .unwrap();
         for file in 0..10 {
             tree.stat(&format!("/mnt/f{file}")).unwrap();
         }
@@ -293,7 +287,7 @@ fn a_back_end_that_uses_a_vfs_in_a_call_is_refused() {
         let refused = |ask: &dyn Fn(&Vfs, &Context)| {
             let parts = Parts::new(Arc::new(|| ()));
             *parts.in_call.lock().unwrap() = Some(what.clone());
-            let vfs = Vfs::new(parts).unwrap();
+            let vfs = Vfs::new(Wrapped::new(parts)).unwrap();
             let ctx = user(&vfs);
             let panicked = catch_unwind(AssertUnwindSafe(|| ask(&vfs, &ctx)));
             let panicked = panicked.expect_err("CALL-1: refused");

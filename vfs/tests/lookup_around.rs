@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rcuwalk::{
-    At, Attr, Budget, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget,
-    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, RawEntry, Result,
-    SuperBlock, Vfs,
+    Attr, Budget, Credentials, Emit, Error, FileType, Inode, InodeRef, LookupFlags, Name, RawEntry,
+    Result, SuperBlock, Vfs,
 };
+use rcuwalk_testkit::{Wrapped, Wrapper, iget};
 
 /// One directory of numbered files, in blocks of so many.
 struct Blocks {
@@ -37,26 +37,13 @@ impl Blocks {
     }
 
     fn iget(sb: &SuperBlock, number: u64) -> Result<InodeRef> {
-        Ok(match sb.iget(InodeKey::new(number + 10))? {
-            Iget::Cached(inode) => inode,
-            Iget::New(new) => {
-                let attr = Attr::new(number + 10, FileType::Regular, 0o644);
-                new.init(InodeFill::new(attr))
-            }
-        })
+        iget(sb, number + 10, FileType::Regular)
     }
 }
 
-impl FileSystem for Blocks {
-    fn name(&self) -> &str {
-        "blocks"
-    }
-
+impl Wrapper for Blocks {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        Ok(match sb.iget(InodeKey::new(1))? {
-            Iget::Cached(inode) => inode,
-            Iget::New(new) => new.init(InodeFill::new(Attr::new(1, FileType::Directory, 0o755))),
-        })
+        iget(sb, 1, FileType::Directory)
     }
 
     fn lookup(&self, sb: &SuperBlock, _: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
@@ -96,10 +83,6 @@ impl FileSystem for Blocks {
         }
     }
 
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-
     fn read_dir(&self, _: &SuperBlock, _: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
         for number in from..self.files {
             let name = Self::name(number);
@@ -115,10 +98,6 @@ impl FileSystem for Blocks {
         }
         Ok(())
     }
-
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::NotSupported)
-    }
 }
 
 fn mounted(files: u64, block: u64, budget: Budget) -> (Vfs, Arc<Calls>) {
@@ -128,7 +107,7 @@ fn mounted(files: u64, block: u64, budget: Budget) -> (Vfs, Arc<Calls>) {
         block,
         calls: calls.clone(),
     };
-    (Vfs::with_budget(fs, budget).unwrap(), calls)
+    (Vfs::with_budget(Wrapped::new(fs), budget).unwrap(), calls)
 }
 
 fn stat(vfs: &Vfs, number: u64) -> Result<Attr> {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use common::FOLLOW;
 use rcuwalk::{
-    At, Attr, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
-    Freshness, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, MountFlags, Name, NewFile,
-    OpenFlags, Rename, Result, SetAttr, SuperBlock, Vfs, XattrFlags,
+    At, Caller, Context, Credentials, Error, FileSystem, FileType, Freshness, Inode, InodeRef,
+    LookupFlags, MountFlags, Name, OpenFlags, Rename, Result, SuperBlock, Vfs, XattrFlags,
 };
 use rcuwalk_memfs::{MemFs, directory, file};
+use rcuwalk_testkit::{Wrapped, Wrapper, iget};
 
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -37,18 +37,12 @@ fn meddle(once: &Once) -> bool {
     next.is_none_or(|next| thread::spawn(next).join().unwrap())
 }
 
-impl FileSystem for Meddled {
-    fn name(&self) -> &str {
-        "meddled"
+impl Wrapper for Meddled {
+    fn inner(&self) -> Option<&dyn FileSystem> {
+        Some(&self.fs)
     }
     fn freshness(&self) -> Freshness {
         self.freshness
-    }
-    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        FileSystem::root(&self.fs, sb)
-    }
-    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
-        self.fs.lookup(sb, dir, name)
     }
     fn revalidate(
         &self,
@@ -59,31 +53,10 @@ impl FileSystem for Meddled {
     ) -> Result<bool> {
         Ok(meddle(&self.now) || name.as_bytes() == STAYS)
     }
-    fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
-        self.fs.read_link(sb, inode)
-    }
-    fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, to: &mut dyn Emit) -> Result<()> {
-        self.fs.read_dir(sb, dir, from, to)
-    }
-    fn open(&self, by: &Caller<'_>, at: &At<'_>, how: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        self.fs.open(by, at, how)
-    }
     fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
         self.fs.rename(by, how)?;
         meddle(&self.in_rename);
         Ok(())
-    }
-    fn create(
-        &self,
-        by: &Caller<'_>,
-        dir: &Inode,
-        name: Name<'_>,
-        new: &NewFile<'_>,
-    ) -> Result<InodeRef> {
-        self.fs.create(by, dir, name, new)
-    }
-    fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
-        self.fs.setattr(by, at, change)
     }
     fn get_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
         let value = self.fs.get_xattr(by, at, name);
@@ -91,19 +64,6 @@ impl FileSystem for Meddled {
             meddle(&self.now);
         }
         value
-    }
-    fn set_xattr(
-        &self,
-        by: &Caller<'_>,
-        at: &At<'_>,
-        name: &[u8],
-        value: &[u8],
-        flags: XattrFlags,
-    ) -> Result<()> {
-        self.fs.set_xattr(by, at, name, value, flags)
-    }
-    fn remove_xattr(&self, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<()> {
-        self.fs.remove_xattr(by, at, name)
     }
 }
 
@@ -125,7 +85,7 @@ fn meddled_in_renames(freshness: Freshness) -> (Arc<Vfs>, Context, Once, Once) {
         now: now.clone(),
         in_rename: in_rename.clone(),
     };
-    let vfs = Arc::new(Vfs::new(meddled).unwrap());
+    let vfs = Arc::new(Vfs::new(Wrapped::new(meddled)).unwrap());
     let ctx = vfs.context(Credentials::root());
     (vfs, ctx, now, in_rename)
 }
@@ -319,41 +279,17 @@ fn a_name_that_is_mounted_on_while_it_is_asked_for_stays() {
 /// Directories in which `self` is the directory itself, and any other name one below.
 struct Loops;
 
-impl Loops {
-    fn iget(sb: &SuperBlock, ino: u64) -> Result<InodeRef> {
-        Ok(match sb.iget(InodeKey::new(ino))? {
-            Iget::Cached(inode) => inode,
-            Iget::New(new) => {
-                let attr = Attr::new(ino, FileType::Directory, 0o755);
-                new.init(InodeFill::new(attr))
-            }
-        })
-    }
-}
-
-impl FileSystem for Loops {
-    fn name(&self) -> &str {
-        "loops"
-    }
+impl Wrapper for Loops {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        Self::iget(sb, 1)
+        iget(sb, 1, FileType::Directory)
     }
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
         let below = u64::from(name.as_bytes()[0]);
         match name.as_bytes() {
             b"new" => Ok(None),
-            b"self" => Self::iget(sb, dir.attr().ino).map(Some),
-            _ => Self::iget(sb, dir.attr().ino * 256 + below).map(Some),
+            b"self" => iget(sb, dir.attr().ino, FileType::Directory).map(Some),
+            _ => iget(sb, dir.attr().ino * 256 + below, FileType::Directory).map(Some),
         }
-    }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
-    }
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::NotSupported)
     }
     fn rmdir(&self, _: &Caller<'_>, _: &Inode, _: Name<'_>, _: &Inode) -> Result<()> {
         Ok(())
@@ -366,7 +302,7 @@ impl FileSystem for Loops {
 /// LOCK-1, DENTRY-5: a directory that is said to be in itself is neither found there nor changed.
 #[test]
 fn a_directory_in_itself_is_not_changed() {
-    let vfs = Vfs::new(Loops).unwrap();
+    let vfs = Vfs::new(Wrapped::new(Loops)).unwrap();
     let ctx = vfs.context(Credentials::root());
     for cached in [false, true] {
         if cached {

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use common::FOLLOW;
 use rcuwalk::inode::{IgetOf, InodeCache, Key};
 use rcuwalk::{
-    At, Attr, Budget, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
-    HeldDescriptor, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags,
-    Result, SuperBlock, Vfs,
+    At, Attr, Budget, Caller, Context, Credentials, Error, FileHandle, FileType, HeldDescriptor,
+    Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, Result, SuperBlock,
+    Vfs,
 };
 use rcuwalk_sync::{memory, rcu};
+use rcuwalk_testkit::{Wrapped, Wrapper};
 
 struct Counting;
 
@@ -98,10 +99,7 @@ impl Computed {
     }
 }
 
-impl FileSystem for Computed {
-    fn name(&self) -> &str {
-        "computed"
-    }
+impl Wrapper for Computed {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
         Ok(self.iget(sb, 1, FileType::Directory))
     }
@@ -117,12 +115,6 @@ impl FileSystem for Computed {
         // Another number for each place, as good as never the same twice.
         let ino = (dir.attr().ino ^ number << 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         Ok(Some(self.iget(sb, ino.rotate_right(20), kind)))
-    }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
     }
     fn open(&self, _: &Caller<'_>, at: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
         struct Open(u64);
@@ -157,7 +149,7 @@ impl Walked {
     fn new(budget: Budget, descriptors: bool) -> Walked {
         rcu::barrier();
         let before = taken();
-        let vfs = Vfs::with_budget(Computed { descriptors }, budget).unwrap();
+        let vfs = Vfs::with_budget(Wrapped::new(Computed { descriptors }), budget).unwrap();
         let ctx = vfs.context(Credentials::user(1, 1));
         Walked {
             vfs,

@@ -8,9 +8,10 @@ use std::thread;
 
 use common::{FOLLOW, REF, Tree, grow, stress_ops};
 use rcuwalk::{
-    At, Attr, Caller, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill,
-    InodeKey, InodeRef, LookupFlags, Name, OpenFlags, Result, SuperBlock,
+    Attr, Error, FileType, Iget, InodeFill, InodeKey, InodeRef, LookupFlags, OpenFlags, Result,
+    SuperBlock,
 };
+use rcuwalk_testkit::{Wrapped, Wrapper};
 
 const OUTER: &str = "mnt/ mnt/below mnt/sub/ mnt/sub/deep file link->mnt other/";
 const INNER: &str = "in/ in/file in/up->../.. top";
@@ -28,10 +29,7 @@ struct Told<M> {
     mounted: M,
 }
 
-impl<M: Fn() -> Result<()> + Send + Sync + 'static> FileSystem for Told<M> {
-    fn name(&self) -> &str {
-        "told"
-    }
+impl<M: Fn() -> Result<()> + Send + Sync + 'static> Wrapper for Told<M> {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
         let Iget::New(new) = sb.iget(InodeKey::new(1))? else {
             return Err(Error::Exists);
@@ -41,18 +39,6 @@ impl<M: Fn() -> Result<()> + Send + Sync + 'static> FileSystem for Told<M> {
     }
     fn mounted(&self, _: &Arc<SuperBlock>) -> Result<()> {
         (self.mounted)()
-    }
-    fn lookup(&self, _: &SuperBlock, _: &Inode, _: Name<'_>) -> Result<Option<InodeRef>> {
-        Ok(None)
-    }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
-    }
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::Invalid)
     }
 }
 
@@ -77,11 +63,11 @@ fn a_mount_on_a_removed_directory_leaks_nothing() {
     let there = tree.ctx.clone().with_cwd(removed);
     leaks_nothing(&tree, &Error::NotFound, |part| {
         let (root, mounted) = (FileType::Directory, || Ok(()));
-        let fs = Told {
+        let fs = Wrapped::new(Told {
             part,
             root,
             mounted,
-        };
+        });
         tree.vfs.mount(&there, ".", fs)
     });
     leaks_nothing(&tree, &Error::NotFound, |part| {
@@ -95,11 +81,11 @@ fn a_mount_on_a_removed_directory_leaks_nothing() {
             })
         };
         let root = FileType::Directory;
-        let fs = Told {
+        let fs = Wrapped::new(Told {
             part,
             root,
             mounted,
-        };
+        });
         tree.vfs.mount(&tree.ctx, "/other", fs)
     });
 }
@@ -111,20 +97,20 @@ fn a_mount_whose_back_end_fails_leaks_nothing() {
     assert!(tree.has("/other"), "cached");
     leaks_nothing(&tree, &Error::NoSpace, |part| {
         let (root, mounted) = (FileType::Directory, || Err(Error::NoSpace));
-        let fs = Told {
+        let fs = Wrapped::new(Told {
             part,
             root,
             mounted,
-        };
+        });
         tree.vfs.mount(&tree.ctx, "/other", fs)
     });
     leaks_nothing(&tree, &Error::NotADirectory, |part| {
         let (root, mounted) = (FileType::Regular, || Ok(()));
-        let fs = Told {
+        let fs = Wrapped::new(Told {
             part,
             root,
             mounted,
-        };
+        });
         tree.vfs.mount(&tree.ctx, "/other", fs)
     });
     assert!(tree.has("/other") && tree.vfs.rmdir(&tree.ctx, "/other").is_ok());

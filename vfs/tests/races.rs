@@ -10,11 +10,9 @@ use std::time::Duration;
 
 use common::{FOLLOW, REF, Tree, grow};
 use rcuwalk::inode::{IgetOf, InodeCache, Key};
-use rcuwalk::{
-    At, Attr, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode,
-    InodeFill, InodeKey, InodeRef, Name, OpenFlags, Result, SuperBlock, Vfs,
-};
+use rcuwalk::{Credentials, Error, FileType, Inode, InodeRef, Name, Result, SuperBlock, Vfs};
 use rcuwalk_memfs::{MemFs, file, symlink};
+use rcuwalk_testkit::{Wrapped, Wrapper};
 
 #[derive(Clone, PartialEq, Eq)]
 struct Ino(u64);
@@ -123,33 +121,14 @@ struct Switch {
     late: Box<dyn Fn() + Send + Sync>,
 }
 
-fn numbered(sb: &SuperBlock, ino: u64, kind: FileType) -> InodeRef {
-    match sb.iget(InodeKey::new(ino)).unwrap() {
-        Iget::Cached(inode) => inode,
-        Iget::New(new) => new.init(InodeFill::new(Attr::new(ino, kind, 0o755))),
-    }
-}
-
-impl FileSystem for Switch {
-    fn name(&self) -> &str {
-        "switch"
-    }
+impl Wrapper for Switch {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        Ok(numbered(sb, 1, FileType::Directory))
+        rcuwalk_testkit::iget(sb, 1, FileType::Directory)
     }
     fn lookup(&self, sb: &SuperBlock, _: &Inode, _: Name<'_>) -> Result<Option<InodeRef>> {
         let ino = self.ino.load(SeqCst);
         (self.late)();
-        Ok(Some(numbered(sb, ino, FileType::Regular)))
-    }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
-    }
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::NotSupported)
+        rcuwalk_testkit::iget(sb, ino, FileType::Regular).map(Some)
     }
 }
 
@@ -177,7 +156,7 @@ fn a_doubt_beside_a_lookup_is_kept() {
             ino: ino.clone(),
             late: Box::new(late),
         };
-        let vfs = Vfs::new(fs).unwrap();
+        let vfs = Vfs::new(Wrapped::new(fs)).unwrap();
         let ctx = vfs.context(Credentials::root());
         if cached {
             assert_eq!(vfs.stat(&ctx, "/x", FOLLOW).unwrap().ino, 10);

@@ -32,11 +32,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use rcuwalk::{
-    At, Attr, Budget, Caller, Context, Credentials, Emit, Error, Evict, FileHandle, FileSystem,
-    FileType, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, MountFlags, Name, NewFile,
-    OpenFlags, RawEntry, Rename, RenameFlags, Result, SuperBlock, Vfs,
+    Attr, Budget, Caller, Context, Credentials, Emit, Error, Evict, FileType, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, LookupFlags, MountFlags, Name, NewFile, OpenFlags, RawEntry,
+    Rename, RenameFlags, Result, SuperBlock, Vfs,
 };
 use rcuwalk_sync::rcu;
+use rcuwalk_testkit::{Wrapped, Wrapper};
 use shuttle_support::{outcomes_are, spawn};
 
 const ROOT: u64 = 1;
@@ -89,10 +90,7 @@ impl Flat {
     }
 }
 
-impl FileSystem for Flat {
-    fn name(&self) -> &str {
-        "flat"
-    }
+impl Wrapper for Flat {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
         Ok(self.iget(sb, ROOT, FileType::Directory))
     }
@@ -149,9 +147,6 @@ impl FileSystem for Flat {
         }
         Ok(())
     }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
     fn read_dir(&self, _: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
         for (at, (name, (ino, kind))) in (1..).zip(self.all_in(dir)).skip(from as usize) {
             let entry = RawEntry {
@@ -165,9 +160,6 @@ impl FileSystem for Flat {
             }
         }
         Ok(())
-    }
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::NotSupported)
     }
 }
 
@@ -215,7 +207,7 @@ impl Tree {
             inodes: 100,
             ..Budget::default()
         };
-        let vfs = Vfs::with_budget(fs, budget).unwrap();
+        let vfs = Vfs::with_budget(Wrapped::new(fs), budget).unwrap();
         let ctx = vfs.context(Credentials::root());
         let tree = Tree { vfs, ctx, ended };
         for entry in entries.split_whitespace() {

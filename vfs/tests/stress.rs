@@ -395,7 +395,7 @@ fn both_walks_agree_beside_changes() {
 fn nothing_outlives_the_tree() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let alive = Arc::new(AtomicUsize::new(0));
-    let fs = common::Numbered::new(&alive);
+    let fs = rcuwalk_testkit::Wrapped::new(common::Numbered::new(&alive));
     let vfs = rcuwalk::Vfs::with_budget(fs, SMALL).unwrap();
     let ctx = vfs.context(rcuwalk::Credentials::root());
     thread::scope(|scope| {

@@ -7,41 +7,29 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rcuwalk::{
-    At, Attr, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget,
-    Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, Result, SuperBlock, Vfs,
+    Caller, Credentials, FileType, Freshness, Inode, InodeRef, LookupFlags, Name, Result,
+    SuperBlock, Vfs,
 };
+use rcuwalk_testkit::{Wrapped, Wrapper, iget};
 
 const TTL: Duration = Duration::from_millis(300);
 
 /// A root with a directory `d`, in which every name is a file.
 struct Counting(Arc<AtomicUsize>);
 
-impl Counting {
-    fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<InodeRef> {
-        let attr = match ino {
-            1 | 2 => Attr::new(ino, FileType::Directory, 0o755),
-            _ => Attr::new(ino, FileType::Regular, 0o644),
-        };
-        Ok(match sb.iget(InodeKey::new(ino))? {
-            Iget::Cached(inode) => inode,
-            Iget::New(new) => new.init(InodeFill::new(attr)),
-        })
-    }
-}
-
-impl FileSystem for Counting {
-    fn name(&self) -> &str {
-        "counting"
-    }
+impl Wrapper for Counting {
     fn freshness(&self) -> Freshness {
         Freshness::Ttl(TTL)
     }
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        self.iget(sb, 1)
+        iget(sb, 1, FileType::Directory)
     }
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, _: Name<'_>) -> Result<Option<InodeRef>> {
-        let ino = dir.attr().ino + 1;
-        self.iget(sb, ino).map(Some)
+        let (ino, kind) = match dir.attr().ino {
+            1 => (2, FileType::Directory),
+            dir => (dir + 1, FileType::Regular),
+        };
+        iget(sb, ino, kind).map(Some)
     }
     fn refresh(&self, _: &SuperBlock, _: &Inode) -> Result<()> {
         self.0.fetch_add(1, Relaxed);
@@ -60,15 +48,6 @@ impl FileSystem for Counting {
     fn unlink(&self, _: &Caller<'_>, _: &Inode, _: Name<'_>, _: &Inode) -> Result<()> {
         Ok(())
     }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
-    }
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::NotSupported)
-    }
 }
 
 /// FRESH-1: the back end is asked for a current directory once in its time to live, and not at
@@ -76,7 +55,7 @@ impl FileSystem for Counting {
 #[test]
 fn a_place_that_is_kept_is_asked_for_once_in_its_time() {
     let asked = Arc::new(AtomicUsize::new(0));
-    let vfs = Vfs::new(Counting(asked.clone())).unwrap();
+    let vfs = Vfs::new(Wrapped::new(Counting(asked.clone()))).unwrap();
     let root = vfs.context(Credentials::root());
     let dir = vfs.lookup(&root, "d", LookupFlags::default()).unwrap();
     let ctx = vfs.context(Credentials::root()).with_cwd(dir);
@@ -98,7 +77,7 @@ fn a_place_that_is_kept_is_asked_for_once_in_its_time() {
 /// FRESH-1: a held path knows by itself whether it is valid.
 #[test]
 fn a_place_is_believed_for_its_time() {
-    let vfs = Vfs::new(Counting(Arc::default())).unwrap();
+    let vfs = Vfs::new(Wrapped::new(Counting(Arc::default()))).unwrap();
     let ctx = vfs.context(Credentials::root());
     let file = vfs.lookup(&ctx, "d/f", LookupFlags::default()).unwrap();
     let start = std::time::Instant::now();
@@ -116,7 +95,7 @@ fn a_place_is_believed_for_its_time() {
 #[test]
 fn what_goes_is_not_asked_for_twice() {
     let asked = Arc::new(AtomicUsize::new(0));
-    let vfs = Vfs::new(Counting(asked.clone())).unwrap();
+    let vfs = Vfs::new(Wrapped::new(Counting(asked.clone()))).unwrap();
     let root = vfs.context(Credentials::root());
     for round in 0..100 {
         let dir = vfs.lookup(&root, "d", LookupFlags::default()).unwrap();

@@ -101,9 +101,8 @@ impl Layer {
             ["backends", _] => Some(Layer::Backend),
             ["frontends", _] => Some(Layer::Frontend),
             ["scan"] => Some(Layer::Scan),
-            ["cli" | "bench" | "conformance" | "fuzz" | "xtask"] | ["bench", "peers"] => {
-                Some(Layer::Free)
-            }
+            ["cli" | "bench" | "testkit" | "conformance" | "fuzz" | "xtask"]
+            | ["bench", "peers"] => Some(Layer::Free),
             _ => None,
         }
     }

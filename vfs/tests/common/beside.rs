@@ -93,7 +93,7 @@ pub(crate) fn compare(claim: &str, script: &[(Who, Op)]) {
     let said = script.iter().map(|(who, op)| ours.apply(*who, op));
     let ours: Said = said.collect();
     let Some(kernel) = Kernel::new() else {
-        return super::skip("needs root and tmpfs with attributes and ACLs");
+        return rcuwalk_testkit::skip("needs root and tmpfs with attributes and ACLs");
     };
     for ((who, op), ours) in script.iter().zip(ours) {
         let theirs = kernel.apply(*who, op);
@@ -251,7 +251,7 @@ impl Kernel {
     /// `None` if this process cannot change its user, or the kernel's tmpfs has no attributes.
     fn new() -> Option<Kernel> {
         const TMPFS_MAGIC: u64 = 0x0102_1994;
-        let root = rustix::process::geteuid().is_root();
+        let root = rcuwalk_testkit::is_root();
         let shm = Path::new("/dev/shm");
         let is_tmpfs = rustix::fs::statfs(shm).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC);
         if !root || !is_tmpfs {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use rcuwalk::{
-    At, Attr, Budget, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
-    Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, OpenFlags, Rename,
-    Result, SetAttr, SuperBlock, Vfs,
+    Attr, Budget, Context, Credentials, Error, FileType, Iget, Inode, InodeFill, InodeKey,
+    InodeRef, LookupFlags, Name, Result, SuperBlock, Vfs,
 };
 use rcuwalk_memfs::{MemFs, directory, file, symlink};
+use rcuwalk_testkit::Wrapper;
 
 pub(crate) const FOLLOW: LookupFlags = LookupFlags::FOLLOW;
 pub(crate) const REF: LookupFlags = LookupFlags::FOLLOW.union(LookupFlags::REF_WALK);
@@ -82,21 +82,6 @@ pub(crate) fn grow(entries: &str) -> MemFs {
     fs
 }
 
-/// Says that a test cannot run here, and why.
-pub(crate) fn skip(reason: &str) {
-    use std::io::Write;
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
-        let options = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(file);
-        // One write, so that the lines of tests in other processes stay whole.
-        let line = format!("{reason}\n");
-        options.unwrap().write_all(line.as_bytes()).unwrap();
-    }
-}
-
 /// How many operations a stress test does.
 pub(crate) fn stress_ops(debug: usize, release: usize) -> usize {
     match std::env::var("RCUWALK_STRESS_OPS") {
@@ -122,67 +107,6 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as usize % n
-    }
-}
-
-/// A [`Hooked`] file system's step before it asks the one inside.
-pub(crate) type Hook = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
-
-/// A [`Hooked`] file system's step with an inode before its names change.
-pub(crate) type InodeHook = Box<dyn Fn(&Inode) + Send + Sync>;
-
-/// A back end whose lookups, and changes of link counts, call a hook first.
-pub(crate) struct Hooked<F> {
-    pub(crate) fs: F,
-    pub(crate) before_lookup: Hook,
-    pub(crate) before_link_or_unlink: InodeHook,
-}
-
-impl<F: FileSystem> FileSystem for Hooked<F> {
-    fn name(&self) -> &str {
-        "hooked"
-    }
-    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        self.fs.root(sb)
-    }
-    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
-        (self.before_lookup)(name.as_bytes())?;
-        self.fs.lookup(sb, dir, name)
-    }
-    fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
-        self.fs.read_link(sb, inode)
-    }
-    fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
-        self.fs.read_dir(sb, dir, from, emit)
-    }
-    fn open(&self, by: &Caller<'_>, at: &At<'_>, flags: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        self.fs.open(by, at, flags)
-    }
-    fn create(
-        &self,
-        by: &Caller<'_>,
-        dir: &Inode,
-        name: Name<'_>,
-        new: &NewFile<'_>,
-    ) -> Result<InodeRef> {
-        self.fs.create(by, dir, name, new)
-    }
-    fn link(&self, by: &Caller<'_>, file: &At<'_>, dir: &Inode, name: Name<'_>) -> Result<()> {
-        (self.before_link_or_unlink)(file.inode);
-        self.fs.link(by, file, dir, name)
-    }
-    fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
-        self.fs.setattr(by, at, change)
-    }
-    fn unlink(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        (self.before_link_or_unlink)(inode);
-        self.fs.unlink(by, dir, name, inode)
-    }
-    fn rmdir(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        self.fs.rmdir(by, dir, name, inode)
-    }
-    fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
-        self.fs.rename(by, how)
     }
 }
 
@@ -231,24 +155,12 @@ impl Numbered {
     }
 }
 
-impl FileSystem for Numbered {
-    fn name(&self) -> &str {
-        "numbered"
-    }
+impl Wrapper for Numbered {
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
         Ok(self.iget(sb, 1))
     }
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
         let name = std::str::from_utf8(name.as_bytes()).unwrap();
         Ok(Some(self.iget(sb, Self::below(dir.attr().ino, name))))
-    }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
-    }
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::NotSupported)
     }
 }

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use common::{FOLLOW, REF, stress_ops};
 use rcuwalk::{
-    At, Attr, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget,
-    Inode, InodeFill, InodeKey, InodeRef, Name, OpenFlags, Result, SuperBlock, Vfs,
+    Credentials, Error, FileType, Freshness, Inode, InodeRef, Name, Result, SuperBlock, Vfs,
 };
+use rcuwalk_testkit::{Wrapped, Wrapper, iget};
 
 const ROOT: u64 = 1;
 
@@ -25,34 +25,15 @@ struct Changing {
     now: Arc<AtomicU64>,
 }
 
-impl Changing {
-    fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<InodeRef> {
-        let kind = match ino {
-            ROOT => FileType::Directory,
-            _ => FileType::Regular,
-        };
-        Ok(match sb.iget(InodeKey::new(ino))? {
-            Iget::Cached(inode) => inode,
-            Iget::New(new) => new.init(InodeFill::new(Attr::new(ino, kind, 0o755))),
-        })
-    }
-}
-
-impl FileSystem for Changing {
-    fn name(&self) -> &str {
-        "changing"
-    }
+impl Wrapper for Changing {
     fn freshness(&self) -> Freshness {
         self.freshness
     }
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        self.iget(sb, ROOT)
-    }
-    fn refresh(&self, _: &SuperBlock, _: &Inode) -> Result<()> {
-        Ok(())
+        iget(sb, ROOT, FileType::Directory)
     }
     fn lookup(&self, sb: &SuperBlock, _: &Inode, _: Name<'_>) -> Result<Option<InodeRef>> {
-        self.iget(sb, self.now.load(SeqCst)).map(Some)
+        iget(sb, self.now.load(SeqCst), FileType::Regular).map(Some)
     }
     fn revalidate(
         &self,
@@ -63,15 +44,6 @@ impl FileSystem for Changing {
     ) -> Result<bool> {
         let now = self.now.load(SeqCst);
         Ok(inode.is_some_and(|inode| inode.attr().ino == now))
-    }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
-    }
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::NotSupported)
     }
 }
 
@@ -98,7 +70,7 @@ fn ask_while_it_changes<T>(
         freshness,
         now: now.clone(),
     };
-    let vfs = Vfs::new(fs).unwrap();
+    let vfs = Vfs::new(Wrapped::new(fs)).unwrap();
     let ctx = vfs.context(Credentials::root());
     let (vfs, ctx, now) = (&vfs, &ctx, &*now);
     let (change, begin, check) = (&change, &begin, &check);

@@ -8,8 +8,6 @@ mod workload;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -81,7 +79,7 @@ fn a_tracer_counts_each_look_insertion_wait_and_eviction() {
         return; // Nothing is left out: see the first test.
     }
     if let Err(reason) = can_trace() {
-        return skip(&reason);
+        return rcuwalk_testkit::skip(&reason);
     }
     let this = env::current_exe().unwrap();
     let this = this.to_str().unwrap();
@@ -163,17 +161,4 @@ fn can_trace() -> Result<(), String> {
         return Err(format!("bpftrace cannot trace here, root may: {why}"));
     }
     Ok(())
-}
-
-fn skip(reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = env::var_os("RCUWALK_SKIPS") {
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(file)
-            .unwrap();
-        // One write, so that the lines of tests in other processes stay whole.
-        file.write_all(format!("{reason}\n").as_bytes()).unwrap();
-    }
 }

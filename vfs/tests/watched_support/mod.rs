@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
 use rcuwalk::{
-    At, Attr, Caller, Context, Credentials, Emit, Error, FileHandle, FileSystem, FileType,
-    Freshness, Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, NewFile, OpenFlags,
-    Rename, Result, SuperBlock, Vfs,
+    Attr, Caller, Context, Credentials, Error, FileType, Freshness, Iget, Inode, InodeFill,
+    InodeKey, InodeRef, LookupFlags, Name, NewFile, Rename, Result, SuperBlock, Vfs,
 };
+use rcuwalk_testkit::{Wrapped, Wrapper};
 
 pub(crate) const ROOT: u64 = 1;
 /// A number that no inode has.
@@ -127,10 +127,7 @@ impl Told {
     }
 }
 
-impl FileSystem for Told {
-    fn name(&self) -> &str {
-        "told"
-    }
+impl Wrapper for Told {
     fn freshness(&self) -> Freshness {
         Freshness::Watched
     }
@@ -201,15 +198,6 @@ impl FileSystem for Told {
         inode.set_attr(&Attr { nlink: 0, ..victim });
         Ok(())
     }
-    fn read_link(&self, _: &SuperBlock, _: &Inode) -> Result<Box<[u8]>> {
-        Err(Error::Invalid)
-    }
-    fn read_dir(&self, _: &SuperBlock, _: &Inode, _: u64, _: &mut dyn Emit) -> Result<()> {
-        Ok(())
-    }
-    fn open(&self, _: &Caller<'_>, _: &At<'_>, _: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        Err(Error::NotSupported)
-    }
 }
 
 /// The back end, mounted.
@@ -226,7 +214,7 @@ impl Tree {
         for (dir, name, attr) in names {
             host.set(*dir, name, Some(*attr));
         }
-        let vfs = Vfs::new(Told(host.clone())).unwrap();
+        let vfs = Vfs::new(Wrapped::new(Told(host.clone()))).unwrap();
         let ctx = vfs.context(Credentials::root());
         Tree { host, vfs, ctx }
     }
