@@ -5,15 +5,13 @@
 //! goes, every walk in each [`Way`]. WALK-1 is the reason for the ways: an
 //! RCU-walk may only ever say what a REF-walk would have said.
 
-use std::cell::Cell;
-use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Once;
 
 use rcuwalk::{Attr, Budget, Context, Credentials, LookupFlags, Vfs};
 
 use crate::answer::{Answer, Found, Numbers, Raw};
 use crate::coverage::Coverage;
+use crate::frame;
 use crate::kernel;
 use crate::materialise::{self, OnHost, Powers};
 use crate::model::Model;
@@ -104,7 +102,6 @@ pub fn run(
     (oracle, powers): (Oracle, Powers),
     settings: Settings,
 ) -> Result<Coverage, Box<Failure>> {
-    hush_panics_that_are_answers();
     let mut coverage = Coverage::default();
     for number in 0..settings.cases.div_ceil(WALKS_PER_TREE) as u64 {
         let mut rng = Rng::derived(settings.seed, number);
@@ -203,7 +200,7 @@ struct Asked<'t> {
 impl<'t> Asked<'t> {
     /// The `Err` is how rcuwalk failed to mount.
     fn new(tree: &'t Tree, setup: &Setup, host: Option<&OnHost>) -> Result<Asked<'t>, Answer> {
-        let mounted = without_panic(|| match (&setup.subject, host) {
+        let mounted = ask(|| match (&setup.subject, host) {
             (Subject::HostFs(_), Some(host)) => {
                 let fs = rcuwalk_hostfs::HostFs::new(host.top())?;
                 Ok((mount(fs, setup.tight)?, host.numbers().clone()))
@@ -218,7 +215,7 @@ impl<'t> Asked<'t> {
     }
 
     fn ask(&mut self, walk: &Walk, way: Way) -> Answer {
-        let attr = without_panic(|| {
+        let attr = ask(|| {
             let context = self.context(walk)?;
             let path = &walk.path[..];
             match way {
@@ -284,37 +281,11 @@ fn mount(fs: impl rcuwalk::FileSystem, tight: bool) -> rcuwalk::Result<Vfs> {
     }
 }
 
-thread_local! {
-    /// Panics of this thread are answers now: a thousand backtraces would be printed while one
-    /// of them is being shrunk.
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-fn hush_panics_that_are_answers() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let loud = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                loud(info);
-            }
-        }));
-    });
-}
-
-/// A panic of the library is an answer like any other: it is shrunk and reported
-/// together with the walk that caused it.
-fn without_panic<T>(call: impl FnOnce() -> rcuwalk::Result<T>) -> Result<T, Answer> {
-    QUIET.set(true);
-    let outcome = catch_unwind(AssertUnwindSafe(call));
-    QUIET.set(false);
-    match outcome {
+/// Calls rcuwalk; an error or a panic of it is an answer.
+fn ask<T>(call: impl FnOnce() -> rcuwalk::Result<T>) -> Result<T, Answer> {
+    match frame::without_panic(call) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(err)) => Err(Answer::Errno(err.errno())),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(Answer::Panicked(text.unwrap_or("no message").into()))
-        }
+        Err(panic) => Err(Answer::Panicked(panic)),
     }
 }

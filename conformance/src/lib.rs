@@ -31,6 +31,7 @@ pub mod damage;
 pub mod differ;
 pub mod ext4;
 pub mod faulty;
+mod frame;
 pub mod kernel;
 pub mod materialise;
 pub mod model;

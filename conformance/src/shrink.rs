@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::answer::Answer;
 use crate::differ::{Difference, Setup, WALKS_PER_TREE, compare};
+use crate::frame::leave_out;
 use crate::tree::{ROOT, Tree};
 use crate::walks::{Place, Walk, Who};
 
@@ -105,54 +106,45 @@ impl Failure {
     }
 
     fn drop_walks(&mut self) {
-        let mut chunk = self.walks.len().next_power_of_two() / 2;
-        while chunk > 0 {
-            let mut at = 0;
-            // The last walk is the one that differs; it stays.
-            while self.may_try() && at + chunk < self.walks.len() {
-                let mut fewer = self.walks.clone();
-                fewer.drain(at..at + chunk);
-                if !self.tries_walks(fewer) {
-                    at += chunk;
-                }
-            }
-            chunk /= 2;
-        }
+        // The last walk is the one that differs; it stays.
+        let others = |failure: &Failure| failure.walks.len() - 1;
+        leave_out(self, 1, others, |failure, run| {
+            let mut fewer = failure.walks.clone();
+            fewer.drain(run);
+            failure.tries_walks(fewer)
+        });
     }
 
     fn drop_entries(&mut self) {
-        let mut chunk = self.tree.entries().len().next_power_of_two() / 2;
-        while chunk > 0 {
-            let mut at = 0;
-            while self.may_try() && at < self.tree.entries().len() {
-                let mut smaller = self.tree.clone();
-                let gone = self.tree.entries().into_iter().skip(at).take(chunk);
-                gone.for_each(|entry| smaller.remove(entry.dir, entry.name));
-                if !self.tries_tree(smaller) {
-                    at += chunk;
-                }
-            }
-            chunk /= 2;
-        }
+        let entries = |failure: &Failure| failure.tree.entries().len();
+        leave_out(self, 1, entries, |failure, run| {
+            let mut smaller = failure.tree.clone();
+            let gone = failure.tree.entries().into_iter();
+            gone.skip(run.start)
+                .take(run.len())
+                .for_each(|entry| smaller.remove(entry.dir, entry.name));
+            failure.tries_tree(smaller)
+        });
     }
 
     fn drop_path_pieces(&mut self) {
         for which in 0..self.walks.len() {
-            let mut chunk = pieces(&self.walks[which].path).len().next_power_of_two() / 2;
-            while chunk > 0 {
-                let mut at = 0;
-                while self.may_try() && at < pieces(&self.walks[which].path).len() {
-                    let mut left = pieces(&self.walks[which].path);
-                    left.drain(at..(at + chunk).min(left.len()));
+            let path = |failure: &Failure| match failure.walks.get(which) {
+                Some(walk) => pieces(&walk.path),
+                None => Vec::new(),
+            };
+            // Small runs slide: a component and its slash may start anywhere.
+            leave_out(
+                self,
+                4,
+                |failure| path(failure).len(),
+                |failure, run| {
+                    let mut left = path(failure);
+                    left.drain(run);
                     let path = left.concat();
-                    if !self.tries_walk(which, |walk| walk.path = path) {
-                        // Small chunks slide: a component and its slash may start
-                        // anywhere.
-                        at += if chunk <= 4 { 1 } else { chunk };
-                    }
-                }
-                chunk /= 2;
-            }
+                    failure.tries_walk(which, |walk| walk.path = path)
+                },
+            );
         }
     }
 

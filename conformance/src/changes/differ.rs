@@ -1,11 +1,8 @@
 //! The comparison: the same sequences, run in the kernel and in rcuwalk.
 
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
-use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Once;
 
 use crate::changes::answer::{Answer, Said};
 use crate::changes::compare::Comparer;
@@ -17,6 +14,7 @@ use crate::changes::op::{Op, Step};
 use crate::changes::shrink::{self, Failure};
 use crate::changes::side::{self, Side};
 use crate::changes::users::Who;
+use crate::frame;
 use crate::rng::Rng;
 use crate::settings::Settings;
 
@@ -84,7 +82,6 @@ pub fn run(
     settings: Settings,
     most: usize,
 ) -> Findings {
-    hush_panics_that_are_answers();
     let host = Host::new(top).unwrap_or_else(|err| panic!("cannot ask the kernel: {err}"));
     let mut host = host.with_protected_hardlinks(shape.sticky == Sticky::Protected);
     let mut findings = Findings {
@@ -246,30 +243,6 @@ struct Asked<'a>(&'a mut dyn Side);
 
 impl Side for Asked<'_> {
     fn run(&mut self, who: Who, op: &Op) -> Said {
-        QUIET.set(true);
-        let said = catch_unwind(AssertUnwindSafe(|| self.0.run(who, op)));
-        QUIET.set(false);
-        said.unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Said::Panicked(text.unwrap_or("no message").into())
-        })
+        frame::without_panic(|| self.0.run(who, op)).unwrap_or_else(Said::Panicked)
     }
-}
-
-thread_local! {
-    /// Panics of this thread are answers now.
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-fn hush_panics_that_are_answers() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let loud = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                loud(info);
-            }
-        }));
-    });
 }

@@ -8,6 +8,7 @@ use crate::changes::answer::{Found, Said};
 use crate::changes::differ::{Difference, Outcome};
 use crate::changes::op::Step;
 use crate::changes::users::Who;
+use crate::frame::leave_out;
 
 /// Comparisons that shrinking one difference may cost.
 const PATIENCE: usize = 1500;
@@ -34,13 +35,12 @@ pub fn shrink(
         left: PATIENCE,
         compare,
     };
-    let mut length = shrinking.steps.len().div_ceil(2);
     loop {
-        let shorter = shrinking.leave_out(length);
-        if length == 1 && !shorter {
+        let before = shrinking.steps.len();
+        shrinking.leave_out();
+        if shrinking.steps.len() == before {
             break;
         }
-        length = length.div_ceil(2);
     }
     shrinking.make_plain();
     Failure {
@@ -59,20 +59,14 @@ struct Shrinking<'c, C> {
 }
 
 impl<C: FnMut(&[Step]) -> Outcome> Shrinking<'_, C> {
-    /// Tries to do without each run of `length` steps, from the end; true if it can
-    /// do without one.
-    fn leave_out(&mut self, length: usize) -> bool {
-        let mut shorter = false;
-        // The last step is the one that differs.
-        let mut end = self.steps.len() - 1;
-        while end > 0 {
-            let start = end.saturating_sub(length);
-            let mut fewer = self.steps.clone();
-            fewer.drain(start..end);
-            shorter |= self.still_differs(fewer);
-            end = start.min(self.steps.len() - 1);
-        }
-        shorter
+    /// Tries to do without runs of steps; not without the last one, which differs.
+    fn leave_out(&mut self) {
+        let others = |shrinking: &Self| shrinking.steps.len() - 1;
+        leave_out(self, 1, others, |shrinking, run| {
+            let mut fewer = shrinking.steps.clone();
+            fewer.drain(run);
+            shrinking.still_differs(fewer)
+        });
     }
 
     /// Everybody root, nothing watched, but where it matters.
