@@ -44,7 +44,7 @@ pub(crate) fn leave_out<C>(
     parts: impl Fn(&C) -> usize,
     mut without: impl FnMut(&mut C, Range<usize>) -> bool,
 ) {
-    let mut length = parts(case).next_power_of_two() / 2;
+    let mut length = parts(case).div_ceil(2).next_power_of_two();
     while length > 0 {
         let mut end = parts(case);
         while end > 0 {
@@ -76,6 +76,15 @@ mod tests {
             differs
         });
         assert_eq!(case, [17, 801]);
+    }
+
+    #[test]
+    fn the_only_part_is_left_out() {
+        let mut case = vec![1];
+        leave_out(&mut case, 1, Vec::len, |case, run| {
+            case.drain(run).len() > 0
+        });
+        assert_eq!(case, [0; 0]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::frame::leave_out;
+
 use super::exercise::{Seen, exercise};
 use super::limits::{self, Busy, Limits};
 use super::mutation::Mutant;
@@ -57,24 +59,19 @@ fn check(seed: &Seed, mutant: &Mutant) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// Leaves out what is not needed for it to fail: in one go what is at the end or the
-/// start, then one by one.
+/// Leaves out the mutations that it does not need to fail.
 fn smallest(seed: &Seed, mutant: &Mutant) -> Mutant {
     let mut least = mutant.clone();
-    let mut size = least.mutations.len() / 2;
-    while size > 0 {
-        let mut start = 0;
-        while start < least.mutations.len() {
-            let mut less = least.clone();
-            let end = (start + size).min(less.mutations.len());
-            less.mutations.drain(start..end);
-            match check(seed, &less) {
-                Err(_) => least = less,
-                Ok(_) => start += size,
-            }
+    let mutations = |mutant: &Mutant| mutant.mutations.len();
+    leave_out(&mut least, 1, mutations, |least, run| {
+        let mut less = least.clone();
+        less.mutations.drain(run);
+        let fails = check(seed, &less).is_err();
+        if fails {
+            *least = less;
         }
-        size /= 2;
-    }
+        fails
+    });
     least
 }
 
