@@ -107,11 +107,11 @@ impl Tree {
             "/out/x",
         ];
         dirs.iter()
-            .for_each(|dir| vfs.mkdir(&ctx, dir, 0o755).unwrap());
+            .for_each(|dir| drop(vfs.mkdir(&ctx, dir, 0o755).unwrap()));
         let files = ["/jail/secret", "/jail/a/b/secret", "/out/secret", "/secret"];
         files
             .iter()
-            .for_each(|file| vfs.create(&ctx, file, 0o644).unwrap());
+            .for_each(|file| drop(vfs.create(&ctx, file, 0o644).unwrap()));
         vfs.mount(&ctx, "/jail/m", MemFs::new()).unwrap();
         vfs.mkdir(&ctx, "/jail/m/b", 0o755).unwrap();
         vfs.symlink(&ctx, "../../..", "/jail/a/b/c/up").unwrap();

@@ -48,9 +48,13 @@ type Step = fn(&mut World) -> Result<()>;
 /// One of everything; each step works on what those before it have left, and may be done
 /// again if it failed.
 const STEPS: &[(&str, Step)] = &[
-    ("mkdir", |w| w.vfs.mkdir(&w.ctx, "/d", 0o777)),
-    ("mkdir below", |w| w.vfs.mkdir(&w.ctx, "/d/e", 0o777)),
-    ("mkdir to go", |w| w.vfs.mkdir(&w.ctx, "/d/e/gone", 0o777)),
+    ("mkdir", |w| w.vfs.mkdir(&w.ctx, "/d", 0o777).map(drop)),
+    ("mkdir below", |w| {
+        w.vfs.mkdir(&w.ctx, "/d/e", 0o777).map(drop)
+    }),
+    ("mkdir to go", |w| {
+        w.vfs.mkdir(&w.ctx, "/d/e/gone", 0o777).map(drop)
+    }),
     ("default ACL", |w| {
         w.vfs.set_xattr(
             &w.ctx,
@@ -61,9 +65,11 @@ const STEPS: &[(&str, Step)] = &[
             FOLLOW,
         )
     }),
-    ("create", |w| w.vfs.create(&w.ctx, "/d/file", 0o666)),
+    ("create", |w| {
+        w.vfs.create(&w.ctx, "/d/file", 0o666).map(drop)
+    }),
     ("create where an ACL is handed down", |w| {
-        w.vfs.create(&w.ctx, "/d/e/heir", 0o666)
+        w.vfs.create(&w.ctx, "/d/e/heir", 0o666).map(drop)
     }),
     ("open to write", |w| {
         w.open = Some(w.open(
@@ -90,13 +96,19 @@ const STEPS: &[(&str, Step)] = &[
     ("truncate by name", |w| {
         w.vfs.truncate(&w.ctx, "/d/open", 40_000)
     }),
-    ("symlink", |w| w.vfs.symlink(&w.ctx, "d/file", "/link")),
+    ("symlink", |w| {
+        w.vfs.symlink(&w.ctx, "d/file", "/link").map(drop)
+    }),
     ("follow", |w| w.vfs.stat(&w.ctx, "/link", FOLLOW).map(drop)),
     ("readlink", |w| w.vfs.read_link(&w.ctx, "/link").map(drop)),
     ("mknod", |w| {
-        w.vfs.mknod(&w.ctx, "/d/fifo", FileType::Fifo, 0o600, 0)
+        w.vfs
+            .mknod(&w.ctx, "/d/fifo", FileType::Fifo, 0o600, 0)
+            .map(drop)
     }),
-    ("link", |w| w.vfs.link(&w.ctx, "/d/file", "/d/second")),
+    ("link", |w| {
+        w.vfs.link(&w.ctx, "/d/file", "/d/second").map(drop)
+    }),
     ("chmod", |w| w.vfs.chmod(&w.ctx, "/d/file", 0o4750)),
     ("chown", |w| {
         w.vfs.chown(&w.ctx, "/d/file", Some(5), Some(6), FOLLOW)
@@ -163,12 +175,14 @@ const STEPS: &[(&str, Step)] = &[
             .path()
             .clone();
         let root = w.vfs.root();
-        w.vfs.linkat(
-            &w.ctx,
-            (&place, ""),
-            (&root, "named"),
-            LookupFlags::EMPTY_PATH,
-        )
+        w.vfs
+            .linkat(
+                &w.ctx,
+                (&place, ""),
+                (&root, "named"),
+                LookupFlags::EMPTY_PATH,
+            )
+            .map(drop)
     }),
     ("truncate by opening", |w| {
         w.open("/d/open", OpenFlags::WRITE | OpenFlags::TRUNC)

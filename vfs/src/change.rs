@@ -41,30 +41,30 @@ use crate::vfs::Vfs;
 use crate::walk::{LookupFlags, Parent, path_parentat};
 
 impl Vfs {
-    /// Makes an empty regular file. The context's umask is taken off `mode`.
+    /// Makes an empty regular file, and returns it. The context's umask is taken off `mode`.
     ///
     /// # Errors
     /// As [`Vfs`]; [`Error::Exists`], [`Error::ReadOnly`], and [`Error::IsADirectory`]
     /// for a path that ends in a slash.
     #[doc(alias("vfs_create", "O_CREAT|O_EXCL"))]
-    pub fn create(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
+    pub fn create(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<VfsPath> {
         let file = Make::new(FileType::Regular, mode);
         let is_opened = true;
         self.make(ctx, path.as_ref(), &file, is_opened)
     }
 
-    /// Makes a directory. The context's umask is taken off `mode`, of which the set-id
+    /// Makes a directory, and returns it. The context's umask is taken off `mode`, of which the set-id
     /// bits do not count.
     ///
     /// # Errors
     /// As [`create`](Self::create).
     #[doc(alias("vfs_mkdir", "mkdir(2)"))]
-    pub fn mkdir(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
+    pub fn mkdir(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<VfsPath> {
         let dir = Make::new(FileType::Directory, mode);
         self.make(ctx, path.as_ref(), &dir, false)
     }
 
-    /// Makes a symbolic link to `target`.
+    /// Makes a symbolic link to `target`, and returns the link.
     ///
     /// # Errors
     /// As [`create`](Self::create); [`Error::NotFound`] for an empty target,
@@ -75,7 +75,7 @@ impl Vfs {
         ctx: &Context,
         target: impl AsRef<[u8]>,
         path: impl AsRef<[u8]>,
-    ) -> Result<()> {
+    ) -> Result<VfsPath> {
         let target = target.as_ref();
         match target.len() {
             0 => return Err(Error::NotFound),
@@ -90,7 +90,7 @@ impl Vfs {
         self.make(ctx, path.as_ref(), &link, false)
     }
 
-    /// Makes a device node, pipe, socket or empty regular file. The context's umask is
+    /// Makes a device node, pipe, socket or empty regular file, and returns it. The context's umask is
     /// taken off `mode`; `rdev` counts for devices.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Vfs {
         kind: FileType,
         mode: u16,
         rdev: u64,
-    ) -> Result<()> {
+    ) -> Result<VfsPath> {
         let rdev = match kind {
             FileType::Directory => return Err(Error::NotPermitted),
             FileType::Symlink => return Err(Error::Invalid),
@@ -119,19 +119,25 @@ impl Vfs {
         self.make(ctx, path.as_ref(), &node, false)
     }
 
-    /// Gives the file at `old` the further name `new`. Links are not followed.
+    /// Gives the file at `old` the further name `new`, and returns it by that name. Links are not
+    /// followed.
     ///
     /// # Errors
     /// As [`linkat`](Self::linkat).
     #[doc(alias = "link(2)")]
-    pub fn link(&self, ctx: &Context, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
+    pub fn link(
+        &self,
+        ctx: &Context,
+        old: impl AsRef<[u8]>,
+        new: impl AsRef<[u8]>,
+    ) -> Result<VfsPath> {
         let old = (ctx.cwd(), old.as_ref());
         let new = (ctx.cwd(), new.as_ref());
         self.link_names(ctx, old, new, LookupFlags::empty())
     }
 
-    /// Gives the file at `old` the further name `new`; relative paths start at the places
-    /// they come with.
+    /// Gives the file at `old` the further name `new`, and returns it by that name; relative paths
+    /// start at the places they come with.
     ///
     /// With [`LookupFlags::FOLLOW`] a symbolic link at `old` is followed. With
     /// [`LookupFlags::EMPTY_PATH`] an empty `old` means the start itself, for an open file or
@@ -153,7 +159,7 @@ impl Vfs {
         old: (&VfsPath, impl AsRef<[u8]>),
         new: (&VfsPath, impl AsRef<[u8]>),
         flags: LookupFlags,
-    ) -> Result<()> {
+    ) -> Result<VfsPath> {
         let (old, new) = ((old.0, old.1.as_ref()), (new.0, new.1.as_ref()));
         self.link_names(ctx, old, new, flags)
     }

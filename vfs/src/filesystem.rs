@@ -222,8 +222,11 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes a new file, directory, link or node. The VFS has checked that the
-    /// caller may and that the name is free.
+    /// Makes a new file, directory, link or node. The VFS has checked that the caller may. It
+    /// presumes that the name is free, and has not asked if it need not.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if it is not free.
     fn create(
         &self,
         by: &Caller<'_>,
@@ -268,7 +271,10 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::NotSupported)
     }
 
-    /// Gives a file one more name.
+    /// Gives a file one more name, which the VFS presumes to be free.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
     fn link(&self, by: &Caller<'_>, file: &At<'_>, dir: &Inode, name: Name<'_>) -> Result<()> {
         let _ = (by, file, dir, name);
         Err(Error::ReadOnly)

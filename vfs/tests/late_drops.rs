@@ -227,7 +227,7 @@ fn a_back_end_out_of_descriptors_is_retried_after_all_are_released() {
         &|| vfs.stat(&ctx, "/f99", FOLLOW).map(drop),
         &|| vfs.trace(&ctx, "/f99", FOLLOW).result.map(drop),
         &|| vfs.open(&ctx, "/f99", OpenFlags::READ).map(drop),
-        &|| vfs.mkdir(&ctx, "/n99", 0o755),
+        &|| vfs.mkdir(&ctx, "/n99", 0o755).map(drop),
         &|| vfs.chmod(&ctx, "/f99", 0o700),
     ];
     for ask in asks {

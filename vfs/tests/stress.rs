@@ -189,8 +189,8 @@ fn names_lead_to_their_own_files() {
                             let (from, to) = (path(), path());
                             let (vfs, ctx) = (&tree.vfs, &tree.ctx);
                             settle(match random.below(10) {
-                                0..3 => vfs.create(ctx, &to, family as u16),
-                                3..5 => vfs.link(ctx, &from, &to),
+                                0..3 => vfs.create(ctx, &to, family as u16).map(drop),
+                                3..5 => vfs.link(ctx, &from, &to).map(drop),
                                 5..8 => vfs.rename(ctx, &from, &to),
                                 _ => vfs.unlink(ctx, &to),
                             });
@@ -360,9 +360,9 @@ fn both_walks_agree_beside_changes() {
                         let dir = format!("/d/dir{}", random.below(3));
                         let file = format!("{dir}/file{}", random.below(3));
                         settle(match random.below(8) {
-                            0..2 => vfs.mkdir(ctx, &dir, 0o755),
-                            2..4 => vfs.create(ctx, &file, 0o644),
-                            4 => vfs.symlink(ctx, "stays", &file),
+                            0..2 => vfs.mkdir(ctx, &dir, 0o755).map(drop),
+                            2..4 => vfs.create(ctx, &file, 0o644).map(drop),
+                            4 => vfs.symlink(ctx, "stays", &file).map(drop),
                             5 => vfs.unlink(ctx, &file),
                             6 => vfs.rmdir(ctx, &dir),
                             _ => vfs.rename(ctx, &file, format!("/d/dir{}/new", random.below(3))),

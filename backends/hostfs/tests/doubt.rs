@@ -38,13 +38,22 @@ type Call = fn(&Vfs, &Context) -> Result<(), Error>;
 #[test]
 fn what_is_in_the_way_is_seen() {
     const MAKE: [(&str, Call); 6] = [
-        ("create", |vfs, ctx| vfs.create(ctx, "/missing", 0o644)),
-        ("mkdir", |vfs, ctx| vfs.mkdir(ctx, "/missing", 0o755)),
+        ("create", |vfs, ctx| {
+            vfs.create(ctx, "/missing", 0o644).map(drop)
+        }),
+        ("mkdir", |vfs, ctx| {
+            vfs.mkdir(ctx, "/missing", 0o755).map(drop)
+        }),
         ("mknod", |vfs, ctx| {
             vfs.mknod(ctx, "/missing", FileType::Fifo, 0o600, 0)
+                .map(drop)
         }),
-        ("symlink", |vfs, ctx| vfs.symlink(ctx, "x", "/missing")),
-        ("link", |vfs, ctx| vfs.link(ctx, "/own", "/missing")),
+        ("symlink", |vfs, ctx| {
+            vfs.symlink(ctx, "x", "/missing").map(drop)
+        }),
+        ("link", |vfs, ctx| {
+            vfs.link(ctx, "/own", "/missing").map(drop)
+        }),
         ("rename", |vfs, ctx| {
             let (root, flags) = (ctx.root(), RenameFlags::NOREPLACE);
             vfs.renameat2(ctx, (root, "own"), (root, "missing"), flags)
@@ -71,7 +80,9 @@ fn what_is_gone_is_missed() {
     const CHANGE: [(&str, Call); 5] = [
         ("unlink", |vfs, ctx| vfs.unlink(ctx, "/file")),
         ("rename", |vfs, ctx| vfs.rename(ctx, "/file", "/elsewhere")),
-        ("link", |vfs, ctx| vfs.link(ctx, "/file", "/elsewhere")),
+        ("link", |vfs, ctx| {
+            vfs.link(ctx, "/file", "/elsewhere").map(drop)
+        }),
         ("chmod", |vfs, ctx| vfs.chmod(ctx, "/file", 0o600)),
         ("open", |vfs, ctx| {
             vfs.open(ctx, "/file", OpenFlags::READ).map(drop)
@@ -105,7 +116,9 @@ fn what_is_gone_is_missed() {
 fn what_is_there_now_is_changed() {
     const CHANGE: [(&str, Call); 3] = [
         ("chmod", |vfs, ctx| vfs.chmod(ctx, "/file", 0o604)),
-        ("link", |vfs, ctx| vfs.link(ctx, "/file", "/elsewhere")),
+        ("link", |vfs, ctx| {
+            vfs.link(ctx, "/file", "/elsewhere").map(drop)
+        }),
         ("rename", |vfs, ctx| vfs.rename(ctx, "/file", "/elsewhere")),
     ];
     for (what, change) in CHANGE {
@@ -162,7 +175,7 @@ fn of_user() -> (Scratch, Context) {
     (tree, user)
 }
 
-fn assert_refused(what: &str, done: &Result<(), Error>) {
+fn assert_refused<T: std::fmt::Debug>(what: &str, done: &Result<T, Error>) {
     assert!(
         matches!(done, Err(Error::NotPermitted | Error::PermissionDenied)),
         "EDGE-1: {what}: {done:?}"

@@ -166,17 +166,19 @@ impl Ours {
         let at = ctx.cwd();
         let rename = |old, new, flags| vfs.renameat2(ctx, (at, old), (at, new), flags);
         let result = match change {
-            Create(path) => vfs.create(ctx, path, 0o644),
-            Mkdir(path) => vfs.mkdir(ctx, path, 0o755),
-            Symlink(target, path) => vfs.symlink(ctx, target, path),
+            Create(path) => vfs.create(ctx, path, 0o644).map(drop),
+            Mkdir(path) => vfs.mkdir(ctx, path, 0o755).map(drop),
+            Symlink(target, path) => vfs.symlink(ctx, target, path).map(drop),
             Unlink(path) => vfs.unlink(ctx, path),
             Rmdir(path) => vfs.rmdir(ctx, path),
-            Link(old, new) => vfs.link(ctx, old, new),
+            Link(old, new) => vfs.link(ctx, old, new).map(drop),
             Rename(old, new) => vfs.rename(ctx, old, new),
             NoReplace(old, new) => rename(old, new, rcuwalk::RenameFlags::NOREPLACE),
             Exchange(old, new) => rename(old, new, rcuwalk::RenameFlags::EXCHANGE),
-            LinkFollow(old, new) => vfs.linkat(ctx, (at, old), (at, new), LookupFlags::FOLLOW),
-            Mknod(path) => vfs.mknod(ctx, path, FileType::Regular, 0o644, 0),
+            LinkFollow(old, new) => vfs
+                .linkat(ctx, (at, old), (at, new), LookupFlags::FOLLOW)
+                .map(drop),
+            Mknod(path) => vfs.mknod(ctx, path, FileType::Regular, 0o644, 0).map(drop),
         };
         result.err().map_or(0, |err| err.errno())
     }

@@ -67,7 +67,7 @@ impl Side for Memfs {
         let ctx = self.vfs.context(Credentials::root());
         for path in all_above(path).filter(|path| !path.is_empty()) {
             match self.vfs.mkdir(&ctx, path, 0o755) {
-                Ok(()) | Err(rcuwalk::Error::Exists) => {}
+                Ok(_) | Err(rcuwalk::Error::Exists) => {}
                 Err(err) => return Err(failed(err)),
             }
         }
@@ -96,7 +96,7 @@ struct MemDir<'a> {
 impl Dir for MemDir<'_> {
     fn create(&self, name: &CString) -> Result<(), String> {
         let made = self.vfs.create(&self.ctx, name.as_bytes(), 0o644);
-        made.map_err(|err| err.to_string())
+        made.map(drop).map_err(|err| err.to_string())
     }
 
     fn rename(&self, old: &CString, new: &CString) -> Result<(), String> {

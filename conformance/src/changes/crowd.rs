@@ -50,15 +50,15 @@ fn operate(
     let (path, other) = (path(rng), path(rng));
     let way = *rng.pick(&[LookupFlags::empty(), LookupFlags::REF_WALK]);
     match rng.below(24) {
-        0..4 => vfs.mkdir(ctx, path, 0o755),
-        4..6 => vfs.create(ctx, path, 0o644),
+        0..4 => vfs.mkdir(ctx, path, 0o755).map(drop),
+        4..6 => vfs.create(ctx, path, 0o644).map(drop),
         6 => {
             let how = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::APPEND;
             let file = vfs.open(ctx, path, how.mode(0o644))?;
             file.write_at(b"line\n", 0).map(drop)
         }
-        7 => vfs.symlink(ctx, other, path),
-        8..10 => vfs.link(ctx, path, other),
+        7 => vfs.symlink(ctx, other, path).map(drop),
+        8..10 => vfs.link(ctx, path, other).map(drop),
         10..12 => vfs.unlink(ctx, path),
         12..14 => vfs.rmdir(ctx, path),
         14..18 => {

@@ -126,19 +126,21 @@ impl<'v> Ours<'v> {
                 Ok(Said::Number(found as i64))
             }
             Op::Sync { slot, data_only } => done(self.file(*slot)?.sync(*data_only)),
-            Op::Create { path, mode } => done(vfs.create(ctx, path, mode.0)),
-            Op::Mkdir { path, mode } => done(vfs.mkdir(ctx, path, mode.0)),
+            Op::Create { path, mode } => made(vfs, (ctx, path), vfs.create(ctx, path, mode.0)),
+            Op::Mkdir { path, mode } => made(vfs, (ctx, path), vfs.mkdir(ctx, path, mode.0)),
             Op::Mknod { path, kind, mode } => {
                 let (kind, rdev) = node(*kind);
-                done(vfs.mknod(ctx, path, kind, mode.0, rdev))
+                let node = vfs.mknod(ctx, path, kind, mode.0, rdev);
+                made(vfs, (ctx, path), node)
             }
-            Op::Symlink { target, path } => done(vfs.symlink(ctx, target, path)),
+            Op::Symlink { target, path } => made(vfs, (ctx, path), vfs.symlink(ctx, target, path)),
             Op::Link { old, new } => {
                 let mut who = credentials(who);
                 who.caps |= self.link_caps;
                 let ctx = &ctx.clone().with_credentials(who);
                 let (from, path, flags) = self.at(ctx, old)?;
-                done(vfs.linkat(ctx, (from.cwd(), path), (ctx.cwd(), new), flags))
+                let linked = vfs.linkat(ctx, (from.cwd(), path), (ctx.cwd(), new), flags);
+                made(vfs, (ctx, new), linked)
             }
             Op::Unlink { path } => done(vfs.unlink(ctx, path)),
             Op::Rmdir { path } => done(vfs.rmdir(ctx, path)),
@@ -329,6 +331,14 @@ impl<'v> Ours<'v> {
 
 fn done(result: Result<()>) -> Result<Said> {
     result.map(|()| Said::Done)
+}
+
+/// The place that was made is the one that the path leads to.
+fn made(vfs: &Vfs, (ctx, path): (&Context, &str), made: Result<VfsPath>) -> Result<Said> {
+    let made = made?;
+    let found = vfs.lookup(ctx, path, LookupFlags::empty())?;
+    assert!(made.is_same_place(&found), "{path} leads elsewhere");
+    Ok(Said::Done)
 }
 
 fn text(bytes: &[u8]) -> String {

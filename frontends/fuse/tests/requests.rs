@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use common::counted::{Counted, Notes};
 use common::{Mount, can_mount, on_each};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::Options;
@@ -326,5 +327,47 @@ fn a_program_that_may_only_be_executed_starts() {
             .output()
             .unwrap();
         assert!(!read.status.success(), "EDGE-1: {}", mount.kind);
+    }
+}
+
+/// The kernel looks a name up before it has it made. The request that makes it asks the back end
+/// once, and is answered from what was made.
+#[test]
+fn what_is_made_is_not_looked_up() {
+    if !can_mount() {
+        return;
+    }
+    let notes = Notes::default();
+    let vfs = Vfs::new(Counted::new(&notes)).unwrap();
+    let mount = Mount::with(vfs, None, "counted", &Options::default());
+    let at = |name: &str| mount.path().join(name);
+    let fifo = |name: &str| rustix::fs::mkfifoat(CWD, at(name), Mode::RUSR).unwrap();
+    type Make<'a> = &'a dyn Fn();
+    let makes: [(&str, Make<'_>); 5] = [
+        ("dir", &|| fs::create_dir(at("dir")).unwrap()),
+        ("fifo", &|| fifo("fifo")),
+        ("symlink", &|| {
+            std::os::unix::fs::symlink("x", at("symlink")).unwrap()
+        }),
+        ("file", &|| drop(File::create(at("file")).unwrap())),
+        ("link", &|| fs::hard_link(at("fifo"), at("link")).unwrap()),
+    ];
+    for (name, make) in makes {
+        // Does not ask for the name: asks for the directory, if the kernel wants to know.
+        fs::symlink_metadata(mount.path()).unwrap();
+        notes.take();
+        make();
+        let asked = notes.take();
+        let expected: &[&str] = match name {
+            "link" => &["lookup", "link"],
+            // It is opened as well.
+            "file" => &["lookup", "create", "open"],
+            _ => &["lookup", "create"],
+        };
+        assert_eq!(asked, expected, "{name}");
+        fs::symlink_metadata(at(name)).unwrap();
+        assert_eq!(notes.take(), [""; 0], "{name} is cached");
+        let again = fs::create_dir(at(name)).unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::AlreadyExists, "{name}");
     }
 }

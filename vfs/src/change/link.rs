@@ -1,8 +1,9 @@
 //! One more name for a file.
 
-use super::locked::Locked;
+use super::locked::{Last as LastName, Locked};
 use crate::attr::{FileType, InodeFlags};
 use crate::context::{Context, VfsPath};
+use crate::dentry::DentryRef;
 use crate::error::{Error, Result};
 use crate::inode::LINKABLE;
 use crate::mount::{MountFlags, Writing};
@@ -19,7 +20,7 @@ impl Vfs {
         old: (&VfsPath, &[u8]),
         new: (&VfsPath, &[u8]),
         flags: LookupFlags,
-    ) -> Result<()> {
+    ) -> Result<VfsPath> {
         let ways = LookupFlags::REF_WALK | LookupFlags::REVAL;
         let known = LookupFlags::FOLLOW | LookupFlags::EMPTY_PATH | ways;
         if !known.contains(flags) {
@@ -56,37 +57,47 @@ impl Vfs {
         file: &VfsPath,
         new: (&VfsPath, &[u8]),
         flags: LookupFlags,
-    ) -> Result<()> {
+    ) -> Result<VfsPath> {
         let parent = self.parent_of(ctx, new, flags)?;
         let name = parent.name(Error::Exists)?;
         let writing = Writing::new(&**parent.dir.mnt());
         let dir = Locked::new(self, ctx, &parent.dir);
-        let last = dir.find_missing(name, flags)?;
-        if parent.must_be_dir {
-            return Err(Error::NotFound);
-        }
-        let _writing = writing?;
-        // In the order of link(2): after errors about the new name.
-        if !file.mnt().is(parent.dir.mnt()) {
-            return Err(Error::CrossDevice);
-        }
-        dir.may_link(file)?;
-        dir.may_create()?;
         let inode = file.inode_held();
-        let kept = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
-        if inode.flags().intersects(kept) || inode.kind() == FileType::Directory {
-            return Err(Error::NotPermitted);
-        }
+        let may = || {
+            if parent.must_be_dir {
+                return Err(Error::NotFound);
+            }
+            let writing = writing?;
+            if !file.mnt().is(parent.dir.mnt()) {
+                return Err(Error::CrossDevice);
+            }
+            dir.may_link(file)?;
+            dir.may_create()?;
+            let kept = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
+            if inode.flags().intersects(kept) || inode.kind() == FileType::Directory {
+                return Err(Error::NotPermitted);
+            }
+            Ok(writing)
+        };
+        let dentry = dir.with_missing((name, flags), may, |last| dir.link(file, last))?;
+        Ok(VfsPath::new(file.mnt().clone(), dentry, file.inode_ref()))
+    }
+}
+
+impl Locked<'_> {
+    #[doc(alias = "vfs_link")]
+    fn link(&self, file: &VfsPath, last: &LastName<'_>) -> Result<DentryRef> {
+        let inode = file.inode_held();
         let _file = inode.rwsem.write_nested();
         // It lost its last name while this call was under way; or it never had one.
         if inode.nlink() == 0 && !inode.shared().has(LINKABLE) {
             return Err(Error::NotFound);
         }
         let name = last.name.name;
-        let target = Target::new(file, ctx.credentials());
-        let done = target.with_at(|at| dir.fs().link(&dir.caller(), at, dir.inode, name));
+        let target = Target::new(file, self.ctx.credentials());
+        let done = target.with_at(|at| self.fs().link(&self.caller(), at, self.inode, name));
         if let Err(err) = &done {
-            dir.doubt(&last);
+            self.doubt(last);
             target.doubt_if_stale(err);
         }
         let has_name = done.is_ok() || inode.nlink() > 0;
@@ -95,12 +106,9 @@ impl Vfs {
             inode.do_cache();
         }
         done?;
-        dir.instantiate(&last, file.inode_ref());
-        Ok(())
+        Ok(self.instantiate(last, file.inode_ref()))
     }
-}
 
-impl Locked<'_> {
     /// Checks the hard-link restrictions of a mount that has them: a file gets further names
     /// from its owner, and, unless it is special or set-ID, from callers that may read and
     /// write it.

@@ -174,7 +174,7 @@ impl<'a> Locked<'a> {
     ///
     /// # Errors
     /// [`Error::Exists`] if it is there.
-    pub(super) fn find_missing<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
+    fn find_missing<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
     where
         'a: 'n,
     {
@@ -243,6 +243,35 @@ impl<'a> Locked<'a> {
             validity,
             dcache,
         }))
+    }
+
+    /// Makes a name that is missing. `may` is the caller's right to, with all errors that a name
+    /// which exists takes precedence over.
+    ///
+    /// The back end is asked once if the cache knows no file of that name: it refuses if there is
+    /// one. Another refusal may not be the error to report, so the name is looked up then.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; those of `may` and `make`.
+    #[doc(alias("filename_create", "LOOKUP_EXCL"))]
+    pub(super) fn with_missing<W, R>(
+        &self,
+        (name, flags): (&[u8], LookupFlags),
+        may: impl FnOnce() -> Result<W>,
+        make: impl FnOnce(&Last<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let may = may();
+        let presumes = may.is_ok() && !flags.contains(LookupFlags::REVAL);
+        if presumes && let Some(last) = self.presume_missing(name)? {
+            let made = make(&last);
+            if made.as_ref().is_err_and(|err| *err != Error::Stale) {
+                self.find_missing(name, flags)?;
+            }
+            return made;
+        }
+        let last = self.find_missing(name, flags)?;
+        let _may = may?;
+        make(&last)
     }
 
     /// Like [`find`](Self::find), for a name that the caller creates: presumes that the name is

@@ -3,7 +3,7 @@
 use super::locked::{Last, Locked};
 use crate::acl;
 use crate::attr::FileType;
-use crate::context::Context;
+use crate::context::{Context, VfsPath};
 use crate::dentry::DentryRef;
 use crate::error::{Error, Result};
 use crate::filesystem::{Caller, NewFile};
@@ -42,28 +42,32 @@ impl Vfs {
         path: &[u8],
         make: &Make<'_>,
         is_opened: bool,
-    ) -> Result<()> {
+    ) -> Result<VfsPath> {
         self.retry(ctx, |reval| {
             let parent = self.parent_of(ctx, (ctx.cwd(), path), reval)?;
             let name = parent.name(Error::Exists)?;
             if parent.must_be_dir && is_opened {
                 return Err(Error::IsADirectory);
             }
-            // Other errors take precedence over that of a read-only mount.
             let writing = Writing::new(&**parent.dir.mnt());
             let dir = Locked::new(self, ctx, &parent.dir);
-            let last = dir.find_missing(name, reval)?;
-            if parent.must_be_dir && make.kind != FileType::Directory {
-                return Err(Error::NotFound);
-            }
-            let _writing = writing?;
-            dir.may_create()?;
-            may_mknod(make, ctx.credentials())?;
-            dir.make(&last, make, |by, new| {
-                let name = last.name.name;
-                Ok((by.sb.fs().create(by, dir.inode, name, new)?, ()))
+            let may = || {
+                if parent.must_be_dir && make.kind != FileType::Directory {
+                    return Err(Error::NotFound);
+                }
+                let writing = writing?;
+                dir.may_create()?;
+                may_mknod(make, ctx.credentials())?;
+                Ok(writing)
+            };
+            let (dentry, inode) = dir.with_missing((name, reval), may, |last| {
+                dir.make(last, make, |by, new| {
+                    let name = last.name.name;
+                    let inode = by.sb.fs().create(by, dir.inode, name, new)?;
+                    Ok((inode.clone(), inode))
+                })
             })?;
-            Ok(())
+            Ok(VfsPath::new(parent.dir.mnt().clone(), dentry, inode))
         })
     }
 }

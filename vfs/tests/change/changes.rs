@@ -439,14 +439,15 @@ fn changes_follow_links_in_the_middle_of_a_path() {
             vfs.drop_caches();
         }
         for (what, done) in [
-            ("create", vfs.create(&two, path("a"), 0o644)),
-            ("mkdir", vfs.mkdir(&two, path("b//"), 0o755)),
+            ("create", vfs.create(&two, path("a"), 0o644).map(drop)),
+            ("mkdir", vfs.mkdir(&two, path("b//"), 0o755).map(drop)),
             (
                 "mknod",
-                vfs.mknod(&two, path("c"), FileType::Fifo, 0o644, 0),
+                vfs.mknod(&two, path("c"), FileType::Fifo, 0o644, 0)
+                    .map(drop),
             ),
-            ("symlink", vfs.symlink(&two, "x", path("d"))),
-            ("link", vfs.link(&two, path("file"), path("e"))),
+            ("symlink", vfs.symlink(&two, "x", path("d")).map(drop)),
+            ("link", vfs.link(&two, path("file"), path("e")).map(drop)),
             ("open", vfs.open(&two, path("f"), create).map(drop)),
             ("rename", vfs.rename(&two, path("f"), path("g"))),
             ("rmdir", vfs.rmdir(&two, path("b/"))),

@@ -142,9 +142,9 @@ impl Ours {
         let vfs = &self.vfs;
         let nofollow = LookupFlags::empty();
         match op.clone() {
-            Op::Mkdir(path, mode) => vfs.mkdir(ctx, path, mode)?,
-            Op::Symlink(target, path) => vfs.symlink(ctx, target, path)?,
-            Op::Fifo(path) => vfs.mknod(ctx, path, rcuwalk::FileType::Fifo, 0o666, 0)?,
+            Op::Mkdir(path, mode) => drop(vfs.mkdir(ctx, path, mode)?),
+            Op::Symlink(target, path) => drop(vfs.symlink(ctx, target, path)?),
+            Op::Fifo(path) => drop(vfs.mknod(ctx, path, rcuwalk::FileType::Fifo, 0o666, 0)?),
             Op::Open(path, flags, mode, umask, with) => {
                 let ctx = ctx.clone().with_umask(umask);
                 let file = vfs.open(&ctx, path, flags.mode(mode))?;

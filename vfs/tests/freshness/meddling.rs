@@ -153,7 +153,7 @@ fn a_sticky_directory_protects_as_the_walk_found_it() {
         match kind {
             FileType::Symlink => vfs.symlink(root, "file", path).unwrap(),
             _ => vfs.create(root, path, 0o666).unwrap(),
-        }
+        };
         vfs.chown(&ctx, path, Some(1), Some(1), nofollow).unwrap();
         vfs.remount(&ctx, "/", MountFlags::PROTECTED_LINKS).unwrap();
         let user = vfs.context(Credentials::user(2, 2));

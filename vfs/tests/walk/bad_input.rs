@@ -31,13 +31,13 @@ fn errors(tree: &Tree, path: &[u8]) -> Vec<i32> {
 fn change_errors(tree: &Tree, path: &[u8]) -> Vec<i32> {
     let (vfs, ctx) = (&tree.vfs, &tree.ctx);
     let changes = [
-        vfs.create(ctx, path, 0o644),
-        vfs.mkdir(ctx, path, 0o755),
-        vfs.symlink(ctx, "target", path),
-        vfs.symlink(ctx, path, "new"),
-        vfs.mknod(ctx, path, FileType::Fifo, 0o644, 0),
-        vfs.link(ctx, path, "new"),
-        vfs.link(ctx, "file", path),
+        vfs.create(ctx, path, 0o644).map(drop),
+        vfs.mkdir(ctx, path, 0o755).map(drop),
+        vfs.symlink(ctx, "target", path).map(drop),
+        vfs.symlink(ctx, path, "new").map(drop),
+        vfs.mknod(ctx, path, FileType::Fifo, 0o644, 0).map(drop),
+        vfs.link(ctx, path, "new").map(drop),
+        vfs.link(ctx, "file", path).map(drop),
         vfs.unlink(ctx, path),
         vfs.rmdir(ctx, path),
         vfs.rename(ctx, path, "new"),

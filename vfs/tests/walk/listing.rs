@@ -33,7 +33,7 @@ fn what_stays_is_listed_once() {
                 while !done.load(Acquire) {
                     let n = random.below(STAYING);
                     let _ = match random.below(4) {
-                        0 => vfs.create(ctx, format!("/d/comes{n}"), 0o644),
+                        0 => vfs.create(ctx, format!("/d/comes{n}"), 0o644).map(drop),
                         1 => vfs.unlink(ctx, format!("/d/comes{n}")),
                         2 => vfs.unlink(ctx, format!("/d/early{n}")),
                         _ => vfs.rename(ctx, format!("/d/comes{n}"), format!("/other/{n}")),

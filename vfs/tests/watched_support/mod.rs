@@ -170,7 +170,12 @@ impl Wrapper for Told {
         _: &NewFile<'_>,
     ) -> Result<InodeRef> {
         let key = (dir.attr().ino, Box::from(name.as_bytes()));
-        self.0.names.lock().unwrap().insert(key, file(CREATED));
+        let mut names = self.0.names.lock().unwrap();
+        if names.contains_key(&key) {
+            return Err(Error::Exists);
+        }
+        names.insert(key, file(CREATED));
+        drop(names);
         Ok(self.iget(by.sb, file(CREATED)))
     }
     fn rename(&self, _: &Caller<'_>, how: &Rename<'_>) -> Result<()> {

@@ -192,18 +192,19 @@ impl Ops {
         })
     }
 
-    /// Makes a name and looks it up.
+    /// Makes a name. The answer is the place that was made, whatever has the name by now.
     fn make(
         &self,
         who: Caller,
         (parent, of): (NodeId, &[u8]),
         umask: u32,
-        make: impl Fn(&Context) -> Result<()>,
+        make: impl Fn(&Context) -> Result<VfsPath>,
     ) -> Result<Found<'_>> {
         self.slow_down();
-        let (dir, of) = (self.place(parent)?, name(of)?);
-        self.ask(who, dir.clone(), umask, make)?;
-        self.lookup_listed(&dir, of)
+        let dir = self.place(parent)?;
+        name(of)?;
+        let made = self.ask(who, dir, umask, make)?;
+        self.found(&made)
     }
 }
 

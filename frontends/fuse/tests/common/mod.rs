@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod counted;
 pub(crate) mod numbers;
 pub(crate) mod slow;
 
