@@ -11,9 +11,12 @@
 //! Every change of the file holds its inode exclusively; reading holds nothing. The rights were
 //! decided when the file was opened, for the opener's credentials.
 
+mod as_user;
 mod atime;
 mod copy;
 mod range;
+
+pub use as_user::FileAs;
 
 use std::os::fd::BorrowedFd;
 
@@ -69,6 +72,38 @@ impl File {
         }
     }
 
+    /// The file, used on behalf of `ctx` instead of its opener: for a server that keeps one open
+    /// file for several clients.
+    ///
+    /// ```
+    /// # let vfs = rcuwalk::Vfs::new(rcuwalk_memfs::MemFs::new())?;
+    /// use rcuwalk::{Credentials, OpenFlags};
+    ///
+    /// let root = vfs.context(Credentials::root());
+    /// let how = OpenFlags::WRITE | OpenFlags::CREATE;
+    /// let file = vfs.open(&root, "/program", how.mode(0o4755))?;
+    /// // A write by root keeps the set-id bit, one by a user takes it away.
+    /// let user = vfs.context(Credentials::user(1000, 1000));
+    /// file.write_at(b"from root", 0)?;
+    /// assert_eq!(file.attr().mode, 0o4755);
+    /// file.as_user(&user).write_at(b"from a user", 0)?;
+    /// assert_eq!(file.attr().mode, 0o755);
+    /// # Ok::<(), rcuwalk::Error>(())
+    /// ```
+    pub fn as_user<'f>(&'f self, ctx: &'f Context) -> FileAs<'f> {
+        FileAs {
+            file: self,
+            who: ctx.credentials(),
+        }
+    }
+
+    fn as_opener(&self) -> FileAs<'_> {
+        FileAs {
+            file: self,
+            who: &self.credentials,
+        }
+    }
+
     /// Reads at `offset` into `buf`; 0 means the end of the file. May block.
     ///
     /// # Errors
@@ -100,40 +135,7 @@ impl File {
     /// past 2^63, [`Error::FileTooBig`], [`Error::NoSpace`]; errors of the back end.
     #[doc(alias("pwrite(2)", "vfs_write", "generic_write_checks"))]
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        self.write_by(&self.target(), buf, offset)
-    }
-
-    /// Like [`write_at`](Self::write_at), on behalf of `ctx` instead of the opener: the
-    /// writer's credentials decide whether set-id bits stay.
-    ///
-    /// # Errors
-    /// As [`write_at`](Self::write_at).
-    pub fn write_at_as(&self, ctx: &Context, buf: &[u8], offset: u64) -> Result<usize> {
-        self.write_by(&self.target_of(ctx), buf, offset)
-    }
-
-    fn write_by(&self, who: &Target<'_>, buf: &[u8], offset: u64) -> Result<usize> {
-        check_range(offset, 0)?;
-        let handle = self.to_write()?;
-        check_range(offset, buf.len())?;
-        let inode = self.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
-        if buf.is_empty() {
-            // Some file systems refuse it if the file has become immutable.
-            return call(handle).write_at(&inode, buf, offset);
-        }
-        let offset = if self.flags.contains(OpenFlags::APPEND) {
-            inode.attr().size
-        } else {
-            offset
-        };
-        let room = LONGEST.saturating_sub(offset);
-        if room == 0 {
-            return Err(Error::FileTooBig);
-        }
-        let room = usize::try_from(room).unwrap_or(MOST).min(MOST);
-        who.remove_privs()?;
-        call(handle).write_at(&inode, &buf[..buf.len().min(room)], offset)
+        self.as_opener().write_at(buf, offset)
     }
 
     /// Returns when the written data is safe; with `data_only` the times need not be. For a
@@ -204,18 +206,7 @@ impl File {
         if change.size.is_some() && !self.flags.contains(OpenFlags::WRITE) {
             return Err(Error::Invalid);
         }
-        self.retry(|| self.target().setattr(change))
-    }
-
-    /// Changes attributes with the credentials of `ctx` instead of the opener's: for a server
-    /// whose client may only know a file that has lost its name.
-    ///
-    /// # Errors
-    /// As [`Vfs::setattr`](crate::Vfs::setattr); [`Error::BadDescriptor`] if it was opened as a
-    /// path.
-    pub fn setattr_as(&self, ctx: &Context, change: &SetAttr) -> Result<()> {
-        self.not_only_place()?;
-        self.retry(|| self.target_of(ctx).setattr(change))
+        self.as_opener().setattr(change)
     }
 
     /// The value of an extended attribute.
@@ -327,14 +318,6 @@ impl File {
         Target {
             open: self.handle.as_deref(),
             ..Target::new(&self.path, &self.credentials)
-        }
-    }
-
-    /// The file, and the credentials that use it.
-    fn target_of<'f>(&'f self, ctx: &'f Context) -> Target<'f> {
-        Target {
-            credentials: ctx.credentials(),
-            ..self.target()
         }
     }
 

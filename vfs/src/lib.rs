@@ -64,7 +64,7 @@ pub use budget::Budget;
 pub use context::{Context, VfsPath};
 pub use descriptors::HeldDescriptor;
 pub use error::{Error, Result};
-pub use file::File;
+pub use file::{File, FileAs};
 pub use filesystem::{
     Allocate, At, ByNumber, Caller, Emit, FileHandle, FileSystem, Freshness, NewFile, RawEntry,
     Rename, RenameFlags, SeekTo, SetAttr, SetTime, StatFs, XattrFlags,

@@ -151,7 +151,7 @@ fn set_id_bits_survive_a_write_by_root() {
     let root = vfs.context(Credentials::root());
     let file = vfs.open(&owner, "/tool", OpenFlags::WRITE).unwrap();
     let host_mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
-    file.write_at_as(&root, b"more", 0).unwrap();
+    file.as_user(&root).write_at(b"more", 0).unwrap();
     assert_eq!(host_mode(), 0o4755, "EDGE-1");
     file.write_at(b"less", 0).unwrap();
     assert_eq!(host_mode(), 0o755, "EDGE-1");

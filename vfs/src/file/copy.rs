@@ -1,9 +1,8 @@
 //! Copying from one open file to another.
 
-use super::{File, LONGEST, MOST};
+use super::{File, FileAs, LONGEST, MOST};
 use crate::attr::{FileType, InodeFlags};
 use crate::call::call;
-use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::inode::InodeRef;
 use crate::open::OpenFlags;
@@ -27,35 +26,21 @@ impl File {
     /// [`Error::NoSpace`]; errors of the back end.
     #[doc(alias("copy_file_range(2)", "vfs_copy_file_range", "splice_copy_file_range"))]
     pub fn copy_file_range(&self, offset: u64, to: &File, to_offset: u64, len: u64) -> Result<u64> {
-        self.copy_by(&to.target(), (offset, to, to_offset), len)
+        self.as_opener().copy_file_range(offset, to, to_offset, len)
     }
+}
 
-    /// Like [`copy_file_range`](Self::copy_file_range), on behalf of `ctx` instead of the
-    /// opener: see [`write_at_as`](Self::write_at_as).
+impl FileAs<'_> {
+    /// As [`File::copy_file_range`].
     ///
     /// # Errors
-    /// As [`copy_file_range`](Self::copy_file_range).
-    pub fn copy_file_range_as(
-        &self,
-        ctx: &Context,
-        offset: u64,
-        to: &File,
-        to_offset: u64,
-        len: u64,
-    ) -> Result<u64> {
-        self.copy_by(&to.target_of(ctx), (offset, to, to_offset), len)
-    }
-
-    fn copy_by(
-        &self,
-        who: &Target<'_>,
-        (offset, to, to_offset): (u64, &File, u64),
-        len: u64,
-    ) -> Result<u64> {
-        self.not_only_place()?;
+    /// As [`File::copy_file_range`].
+    pub fn copy_file_range(&self, offset: u64, to: &File, to_offset: u64, len: u64) -> Result<u64> {
+        let (file, who) = (self.file, &self.target(to));
+        file.not_only_place()?;
         to.not_only_place()?;
-        let len = self.check_copy((offset, to_offset, len), to)?;
-        let (Some(from), Some(into)) = (&self.handle, &to.handle) else {
+        let len = file.check_copy((offset, to_offset, len), to)?;
+        let (Some(from), Some(into)) = (&file.handle, &to.handle) else {
             return Err(Error::Invalid);
         };
         if len == 0 {
@@ -76,11 +61,13 @@ impl File {
             done => done?,
         };
         if copied > 0 {
-            self.accessed();
+            file.accessed();
         }
         Ok(copied)
     }
+}
 
+impl File {
     /// Checks the arguments, in the kernel's order, and returns how much to copy.
     #[doc(alias("generic_copy_file_checks", "rw_verify_area"))]
     fn check_copy(&self, (offset, to_offset, len): (u64, u64, u64), to: &File) -> Result<u64> {

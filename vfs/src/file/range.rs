@@ -1,14 +1,12 @@
 //! Sizes, holes and allocation of open files.
 
-use super::{File, LONGEST};
+use super::{File, FileAs, LONGEST};
 use crate::attr::{FileType, InodeFlags};
 use crate::call::call;
-use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::filesystem::{Allocate, SeekTo, SetTime};
 use crate::open::OpenFlags;
 use crate::setattr::check_size;
-use crate::target::Target;
 
 impl File {
     /// Changes its size. It counts as written also if the size stays.
@@ -19,28 +17,7 @@ impl File {
     /// [`Error::NotPermitted`] if it is append-only, [`Error::FileTooBig`], [`Error::NoSpace`].
     #[doc(alias("ftruncate(2)", "do_ftruncate"))]
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.set_len_by(&self.target(), size)
-    }
-
-    /// Like [`set_len`](Self::set_len), on behalf of `ctx` instead of the opener: see
-    /// [`write_at_as`](Self::write_at_as).
-    ///
-    /// # Errors
-    /// As [`set_len`](Self::set_len).
-    pub fn set_len_as(&self, ctx: &Context, size: u64) -> Result<()> {
-        self.set_len_by(&self.target_of(ctx), size)
-    }
-
-    fn set_len_by(&self, who: &Target<'_>, size: u64) -> Result<()> {
-        check_size(size)?;
-        self.not_only_place()?;
-        if self.handle.is_none() || !self.flags.contains(OpenFlags::WRITE) {
-            return Err(Error::Invalid);
-        }
-        if self.path.inode().flags().contains(InodeFlags::APPEND) {
-            return Err(Error::NotPermitted);
-        }
-        who.do_truncate(size, Some(SetTime::Now))
+        self.as_opener().set_len(size)
     }
 
     /// Allocates, punches or zeroes `len` bytes from `offset` on.
@@ -53,59 +30,7 @@ impl File {
     /// append-only, [`Error::NoSpace`].
     #[doc(alias("fallocate(2)", "vfs_fallocate"))]
     pub fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<()> {
-        self.allocate_by(&self.target(), how, offset, len)
-    }
-
-    /// Like [`allocate`](Self::allocate), on behalf of `ctx` instead of the opener: see
-    /// [`write_at_as`](Self::write_at_as).
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
-    pub fn allocate_as(&self, ctx: &Context, how: Allocate, offset: u64, len: u64) -> Result<()> {
-        self.allocate_by(&self.target_of(ctx), how, offset, len)
-    }
-
-    fn allocate_by(&self, who: &Target<'_>, how: Allocate, offset: u64, len: u64) -> Result<()> {
-        self.not_only_place()?;
-        if offset > LONGEST || len > LONGEST || len == 0 {
-            return Err(Error::Invalid);
-        }
-        let what = how - Allocate::KEEP_SIZE;
-        let keeps_size = how.contains(Allocate::KEEP_SIZE);
-        match what {
-            Allocate::PUNCH_HOLE if keeps_size => {}
-            Allocate::ZERO_RANGE => {}
-            what if what.is_empty() => {}
-            _ => return Err(Error::NotSupported),
-        }
-        if !self.flags.contains(OpenFlags::WRITE) {
-            return Err(Error::BadDescriptor);
-        }
-        let flags = self.path.inode().flags();
-        let preallocates = what.is_empty();
-        if flags.contains(InodeFlags::APPEND) && !preallocates
-            || flags.contains(InodeFlags::IMMUTABLE)
-        {
-            return Err(Error::NotPermitted);
-        }
-        let handle = match (self.path.inode().kind(), &self.handle) {
-            (FileType::Regular, Some(handle)) => handle,
-            (FileType::Directory, _) => return Err(Error::IsADirectory),
-            (FileType::Fifo, _) => return Err(Error::IllegalSeek),
-            _ => return Err(Error::NoDevice),
-        };
-        match offset.checked_add(len) {
-            Some(..=LONGEST) => {}
-            _ => return Err(Error::FileTooBig),
-        }
-        let inode = self.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
-        let allocated = call(&**handle).allocate(&inode, how, offset, len);
-        // A back end without this operation says so before anything changes.
-        if !matches!(allocated, Err(Error::NotSupported)) {
-            who.remove_privs()?;
-        }
-        allocated
+        self.as_opener().allocate(how, offset, len)
     }
 
     /// The next byte from `offset` on that is in no hole.
@@ -146,5 +71,72 @@ impl File {
             (Err(Error::NotSupported), SeekTo::Hole) => Ok(size),
             (Err(err), _) => Err(err),
         }
+    }
+}
+
+impl FileAs<'_> {
+    /// As [`File::set_len`].
+    ///
+    /// # Errors
+    /// As [`File::set_len`].
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        let file = self.file;
+        check_size(size)?;
+        file.not_only_place()?;
+        if file.handle.is_none() || !file.flags.contains(OpenFlags::WRITE) {
+            return Err(Error::Invalid);
+        }
+        if file.path.inode().flags().contains(InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        self.target(file).do_truncate(size, Some(SetTime::Now))
+    }
+
+    /// As [`File::allocate`].
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        let file = self.file;
+        file.not_only_place()?;
+        if offset > LONGEST || len > LONGEST || len == 0 {
+            return Err(Error::Invalid);
+        }
+        let what = how - Allocate::KEEP_SIZE;
+        let keeps_size = how.contains(Allocate::KEEP_SIZE);
+        match what {
+            Allocate::PUNCH_HOLE if keeps_size => {}
+            Allocate::ZERO_RANGE => {}
+            what if what.is_empty() => {}
+            _ => return Err(Error::NotSupported),
+        }
+        if !file.flags.contains(OpenFlags::WRITE) {
+            return Err(Error::BadDescriptor);
+        }
+        let flags = file.path.inode().flags();
+        let preallocates = what.is_empty();
+        if flags.contains(InodeFlags::APPEND) && !preallocates
+            || flags.contains(InodeFlags::IMMUTABLE)
+        {
+            return Err(Error::NotPermitted);
+        }
+        let handle = match (file.path.inode().kind(), &file.handle) {
+            (FileType::Regular, Some(handle)) => handle,
+            (FileType::Directory, _) => return Err(Error::IsADirectory),
+            (FileType::Fifo, _) => return Err(Error::IllegalSeek),
+            _ => return Err(Error::NoDevice),
+        };
+        match offset.checked_add(len) {
+            Some(..=LONGEST) => {}
+            _ => return Err(Error::FileTooBig),
+        }
+        let inode = file.path.inode_ref();
+        let _exclusive = inode.rwsem.write();
+        let allocated = call(&**handle).allocate(&inode, how, offset, len);
+        // A back end without this operation says so before anything changes.
+        if !matches!(allocated, Err(Error::NotSupported)) {
+            self.target(file).remove_privs()?;
+        }
+        allocated
     }
 }

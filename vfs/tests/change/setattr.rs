@@ -304,10 +304,10 @@ fn set_id_bits_go_by_who_uses_a_file() {
         .unwrap();
     type Use = fn(&File, &Context) -> Result<()>;
     let uses: [Use; 4] = [
-        |file, who| file.write_at_as(who, b"x", 0).map(drop),
-        |file, who| file.allocate_as(who, Allocate::empty(), 0, 9),
-        |file, who| file.set_len_as(who, 3),
-        |file, who| file.copy_file_range_as(who, 0, file, 9, 1).map(drop),
+        |file, who| file.as_user(who).write_at(b"x", 0).map(drop),
+        |file, who| file.as_user(who).allocate(Allocate::empty(), 0, 9),
+        |file, who| file.as_user(who).set_len(3),
+        |file, who| file.as_user(who).copy_file_range(0, file, 9, 1).map(drop),
     ];
     for opener in [&root, &owner] {
         for (user, left) in [(&root, 0o6755), (&owner, 0o755)] {

@@ -71,7 +71,7 @@ impl Ops {
             // As ftruncate(2): the permission was checked when the file was opened.
             let open = self.handles.file(handle)?;
             match self.user(who, &open.file) {
-                Some(ctx) => open.file.set_len_as(&ctx, size)?,
+                Some(ctx) => open.file.as_user(&ctx).set_len(size)?,
                 None => open.file.set_len(size)?,
             }
             what.size = None;
@@ -119,7 +119,7 @@ impl Ops {
         let full = by_group.then(|| who.for_set_ids());
         let ask = |ctx: &Context| match self.vfs.setattr(ctx, "", what, ITSELF) {
             Err(err @ (Error::Stale | Error::NotFound)) => match node.open_file() {
-                Some(open) => open.file.setattr_as(ctx, what),
+                Some(open) => open.file.as_user(ctx).setattr(what),
                 None => Err(err),
             },
             done => done,

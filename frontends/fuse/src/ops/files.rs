@@ -178,7 +178,7 @@ impl Ops {
         if !is_cached {
             let user = self.user(who, &open.file);
             let write = |at, rest: &[u8]| match &user {
-                Some(ctx) => open.file.write_at_as(ctx, rest, offset + at),
+                Some(ctx) => open.file.as_user(ctx).write_at(rest, offset + at),
                 None => open.file.write_at(rest, offset + at),
             };
             return self.room.ask(|| write_all(who, data, write));
@@ -193,7 +193,7 @@ impl Ops {
         };
         let file = anew.as_ref().unwrap_or(&open.file);
         write_all(who, data, |at, rest| {
-            file.write_at_as(&ctx, rest, offset + at)
+            file.as_user(&ctx).write_at(rest, offset + at)
         })
     }
 
@@ -236,7 +236,7 @@ impl Ops {
             );
             let piece = piece.min(len - copied);
             let done = match self.user(who, to) {
-                Some(ctx) => from.copy_file_range_as(&ctx, at, to, to_at, piece),
+                Some(ctx) => from.as_user(&ctx).copy_file_range(at, to, to_at, piece),
                 None => from.copy_file_range(at, to, to_at, piece),
             };
             match done {
@@ -267,7 +267,7 @@ impl Ops {
         let open = self.handles.file(handle)?;
         let user = self.user(who, &open.file);
         self.room.ask(|| match &user {
-            Some(ctx) => open.file.allocate_as(ctx, how, offset, len),
+            Some(ctx) => open.file.as_user(ctx).allocate(how, offset, len),
             None => open.file.allocate(how, offset, len),
         })
     }
