@@ -14,7 +14,6 @@
 //! | [`probe`]        | probes for tracers                                      |
 //! | [`memory`]       | how much memory objects and tables take                 |
 //! | [`fork`]         | what the child finds after fork(2)                      |
-//! | [`handle`]       | file handles, as the one system call without a safe crate |
 //!
 //! The rule that holds it together: a reference crosses from RCU protection to a
 //! count only through [`Shared::try_get`], and memory is given back only by
@@ -32,7 +31,6 @@ pub mod fork {
     /// Does nothing.
     pub fn also(_: fn() -> Box<dyn std::any::Any>) {}
 }
-pub mod handle;
 mod hash;
 mod hint;
 mod late;

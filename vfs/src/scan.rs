@@ -11,9 +11,6 @@ pub use queue::{EndOnPanic, Queue};
 
 use crate::attr::Attr;
 
-/// How a back end that asks the host gets a handle; no scan needs it.
-pub use rcuwalk_sync::handle::FileHandle;
-
 /// One name of a scanned tree, and its inode.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanEntry<'a> {

@@ -170,7 +170,7 @@ fn readable_if_handles_open(top: &Pin) -> Option<OwnedFd> {
 fn lasting_handle(fd: BorrowedFd<'_>) -> Option<Box<[u8]>> {
     const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
     match host::held::statfs(fd) {
-        Ok(told) if told.kind != FUSE_SUPER_MAGIC => sys::lasting_handle(fd).ok(),
+        Ok(told) if told.kind != FUSE_SUPER_MAGIC => sys::lasting_handle(fd, c"").ok(),
         _ => None,
     }
 }

@@ -150,7 +150,7 @@ fn open_number(fs: &HostFs, sb: &SuperBlock, number: u64) -> Result<(OwnedFd, Se
 
 /// The handle of the inode `ino`, whatever its generation, made from that of the root.
 fn any_generation(root: BorrowedFd<'_>, root_ino: u64, ino: u32) -> Option<[u8; 16]> {
-    let of_root = sys::lasting_handle(root).ok()?;
+    let of_root = sys::lasting_handle(root, c"").ok()?;
     let mut handle: [u8; 16] = (*of_root).try_into().ok()?;
     let (number, generation) = (sys::HEAD..sys::HEAD + 4, sys::HEAD + 4..16);
     if handle[number.clone()] != u32::try_from(root_ino).ok()?.to_ne_bytes() {

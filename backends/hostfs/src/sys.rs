@@ -95,9 +95,22 @@ fn telling_apart<T>(ask: impl Fn(c_int) -> Result<T, Errno>) -> Result<T, Errno>
     }
 }
 
-/// The `struct file_handle` of a file, to be opened by it later.
-pub(crate) fn lasting_handle(fd: BorrowedFd<'_>) -> Result<Box<[u8]>, Errno> {
-    name_to_handle_with(fd, c"", libc::AT_EMPTY_PATH)
+/// The `struct file_handle` of a file, to be opened by it later: of `name` in `dir`, of which a
+/// symbolic link is not followed, or of `dir` itself if the name is empty.
+pub(crate) fn lasting_handle(dir: BorrowedFd<'_>, name: &CStr) -> Result<Box<[u8]>, Errno> {
+    let flags = if name.is_empty() {
+        libc::AT_EMPTY_PATH
+    } else {
+        0
+    };
+    name_to_handle_with(dir, name, flags)
+}
+
+/// The type of a `struct file_handle`, and the bytes that only the file system can interpret.
+pub(crate) fn handle_parts(handle: &[u8]) -> Option<(i32, &[u8])> {
+    let (head, bytes) = handle.split_at_checked(HEAD)?;
+    let kind = head[4..].try_into().ok()?;
+    Some((i32::from_ne_bytes(kind), bytes))
 }
 
 fn name_to_handle_with(fd: BorrowedFd<'_>, path: &CStr, flags: c_int) -> Result<Box<[u8]>, Errno> {

@@ -12,7 +12,6 @@ use std::ffi::CStr;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use rcuwalk::scan::FileHandle;
 use rcuwalk::{Attr, Error, FileType, Result};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -20,6 +19,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::host::{as_fd, err};
 use crate::identity::{Seen, WANTED};
+use crate::sys;
 
 /// Which part of the tree belongs to a scan.
 #[derive(Clone, Copy, Debug)]
@@ -262,7 +262,8 @@ pub(super) struct Found {
     pub(super) attr: Attr,
     pub(super) generation: Option<u32>,
     pub(super) target: Option<Vec<u8>>,
-    handle: Option<FileHandle>,
+    /// A `struct file_handle`.
+    handle: Option<Box<[u8]>>,
 }
 
 impl Found {
@@ -297,10 +298,12 @@ impl Found {
                 None
             };
             // No handle is no error: many file systems have none.
-            let handle = handle.then(|| FileHandle::of(dir, name).ok()).flatten();
+            let handle = handle
+                .then(|| sys::lasting_handle(dir, name).ok())
+                .flatten();
             return Ok(Some(Found {
                 attr,
-                generation: handle.as_ref().and_then(generation),
+                generation: handle.as_deref().and_then(generation),
                 target,
                 handle,
             }));
@@ -309,15 +312,14 @@ impl Found {
     }
 
     pub(super) fn handle(&self) -> Option<(i32, &[u8])> {
-        let handle = self.handle.as_ref()?;
-        Some((handle.kind(), handle.bytes()))
+        sys::handle_parts(self.handle.as_deref()?)
     }
 }
 
 /// The generation in a handle of type 1 with 8 bytes (`FILEID_INO32_GEN`): inode number,
 /// then generation. Others keep their handles' insides to themselves.
-fn generation(handle: &FileHandle) -> Option<u32> {
-    match (handle.kind(), handle.bytes()) {
+fn generation(handle: &[u8]) -> Option<u32> {
+    match sys::handle_parts(handle)? {
         (1, [_, _, _, _, a, b, c, d]) => Some(u32::from_ne_bytes([*a, *b, *c, *d])),
         _ => None,
     }
