@@ -25,6 +25,9 @@
 //! # }
 //! ```
 #![forbid(unsafe_code)]
+// No type of `rcuwalk-sync` in the public interface. The compiler looks only where `cargo xtask
+// layers` asks nightly for it.
+#![deny(exported_private_dependencies)]
 
 mod access;
 mod acl;

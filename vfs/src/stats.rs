@@ -1,6 +1,7 @@
 //! Counters that explain performance later: per thread, summed when asked.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use rcuwalk_sync::PerThread;
 use rcuwalk_sync::rcu;
@@ -113,14 +114,19 @@ pub struct Statistics {
     pub inodes_evicted: u64,
     /// Descriptors that back ends keep with inodes.
     pub fds: usize,
-    /// Retired objects that wait for readers, process-wide.
-    pub rcu: rcu::Statistics,
+    /// Bytes of retired objects that wait for readers, process-wide.
+    pub rcu_pending_bytes: u64,
+    /// The thread that has been inside one RCU read section for longest, and for how long, if
+    /// there is one that holds up freeing.
+    pub rcu_stalled: Option<(String, Duration)>,
 }
 
 /// The counters of all threads together.
 pub(crate) fn sum(counters: &PerThread<Counters>) -> Statistics {
+    let rcu = rcu::statistics();
     let mut sum = Statistics {
-        rcu: rcu::statistics(),
+        rcu_pending_bytes: rcu.pending_bytes,
+        rcu_stalled: rcu.stalled.map(|stall| (stall.thread, stall.lasting)),
         ..Statistics::default()
     };
     for one in counters.iter() {

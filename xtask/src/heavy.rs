@@ -224,7 +224,7 @@ fn fuzz(root: &Path) -> Result<Done> {
 }
 
 /// The triple nightly runs on, if rustup has a nightly here.
-fn nightly_host(root: &Path) -> Option<String> {
+pub(crate) fn nightly_host(root: &Path) -> Option<String> {
     // The list first: asked to run a toolchain it lacks, rustup may fetch it.
     let toolchains = Cmd::new(root, "rustup")
         .args(["toolchain", "list"])
@@ -262,7 +262,7 @@ fn integration_tests(dir: &Path) -> Result<Vec<String>> {
     Ok(tests)
 }
 
-fn target_dir(root: &Path, name: &str) -> PathBuf {
+pub(crate) fn target_dir(root: &Path, name: &str) -> PathBuf {
     let shared = env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     shared.join(name)
 }

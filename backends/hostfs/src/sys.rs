@@ -344,6 +344,14 @@ mod tests {
         assert_ne!(handle, name_to_handle(other.as_fd()).unwrap());
     }
 
+    /// EDGE-1: a missing name is the kernel's error, not a handle.
+    #[test]
+    fn a_missing_name_has_no_handle() {
+        let root = std::fs::File::open("/").unwrap();
+        let missing = lasting_handle(root.as_fd(), c"no such name");
+        assert_eq!(missing.unwrap_err(), Errno::NOENT, "EDGE-1");
+    }
+
     #[test]
     fn what_is_no_handle_is_not_opened() {
         let fd = std::fs::File::open("/").unwrap();

@@ -75,6 +75,9 @@ impl<K: Key, P> Node<K, P> {
     }
 }
 
+// For the hash table alone. No bound or signature of the public interface names this trait.
+#[doc(hidden)]
+#[allow(exported_private_dependencies)]
 impl<K: Key, P: Send + Sync + 'static> HashKey for Node<K, P> {
     fn hash(&self) -> u64 {
         self.filed_under()
