@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use contest::Ours;
-pub use report::{Report, Row, Walks};
+pub use report::{Details, Report, Row, Walks};
 
 pub use crate::progress::Progress;
 
@@ -117,11 +117,14 @@ impl Access {
         });
         let (alone, cpu_share, together, walks) =
             on_own_thread.map_err(AccessError::io("enter the tree"))??;
-        Ok(Report {
+        Ok(Report::new(
+            self,
+            &contest,
+            &alone,
+            together.as_deref(),
             cpu_share,
             walks,
-            ..Report::new(self, &contest, &alone, together.as_deref())
-        })
+        ))
     }
 
     /// One thread: all contenders in turn, and a system call that does nothing.

@@ -31,7 +31,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 pub use laps::Step;
-pub use report::{Latency, Report, Row};
+pub use report::{Details, Latency, Report, Row};
 pub use storm::Storm;
 
 use crate::machine;

@@ -39,7 +39,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 pub use daemon::{Daemon, Mounting, Served};
-pub use report::{Report, Row};
+pub use report::{Details, Report, Row};
 pub use work::Work;
 
 use crate::machine;

@@ -40,7 +40,7 @@ pub(crate) use course::allowed;
 pub use memory::{InodeBytes, Memory, resident_bytes};
 pub use mix::Mix;
 pub use ours::{OursTable, schemes};
-pub use report::{Report, Row};
+pub use report::{Details, Report, Row};
 pub use table::{Counters, Entrant, Got, InodeTable, LocksPer, part_of};
 
 use crate::machine::{self, MemoryLatency};

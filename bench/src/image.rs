@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 pub use crate::progress::Progress;
-pub use report::{Report, Row};
+pub use report::{Details, Report, Row};
 
 use crate::progress::Steps;
 use crate::walktrees::Shape;

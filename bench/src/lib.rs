@@ -12,6 +12,7 @@
 //! | `tree.rs`    | which tree: its text form, taking it from a host, building it   |
 //! | `kernel.rs`  | the kernel as a contender: access(2) on a materialised tree     |
 //! | `measure.rs` | contenders in turn, round by round; and many threads at once    |
+//! | `report.rs`  | a result: its frame, its text table, its JSON document           |
 //! | `machine.rs` | what it was measured on                                         |
 //! | `access.rs`  | all of it put together: access(2), the kernel against ours      |
 //! | `iget.rs`    | the inode cache alone, against the node tables of daemons       |
@@ -36,8 +37,8 @@ pub mod measure;
 pub mod paths;
 mod progress;
 mod random;
+pub mod report;
 pub mod scan;
-mod text;
 pub mod tree;
 mod usage;
 pub mod walktrees;

@@ -66,8 +66,8 @@ pub fn plot(samples: &[Sample], budget: u64) -> String {
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
          <text x=\"{LEFT}\" y=\"16\">resident MiB while {} keys stream through a budget of {} \
          inodes</text>\n",
-        crate::text::grouped(last as u64),
-        crate::text::grouped(budget)
+        crate::report::grouped(last as u64),
+        crate::report::grouped(budget)
     );
     // Writing to a string does not fail.
     let mut mark = 0.0;
@@ -90,7 +90,7 @@ pub fn plot(samples: &[Sample], budget: u64) -> String {
             "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             x(keys),
             HEIGHT - BOTTOM + 18.0,
-            crate::text::grouped(keys as u64)
+            crate::report::grouped(keys as u64)
         );
     }
     let points: Vec<_> = samples

@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicBool;
 use rcuwalk::inode::Scheme;
 
 pub use crate::progress::Progress;
-pub use report::{Report, Row};
+pub use report::{Details, Report, Row};
 pub use synth::{Place, Shape, SynthFs};
 
 use crate::measure::Stopped;

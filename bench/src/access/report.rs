@@ -8,22 +8,20 @@ use serde::Serialize;
 
 use super::Access;
 use super::contest::Contest;
-use crate::machine::Machine;
 use crate::measure::Summary;
-use crate::text::grouped;
+use crate::report::{Table, decimals, grouped, percent};
 
 /// Below this share of a core the reader is told.
 const BUSY: f64 = 0.95;
 
-/// The result of the benchmark. Serialised, it is the JSON document.
+/// The result of the benchmark.
+pub type Report = crate::report::Report<Details>;
+
+/// What `bench access` measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// `access`.
-    pub bench: &'static str,
+pub struct Details {
     /// How many paths a loop asks for.
     pub paths: usize,
-    /// All answers were the kernel's; there is no report otherwise.
-    pub verified: bool,
     /// One per contender and number of threads, the kernel's first.
     pub rows: Vec<Row>,
     /// Paths that exist.
@@ -39,8 +37,6 @@ pub struct Report {
     pub cpu_share: f64,
     /// What answered the timed walks of ours.
     pub walks: Vec<Walks>,
-    /// The machine it was measured on.
-    pub machine: Machine,
 }
 
 /// One contender with a number of threads.
@@ -105,6 +101,8 @@ impl Report {
         contest: &Contest,
         alone: &[Summary],
         together: Option<&[Summary]>,
+        cpu_share: f64,
+        walks: Vec<Walks>,
     ) -> Self {
         let (found, missing) = contest.found_and_missing();
         let names = contest.names();
@@ -117,20 +115,20 @@ impl Report {
                 access.paths.len(),
             ));
         }
-        Self {
-            bench: "access",
-            paths: access.paths.len(),
-            verified: true,
-            rows,
-            found,
-            missing,
-            syscall_ns: hundredths(alone[names.len()].median()),
-            // Unknown counts as the usual: all but two file systems do.
-            kernel_caches_missing_names: contest.kernel.caches_missing_names().unwrap_or(true),
-            cpu_share: 1.0,
-            walks: Vec::new(),
-            machine: Machine::this(),
-        }
+        Self::verified(
+            "access",
+            Details {
+                paths: access.paths.len(),
+                rows,
+                found,
+                missing,
+                syscall_ns: decimals(alone[names.len()].median(), 2),
+                // Unknown counts as the usual: all but two file systems do.
+                kernel_caches_missing_names: contest.kernel.caches_missing_names().unwrap_or(true),
+                cpu_share,
+                walks,
+            },
+        )
     }
 }
 
@@ -140,19 +138,14 @@ fn rows(names: &[&'static str], summaries: &[Summary], threads: usize, paths: us
     rows.map(|(contender, summary)| Row {
         contender,
         threads,
-        ns_per_path: hundredths(summary.median()),
-        min: hundredths(summary.min()),
-        max: hundredths(summary.max()),
-        loops_per_s: hundredths(threads as f64 * 1e9 / summary.median() / paths as f64),
-        ratio_to_kernel: hundredths(summaries[0].ratio_to(summary)),
-        spread: hundredths(summary.spread()),
+        ns_per_path: decimals(summary.median(), 2),
+        min: decimals(summary.min(), 2),
+        max: decimals(summary.max(), 2),
+        loops_per_s: decimals(threads as f64 * 1e9 / summary.median() / paths as f64, 2),
+        ratio_to_kernel: decimals(summaries[0].ratio_to(summary), 2),
+        spread: decimals(summary.spread(), 2),
     })
     .collect()
-}
-
-/// More digits would only look precise.
-fn hundredths(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
 }
 
 impl fmt::Display for Report {
@@ -171,24 +164,30 @@ impl fmt::Display for Report {
             "; every answer compared with the kernel's\n{}\n",
             self.machine
         )?;
-        writeln!(
-            f,
-            "{:<10} {:>7} {:>9} {:>17} {:>7} {:>11} {:>10}",
-            "contender", "threads", "ns/path", "fastest-slowest", "spread", "loops/s", "kernel ="
-        )?;
+        let mut table = Table::new(
+            1,
+            [
+                "contender",
+                "threads",
+                "ns/path",
+                "fastest-slowest",
+                "spread",
+                "loops/s",
+                "kernel =",
+            ],
+        );
         for row in &self.rows {
-            writeln!(
-                f,
-                "{:<10} {:>7} {:>9.1} {:>17} {:>6.0}% {:>11} {:>8.2} x",
-                row.contender,
-                row.threads,
-                row.ns_per_path,
+            table.row([
+                row.contender.to_owned(),
+                row.threads.to_string(),
+                format!("{:.1}", row.ns_per_path),
                 format!("{:.1}-{:.1}", row.min, row.max),
-                row.spread * 100.0,
+                percent(row.spread),
                 grouped(row.loops_per_s as u64),
-                row.ratio_to_kernel
-            )?;
+                format!("{:.2} x", row.ratio_to_kernel),
+            ]);
         }
+        table.fmt(f)?;
         writeln!(f)?;
         writeln!(
             f,

@@ -7,24 +7,21 @@ use serde::Serialize;
 use super::Change;
 use super::laps::{Rates, Step};
 use super::storm::{Storm, Walks};
-use crate::machine::Machine;
 use crate::measure::{Summary, median};
+use crate::report::{Table, decimals};
 
-/// The result of the benchmark. Serialised, it is the JSON document.
+/// The result of the benchmark.
+pub type Report = crate::report::Report<Details>;
+
+/// What `bench change` measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// `change`.
-    pub bench: &'static str,
+pub struct Details {
     /// How many rounds the medians are of.
     pub rounds: usize,
-    /// Both sides did the same; there is no report otherwise.
-    pub verified: bool,
     /// By number of threads, then by step; memfs first.
     pub rows: Vec<Row>,
     /// How long walks took beside renames; memfs first.
     pub latency: Vec<Latency>,
-    /// The machine it was measured on.
-    pub machine: Machine,
 }
 
 /// One side doing one thing with a number of threads.
@@ -91,13 +88,14 @@ impl Report {
                         contender: side,
                         op,
                         threads,
-                        mops: thousandths(1e3 / its.median()),
-                        min: thousandths(1e3 / its.max()),
-                        max: thousandths(1e3 / its.min()),
-                        spread: hundredths(its.spread()),
-                        ratio_to_tmpfs: hundredths(summary("tmpfs", threads, at).ratio_to(&its)),
-                        ratio_to_one_thread: hundredths(
+                        mops: decimals(1e3 / its.median(), 3),
+                        min: decimals(1e3 / its.max(), 3),
+                        max: decimals(1e3 / its.min(), 3),
+                        spread: decimals(its.spread(), 2),
+                        ratio_to_tmpfs: decimals(summary("tmpfs", threads, at).ratio_to(&its), 2),
+                        ratio_to_one_thread: decimals(
                             summary(side, change.threads[0], at).ratio_to(&its),
+                            2,
                         ),
                     });
                 }
@@ -108,14 +106,14 @@ impl Report {
                 .into_iter()
                 .map(move |storm| Latency::new(side, storm, walks))
         });
-        Self {
-            bench: "change",
-            rounds: change.rounds,
-            verified: true,
-            rows,
-            latency: latency.collect(),
-            machine: Machine::this(),
-        }
+        Self::verified(
+            "change",
+            Details {
+                rounds: change.rounds,
+                rows,
+                latency: latency.collect(),
+            },
+        )
     }
 }
 
@@ -140,19 +138,11 @@ impl Latency {
             p50_ns: median(of(storm, |one| one.p50)),
             p99_ns: p99.median(),
             p999_ns: median(of(storm, |one| one.p999)),
-            p99_to_quiet: hundredths(p99.ratio_to(&quiet)),
-            renames_mops: thousandths(median(of(storm, |one| one.renames)) / 1e6),
-            slow_per_million: slow.map(|slow| hundredths(median(slow))),
+            p99_to_quiet: decimals(p99.ratio_to(&quiet), 2),
+            renames_mops: decimals(median(of(storm, |one| one.renames)) / 1e6, 3),
+            slow_per_million: slow.map(|slow| decimals(median(slow), 2)),
         }
     }
-}
-
-fn hundredths(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
-
-fn thousandths(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
 }
 
 impl fmt::Display for Report {
@@ -163,35 +153,47 @@ impl fmt::Display for Report {
              of its own\n{}\n",
             self.machine
         )?;
-        writeln!(
-            f,
-            "{:<8} {:>7} {:>26} {:>26} {:>7}",
-            "", "threads", "memfs (range)", "tmpfs, system calls", "ratio"
-        )?;
+        let mut table = Table::new(
+            1,
+            [
+                "",
+                "threads",
+                "memfs (range)",
+                "tmpfs, system calls",
+                "ratio",
+            ],
+        );
         for rows in self.rows.chunks(2) {
             let [ours, theirs] = rows else { continue };
             let rate = |row: &Row| format!("{:.3} ({:.3}–{:.3})", row.mops, row.min, row.max);
-            writeln!(
-                f,
-                "{:<8} {:>7} {:>26} {:>26} {:>6.2}x",
+            table.row([
                 format!("{:?}", ours.op).to_lowercase(),
-                ours.threads,
+                ours.threads.to_string(),
                 rate(ours),
                 rate(theirs),
-                ours.ratio_to_tmpfs
-            )?;
+                format!("{:.2}x", ours.ratio_to_tmpfs),
+            ]);
         }
+        table.fmt(f)?;
         writeln!(
             f,
             "\nMillion operations per second of all threads, median of {} rounds.\n\n\
              A walk of five components beside a storm of renames, nanoseconds per stat:\n",
             self.rounds
         )?;
-        writeln!(
-            f,
-            "{:<7}{:<16}{:>7}{:>7}{:>8}{:>15}{:>16}{:>12}",
-            "", "storm", "p50", "p99", "p99.9", "p99 to quiet", "renames, M/s", "slow/1e6"
-        )?;
+        let mut table = Table::new(
+            2,
+            [
+                "",
+                "storm",
+                "p50",
+                "p99",
+                "p99.9",
+                "p99 to quiet",
+                "renames, M/s",
+                "slow/1e6",
+            ],
+        );
         for one in &self.latency {
             let storm = match one.storm {
                 Storm::Quiet => "none",
@@ -199,18 +201,18 @@ impl fmt::Display for Report {
                 Storm::SameDirectory => "same directory",
             };
             let slow = one.slow_per_million;
-            writeln!(
-                f,
-                "{:<7}{storm:<16}{:>7.0}{:>7.0}{:>8.0}{:>14.2}x{:>16.2}{:>12}",
-                one.contender,
-                one.p50_ns,
-                one.p99_ns,
-                one.p999_ns,
-                one.p99_to_quiet,
-                one.renames_mops,
-                slow.map_or("?".to_owned(), |slow| format!("{slow:.0}"))
-            )?;
+            table.row([
+                one.contender.to_owned(),
+                storm.to_owned(),
+                format!("{:.0}", one.p50_ns),
+                format!("{:.0}", one.p99_ns),
+                format!("{:.0}", one.p999_ns),
+                format!("{:.2}x", one.p99_to_quiet),
+                format!("{:.2}", one.renames_mops),
+                slow.map_or("?".to_owned(), |slow| format!("{slow:.0}")),
+            ]);
         }
+        table.fmt(f)?;
         writeln!(
             f,
             "\nReading the clock, some 20 to 40 ns, is in each. The last column: walks of a \

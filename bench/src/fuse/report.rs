@@ -8,19 +8,17 @@ use super::daemon::{Daemon, Ours};
 use super::tree::Tree;
 use super::turn::Turn;
 use super::{Fuse, Work};
-use crate::machine::Machine;
 use crate::measure::{Summary, median};
-use crate::text::grouped;
+use crate::report::{Table, decimals, grouped, leading};
 
-/// The result of the benchmark. Serialised, it is the JSON document.
+/// The result of the benchmark.
+pub type Report = crate::report::Report<Details>;
+
+/// What `bench fuse` measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// `fuse`.
-    pub bench: &'static str,
+pub struct Details {
     /// How many rounds the medians are of.
     pub rounds: usize,
-    /// All contenders saw the same, and left the same; there is no report otherwise.
-    pub verified: bool,
     /// By work, then by contender.
     pub rows: Vec<Row>,
     /// Whether our daemon had the kernel read and write contents by itself.
@@ -36,8 +34,6 @@ pub struct Report {
     pub threads: [usize; 3],
     /// Where the tree was: its file system.
     pub within: String,
-    /// The machine it was measured on.
-    pub machine: Machine,
 }
 
 /// One contender doing one thing: medians of the rounds.
@@ -117,51 +113,36 @@ impl Report {
                 work,
                 contender,
                 count,
-                seconds: digits(its.median(), 6),
-                min: digits(its.min(), 6),
-                max: digits(its.max(), 6),
-                spread: digits(its.spread(), 2),
-                cpu_s: digits(cpu(contender, work), 3),
+                seconds: decimals(its.median(), 6),
+                min: decimals(its.min(), 6),
+                max: decimals(its.max(), 6),
+                spread: decimals(its.spread(), 2),
+                cpu_s: decimals(cpu(contender, work), 3),
                 per_second: (count as f64 / its.median()).round(),
-                ratio_to_baseline: leading(summary(baseline, work).ratio_to(&its)),
-                ratio_to_kernel: leading(direct(contender, work).ratio_to(&its)),
+                ratio_to_baseline: leading(summary(baseline, work).ratio_to(&its), 3),
+                ratio_to_kernel: leading(direct(contender, work).ratio_to(&its), 3),
             }
         };
         let rows = Work::ALL.into_iter().flat_map(|work| {
             let row = &row;
             contenders.iter().map(move |contender| row(work, contender))
         });
-        Report {
-            bench: "fuse",
-            rounds: size.rounds,
-            verified: true,
-            rows: rows.collect(),
-            passthrough: turns.iter().any(|turn| turn.passes_through),
-            io_uring: (turns.iter())
-                .filter(|turn| turn.contender == Ours::ALL[0].name())
-                .all(|turn| turn.is_by_io_uring),
-            io_uring_was_off,
-            baseline,
-            threads: [size.walkers, size.makers, size.servers],
-            within: tree.file_system(),
-            machine: Machine::this(),
-        }
+        Self::verified(
+            "fuse",
+            Details {
+                rounds: size.rounds,
+                rows: rows.collect(),
+                passthrough: turns.iter().any(|turn| turn.passes_through),
+                io_uring: (turns.iter())
+                    .filter(|turn| turn.contender == Ours::ALL[0].name())
+                    .all(|turn| turn.is_by_io_uring),
+                io_uring_was_off,
+                baseline,
+                threads: [size.walkers, size.makers, size.servers],
+                within: tree.file_system(),
+            },
+        )
     }
-}
-
-/// Three digits that count, so that no ratio becomes 0.
-fn leading(ratio: f64) -> f64 {
-    let scale = 10_f64.powf(2.0 - ratio.abs().log10().floor());
-    if scale.is_finite() {
-        (ratio * scale).round() / scale
-    } else {
-        ratio
-    }
-}
-
-fn digits(value: f64, digits: i32) -> f64 {
-    let unit = 10_f64.powi(digits);
-    (value * unit).round() / unit
 }
 
 impl fmt::Display for Report {
@@ -173,32 +154,42 @@ impl fmt::Display for Report {
              {}\n",
             self.within, self.machine
         )?;
-        writeln!(
-            f,
-            "{:<14}{:<24}{:>9}  {:<15}{:>7}{:>14}{:>11}{:>11}",
-            "", "", "seconds", "(range)", "cpu", "per second", "to plain", "to kernel"
-        )?;
+        let mut table = Table::new(
+            2,
+            [
+                "",
+                "",
+                "seconds",
+                "(range)",
+                "cpu",
+                "per second",
+                "to plain",
+                "to kernel",
+            ],
+        );
         let mut work = None;
         for row in &self.rows {
-            let name = if work == Some(row.work) {
-                ""
-            } else {
-                row.work.words()
-            };
-            work = Some(row.work);
-            let rate = match row.work {
-                Work::Read | Work::Write => {
-                    format!("{} MiB", grouped(row.per_second as u64 >> 20))
-                }
-                _ => grouped(row.per_second as u64),
-            };
-            let range = format!("({:.3}–{:.3})", row.min, row.max);
-            writeln!(
-                f,
-                "{name:<14}{:<24}{:>9.4}  {range:<15}{:>7.2}{rate:>14}{:>10.2}x{:>10.2}x",
-                row.contender, row.seconds, row.cpu_s, row.ratio_to_baseline, row.ratio_to_kernel
-            )?;
+            let is_new = work.replace(row.work) != Some(row.work);
+            let per_second = row.per_second as u64;
+            table.row([
+                if is_new {
+                    row.work.words().to_owned()
+                } else {
+                    String::new()
+                },
+                row.contender.to_owned(),
+                format!("{:.4}", row.seconds),
+                format!("({:.3}–{:.3})", row.min, row.max),
+                format!("{:.2}", row.cpu_s),
+                match row.work {
+                    Work::Read | Work::Write => format!("{} MiB", grouped(per_second >> 20)),
+                    _ => grouped(per_second),
+                },
+                format!("{:.2}x", row.ratio_to_baseline),
+                format!("{:.2}x", row.ratio_to_kernel),
+            ]);
         }
+        table.fmt(f)?;
         let passthrough = match self.passthrough {
             true => "the kernel reads and writes by itself",
             false => "there is no passthrough here",

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Cell, Iget, Memory, Mix};
-use crate::machine::Machine;
 use crate::measure::{Summary, median};
+use crate::report::{decimals, grouped, leading};
 
 /// The entrant that all are compared with: what virtiofsd keeps.
 const REFERENCE: &str = "btreemap";
@@ -14,19 +14,18 @@ const REFERENCE: &str = "btreemap";
 /// Above this share of the time the reader is told.
 const DISTURBED: f64 = 0.05;
 
-/// The result of the benchmark. Serialised, it is the JSON document.
+/// The result of the benchmark.
+pub type Report = crate::report::Report<Details>;
+
+/// What `bench iget` measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// `iget`.
-    pub bench: &'static str,
+pub struct Details {
     /// How many inodes were cached.
     pub inodes: u64,
     /// Whether the hash tables had our hash instead of their default one.
     pub fast_hash: bool,
     /// How many rounds the medians are of.
     pub rounds: usize,
-    /// All inodes were those asked for; there is no report otherwise.
-    pub verified: bool,
     /// By load, then by number of threads; ours first.
     pub rows: Vec<Row>,
     /// What a cached inode takes, if it was asked for.
@@ -37,8 +36,6 @@ pub struct Report {
     /// The nanoseconds of a load from a random place in 64 MiB that waits for the one
     /// before, the median of the same rounds: what a table of this size is made of.
     pub memory_ns: f64,
-    /// The machine it was measured on.
-    pub machine: Machine,
 }
 
 /// One entrant under one load with a number of threads.
@@ -84,15 +81,15 @@ impl Report {
                 ..
             } = *cell;
             let ratio_to =
-                |other: Option<&Summary>| other.map(|other| digits(other.ratio_to(summary)));
+                |other: Option<&Summary>| other.map(|other| leading(other.ratio_to(summary), 4));
             Row {
                 contender,
                 mix,
                 threads,
-                mops: digits(1e3 / summary.median()),
-                min: digits(1e3 / summary.max()),
-                max: digits(1e3 / summary.min()),
-                spread: hundredths(summary.spread()),
+                mops: leading(1e3 / summary.median(), 4),
+                min: leading(1e3 / summary.max(), 4),
+                max: leading(1e3 / summary.min(), 4),
+                spread: decimals(summary.spread(), 2),
                 ratio_to_btreemap: ratio_to(of(REFERENCE, mix, threads)),
                 ratio_to_one_thread: ratio_to(of(contender, mix, 1)),
                 locks_per_op: cell.median_of_some(|sample| sample.locks_per_op()),
@@ -103,18 +100,21 @@ impl Report {
         });
         let others = cells.iter().flat_map(|cell| &cell.samples);
         let others: Vec<_> = others.filter_map(|sample| sample.taken_by_others).collect();
-        Self {
-            bench: "iget",
-            inodes: iget.inodes,
-            fast_hash: iget.fast_hash,
-            rounds: iget.rounds,
-            verified: true,
-            rows: rows.collect(),
-            memory: None,
-            taken_by_others: hundredths(others.iter().sum::<f64>() / others.len().max(1) as f64),
-            memory_ns: hundredths(median(memory_ns)),
-            machine: Machine::this(),
-        }
+        Self::verified(
+            "iget",
+            Details {
+                inodes: iget.inodes,
+                fast_hash: iget.fast_hash,
+                rounds: iget.rounds,
+                rows: rows.collect(),
+                memory: None,
+                taken_by_others: decimals(
+                    others.iter().sum::<f64>() / others.len().max(1) as f64,
+                    2,
+                ),
+                memory_ns: decimals(median(memory_ns), 2),
+            },
+        )
     }
 }
 
@@ -127,27 +127,8 @@ impl Cell {
 
     fn median_of_some(&self, value: impl Fn(&super::Sample) -> Option<f64>) -> Option<f64> {
         let values: Option<Vec<_>> = self.samples.iter().map(value).collect();
-        values.map(|values| thousandths(median(values)))
+        values.map(|values| decimals(median(values), 3))
     }
-}
-
-/// Four digits: more would only look precise, and a slow machine's rates are not 0.
-fn digits(value: f64) -> f64 {
-    let scale = 10_f64.powf(3.0 - value.abs().log10().floor());
-    if scale.is_finite() {
-        (value * scale).round() / scale
-    } else {
-        value
-    }
-}
-
-fn hundredths(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
-
-/// A tenth of the operations is a tenth, and a hundredth of those shows too.
-fn thousandths(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
 }
 
 impl fmt::Display for Report {
@@ -156,7 +137,7 @@ impl fmt::Display for Report {
             f,
             "iget: get an inode by number, look at it, put it; {} cached; every one checked\n\
              hash tables of others have {}\n{}",
-            crate::text::grouped(self.inodes),
+            grouped(self.inodes),
             if self.fast_hash {
                 "our hash"
             } else {
@@ -233,7 +214,7 @@ impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = format!(
             "Resident bytes per cached inode, of {}:",
-            crate::text::grouped(self.inodes)
+            grouped(self.inodes)
         );
         for (contender, bytes) in &self.bytes_per_inode {
             let item = format!(" {contender} {bytes:.0}");
@@ -247,24 +228,6 @@ impl fmt::Display for Memory {
         match self.ours_from_allocator {
             Some(bytes) => writeln!(f, "Ours has {bytes:.0} of these from its allocator."),
             None => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_keep_their_leading_digits() {
-        let cases = [
-            (17.234567, 17.23),
-            (0.000123456, 0.0001235),
-            (1.0, 1.0),
-            (0.0, 0.0),
-        ];
-        for (value, kept) in cases {
-            assert!((digits(value) - kept).abs() < 1e-12, "{value}");
         }
     }
 }

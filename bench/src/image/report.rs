@@ -2,27 +2,24 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::ImageWalk;
 use super::seen::Seen;
 use super::turn::{Blocks, CONTENDERS, Contender, Turn, Who};
-use crate::machine::Machine;
 use crate::measure::Summary;
-use crate::text::grouped;
+use crate::report::{Table, decimals, grouped, other_programs, percent};
 use crate::walktrees::Shape;
 
-/// The result of the benchmark. Serialised, it is the JSON document.
+/// The result of the benchmark.
+pub type Report = crate::report::Report<Details>;
+
+/// What `bench walktrees --image` measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// `walktrees`.
-    pub bench: &'static str,
+pub struct Details {
     /// Names below the root; each walk saw all of them.
     pub entries: u64,
-    /// Every walk saw the same; there is no report otherwise.
-    pub verified: bool,
     /// One per contender; first those with blocks cached and checksums verified.
     pub rows: Vec<Row>,
     /// Trees.
@@ -44,8 +41,6 @@ pub struct Report {
     pub checksum: String,
     /// Cores that other programs and the kernel's threads kept busy meanwhile, on average.
     pub other_programs: f64,
-    /// The machine it was measured on.
-    pub machine: Machine,
 }
 
 /// One contender: medians of the rounds.
@@ -93,29 +88,25 @@ impl Report {
         let Shape { trees, dirs, files } = bench.shape;
         let mut rows = rows(bench, cached, Blocks::Cached);
         rows.extend(self::rows(bench, cold, Blocks::Cold));
-        Self {
-            bench: "walktrees",
-            entries: seen.entries,
-            verified: true,
-            rows,
-            trees,
-            dirs,
-            files,
-            image_bytes: image.metadata().map_or(0, |image| image.len()),
-            made_s: made_s.map(digits),
-            cache_bytes: bench.cache_bytes,
-            rounds: bench.rounds,
-            checksum: format!("{:016x}", seen.checksum),
-            other_programs: other_programs(cached.iter().flatten()),
-            machine: Machine::this(),
-        }
+        Self::verified(
+            "walktrees",
+            Details {
+                entries: seen.entries,
+                rows,
+                trees,
+                dirs,
+                files,
+                image_bytes: image.metadata().map_or(0, |image| image.len()),
+                made_s: made_s.map(|seconds| decimals(seconds, 6)),
+                cache_bytes: bench.cache_bytes,
+                rounds: bench.rounds,
+                checksum: format!("{:016x}", seen.checksum),
+                other_programs: other_programs(
+                    (cached.iter().flatten()).map(|turn| (turn.total, turn.others)),
+                ),
+            },
+        )
     }
-}
-
-fn other_programs<'a>(turns: impl Iterator<Item = &'a Turn>) -> f64 {
-    let sum = |(total, others), turn: &Turn| (total + turn.total, others + turn.others);
-    let (total, others) = turns.fold((Duration::ZERO, Duration::ZERO), sum);
-    (others.as_secs_f64() / total.as_secs_f64() * 100.0).round() / 100.0
 }
 
 fn rows(bench: &ImageWalk, turns: &Turns, blocks: Blocks) -> Vec<Row> {
@@ -162,20 +153,15 @@ fn row(
             Who::Kernel | Who::Vfs => bench.threads,
             Who::ScanByTree | Who::ScanByInode => bench.scan_threads,
         },
-        seconds: digits(total.median()),
-        spread: digits(total.spread()),
+        seconds: decimals(total.median(), 6),
+        spread: decimals(total.spread(), 6),
         entries_per_s: (turns[0].seen.entries as f64 / total.median()).round(),
-        user_s: digits(median(&|turn| turn.cpu.user.as_secs_f64())),
-        sys_s: digits(median(&|turn| turn.cpu.sys.as_secs_f64())),
-        ratio_to_kernel: digits(kernel.ratio_to(&total)),
+        user_s: decimals(median(&|turn| turn.cpu.user.as_secs_f64()), 6),
+        sys_s: decimals(median(&|turn| turn.cpu.sys.as_secs_f64()), 6),
+        ratio_to_kernel: decimals(kernel.ratio_to(&total), 6),
         peak_rss_mb: most(&|turn| turn.peak_memory),
         kernel_cache_mb: most(&|turn| turn.kernel_memory),
     }
-}
-
-/// To the microsecond: more digits would only look precise.
-fn digits(value: f64) -> f64 {
-    (value * 1e6).round() / 1e6
 }
 
 impl fmt::Display for Report {
@@ -192,45 +178,44 @@ impl fmt::Display for Report {
             self.checksum,
             self.machine
         )?;
-        writeln!(
-            f,
-            "{:<7} {:<6} {:<6} {:<9} {:>7} {:>9} {:>7} {:>11} {:>8} {:>8} {:>9} {:>9}",
-            "who",
-            "order",
-            "blocks",
-            "checksums",
-            "threads",
-            "total",
-            "spread",
-            "entries/s",
-            "user",
-            "system",
-            "kernel =",
-            "memory"
-        )?;
+        let mut table = Table::new(
+            4,
+            [
+                "contender",
+                "order",
+                "blocks",
+                "checksums",
+                "threads",
+                "total",
+                "spread",
+                "entries/s",
+                "user",
+                "system",
+                "kernel =",
+                "memory",
+            ],
+        );
         for row in &self.rows {
-            writeln!(
-                f,
-                "{:<7} {:<6} {:<6} {:<9} {:>7} {:>7.3} s {:>6.0}% {:>11} {:>6.2} s {:>6.2} s \
-                 {:>7.1} x {:>5} MiB",
-                row.contender,
-                row.order,
-                row.blocks,
-                if row.checksums { "verified" } else { "not" },
-                row.threads,
-                row.seconds,
-                row.spread * 100.0,
+            table.row([
+                row.contender.to_owned(),
+                row.order.to_owned(),
+                row.blocks.to_owned(),
+                if row.checksums { "verified" } else { "not" }.to_owned(),
+                row.threads.to_string(),
+                format!("{:.3} s", row.seconds),
+                percent(row.spread),
                 grouped(row.entries_per_s as u64),
-                row.user_s,
-                row.sys_s,
-                row.ratio_to_kernel,
+                format!("{:.2} s", row.user_s),
+                format!("{:.2} s", row.sys_s),
+                format!("{:.1} x", row.ratio_to_kernel),
                 // Where names and inodes are.
                 match row.contender {
-                    "kernel" => row.kernel_cache_mb,
-                    _ => row.peak_rss_mb,
-                }
-            )?;
+                    "kernel" => format!("{} MiB", row.kernel_cache_mb),
+                    _ => format!("{} MiB", row.peak_rss_mb),
+                },
+            ]);
         }
+        table.fmt(f)?;
         writeln!(
             f,
             "\nMedians of {} rounds with cached blocks. No inode is cached when a walk begins; \

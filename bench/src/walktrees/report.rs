@@ -8,23 +8,20 @@ use serde::Serialize;
 use super::subject::Seen;
 use super::turn::Turn;
 use super::{CONTENDERS, Shape, WalkTrees};
-use crate::machine::Machine;
 use crate::measure::Summary;
-use crate::text::grouped;
+use crate::report::{Table, decimals, grouped, other_programs, percent};
 
 /// From this number of cores on, the reader is warned.
 const BUSY: f64 = 0.1;
 
-/// The result of the benchmark. Serialised, it is the JSON document.
+/// The result of the benchmark.
+pub type Report = crate::report::Report<Details>;
+
+/// What `bench walktrees` measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// `walktrees`.
-    pub bench: &'static str,
+pub struct Details {
     /// Files in all trees; each was asked for once per walk.
     pub entries: u64,
-    /// Every walk saw every entry, with the attributes it has; there is no report
-    /// otherwise.
-    pub verified: bool,
     /// One per way of locking, `stat` by path through the VFS.
     pub rows: Vec<Row>,
     /// The same files by their numbers, with the inode cache alone.
@@ -46,8 +43,6 @@ pub struct Report {
     /// Cores that other programs kept busy meanwhile, on average: from some 0.1 on, all
     /// times are longer than on an idle machine.
     pub other_programs: f64,
-    /// The machine it was measured on.
-    pub machine: Machine,
 }
 
 /// One way of locking: medians of the rounds.
@@ -107,30 +102,25 @@ impl Report {
         cache: &[Vec<Turn>; 3],
     ) -> Self {
         let Shape { trees, dirs, files } = bench.shape;
-        Self {
-            bench: "walktrees",
-            entries: seen.entries,
-            verified: true,
-            rows: rows(bench, vfs),
-            inode_cache: rows(bench, cache),
-            trees,
-            dirs,
-            files,
-            inodes: bench.shape.inodes().unwrap_or(u64::MAX),
-            cached_inodes: bench.inodes,
-            rounds: bench.rounds,
-            checksum: format!("{:016x}", seen.checksum),
-            other_programs: other_programs(vfs.iter().chain(cache).flatten()),
-            machine: Machine::this(),
-        }
+        Self::verified(
+            "walktrees",
+            Details {
+                entries: seen.entries,
+                rows: rows(bench, vfs),
+                inode_cache: rows(bench, cache),
+                trees,
+                dirs,
+                files,
+                inodes: bench.shape.inodes().unwrap_or(u64::MAX),
+                cached_inodes: bench.inodes,
+                rounds: bench.rounds,
+                checksum: format!("{:016x}", seen.checksum),
+                other_programs: other_programs(
+                    (vfs.iter().chain(cache).flatten()).map(|turn| (turn.total, turn.others)),
+                ),
+            },
+        )
     }
-}
-
-/// Cores that others had during these turns.
-fn other_programs<'a>(turns: impl Iterator<Item = &'a Turn>) -> f64 {
-    let sum = |(total, others), turn: &Turn| (total + turn.total, others + turn.others);
-    let (total, others) = turns.fold((Duration::ZERO, Duration::ZERO), sum);
-    (others.as_secs_f64() / total.as_secs_f64() * 100.0).round() / 100.0
 }
 
 fn rows(bench: &WalkTrees, turns: &[Vec<Turn>; 3]) -> Vec<Row> {
@@ -178,15 +168,15 @@ fn row(
     Row {
         contender,
         threads,
-        seconds: digits(total.median()),
-        min: digits(total.min()),
-        max: digits(total.max()),
-        spread: digits(total.spread()),
-        user_s: digits(user),
-        sys_s: digits(sys),
+        seconds: decimals(total.median(), 6),
+        min: decimals(total.min(), 6),
+        max: decimals(total.max(), 6),
+        spread: decimals(total.spread(), 6),
+        user_s: decimals(user, 6),
+        sys_s: decimals(sys, 6),
         cpu_percent: ((user + sys) / total.median() * 100.0).round(),
         entries_per_s: (entries / total.median()).round(),
-        ratio_to_stock: digits(stock.ratio_to(total)),
+        ratio_to_stock: decimals(stock.ratio_to(total), 6),
         first_lookups_failed: count(&|turn| turn.counts.first_failed),
         second_lookups_failed: count(&|turn| turn.counts.inserted),
         hits: found,
@@ -196,18 +186,13 @@ fn row(
         evicted: count(&|turn| turn.counts.evicted),
         evict_locks_per_inode: ratio(evict_locks, sum(&|turn| turn.counts.evicted)),
         contended: count(&|turn| turn.counts.contended),
-        lock_wait_s: digits(seconds(&|turn| turn.counts.lock_wait)),
+        lock_wait_s: decimals(seconds(&|turn| turn.counts.lock_wait), 6),
         peak_rss_mib: turns
             .iter()
             .map(|turn| turn.peak_memory as f64 / f64::from(1 << 20))
             .fold(0.0, f64::max)
             .round(),
     }
-}
-
-/// To the microsecond: more digits would only look precise.
-fn digits(value: f64) -> f64 {
-    (value * 1e6).round() / 1e6
 }
 
 impl fmt::Display for Report {
@@ -251,52 +236,55 @@ impl fmt::Display for Report {
 
 /// The times as the shell tells them, then the counters that explain them.
 fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
-    writeln!(
-        f,
-        "{:<8} {:>9} {:>9} {:>9} {:>5} {:>11} {:>7} {:>8}",
-        "locking", "user", "system", "total", "cpu", "entries/s", "spread", "stock ="
-    )?;
+    let mut times = Table::new(
+        1,
+        [
+            "locking",
+            "user",
+            "system",
+            "total",
+            "cpu",
+            "entries/s",
+            "spread",
+            "stock =",
+        ],
+    );
+    let mut counters = Table::new(
+        1,
+        [
+            "",
+            "1st failed",
+            "2nd failed",
+            "hits",
+            "locks",
+            "to evict",
+            "contended",
+            "waited",
+            "memory",
+        ],
+    );
     for row in rows {
-        writeln!(
-            f,
-            "{:<8} {:>7.2} s {:>7.2} s {:>7.3} s {:>4.0}% {:>11} {:>6.0}% {:>6.2} x",
-            row.contender,
-            row.user_s,
-            row.sys_s,
-            row.seconds,
-            row.cpu_percent,
+        times.row([
+            row.contender.to_owned(),
+            format!("{:.2} s", row.user_s),
+            format!("{:.2} s", row.sys_s),
+            format!("{:.3} s", row.seconds),
+            format!("{:.0}%", row.cpu_percent),
             grouped(row.entries_per_s as u64),
-            row.spread * 100.0,
-            row.ratio_to_stock
-        )?;
-    }
-    writeln!(
-        f,
-        "{:<8} {:>12} {:>12} {:>6} {:>9} {:>9} {:>10} {:>9} {:>9}",
-        "",
-        "1st failed",
-        "2nd failed",
-        "hits",
-        "locks",
-        "to evict",
-        "contended",
-        "waited",
-        "memory"
-    )?;
-    for row in rows {
-        writeln!(
-            f,
-            "{:<8} {:>12} {:>12} {:>6} {:>9.3} {:>9.3} {:>10} {:>7.3} s {:>5} MiB",
-            row.contender,
+            percent(row.spread),
+            format!("{:.2} x", row.ratio_to_stock),
+        ]);
+        counters.row([
+            row.contender.to_owned(),
             grouped(row.first_lookups_failed),
             grouped(row.second_lookups_failed),
             grouped(row.hits),
-            row.locks_per_inode,
-            row.evict_locks_per_inode,
+            format!("{:.3}", row.locks_per_inode),
+            format!("{:.3}", row.evict_locks_per_inode),
             grouped(row.contended),
-            row.lock_wait_s,
-            row.peak_rss_mib
-        )?;
+            format!("{:.3} s", row.lock_wait_s),
+            format!("{} MiB", row.peak_rss_mib),
+        ]);
     }
-    Ok(())
+    write!(f, "{times}{counters}")
 }
