@@ -89,6 +89,7 @@ pub struct Scan {
 
 /// The result of a scan.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Finished {
     /// The summary.
     pub report: Report,

@@ -57,6 +57,7 @@ use crate::super_block::SuperBlock;
 
 /// How long cached names and attributes are valid without asking the back end again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Freshness {
     /// For ever: the back end changes only through this VFS.
     Always,

@@ -19,6 +19,7 @@ const BATCH: usize = 1024;
 
 /// A directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DirEntry {
     /// Its name.
     pub name: Box<[u8]>,

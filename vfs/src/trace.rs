@@ -13,6 +13,7 @@ use crate::walk::{Contained, LookupFlags, Reach, Record, Recorder, RefWalk, chec
 
 /// How a path was resolved.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Trace {
     /// The components in the order in which they were met, those of followed links
     /// included. On an error, the last one is where it happened.

@@ -4,6 +4,7 @@
 /// How much of the metadata that is read is checked against its checksum, where the
 /// image has checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Checksums {
     /// All of it, as the kernel does.
     #[default]

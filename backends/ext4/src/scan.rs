@@ -32,6 +32,7 @@ use worker::{Inodes, Task, Worker};
 
 /// Where inodes are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Order {
     /// Where the names lead: nothing is kept, entries come from the start.
     #[default]

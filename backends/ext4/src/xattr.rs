@@ -31,6 +31,7 @@ const MAX_VALUES: usize = 64 << 20;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Xattr {
     /// The whole name, as `user.comment`.
     pub name: Vec<u8>,

@@ -40,6 +40,7 @@ use worker::{Shared, Task, Worker};
 
 /// The order in which the entries of a directory are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Order {
     /// As the directory lists them.
     #[default]

@@ -117,6 +117,7 @@ const ROUNDS: usize = 16;
 
 /// How a [`HostFs`](crate::HostFs) hears of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Watcher {
     /// One mark for the whole file system. Needs CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH
     /// in the first user namespace, and is woken by changes outside of the root as well.

@@ -35,6 +35,7 @@ pub struct At<'a> {
 
 /// The result of [`FileSystem::by_number`](super::FileSystem::by_number).
 #[doc(alias = "d_obtain_alias")]
+#[non_exhaustive]
 pub enum ByNumber {
     /// A path from the root of the file system. The VFS walks it, and compares the file it
     /// finds.
