@@ -253,6 +253,8 @@ impl Drop for Daemon {
 
 #[cfg(test)]
 mod tests {
+    use rcuwalk_testkit::skip;
+
     use super::*;
 
     fn state() -> (u32, u32, Vec<u32>, CapabilitySet) {
@@ -389,16 +391,6 @@ mod tests {
         ] {
             let asked = as_caller(&who, || Ok(()));
             assert!(matches!(asked, Err(Error::PermissionDenied)), "EDGE-1");
-        }
-    }
-
-    fn skip(reason: &str) {
-        use std::io::Write as _;
-        eprintln!("skipped: {reason}");
-        if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
-            let mut options = std::fs::OpenOptions::new();
-            let mut file = options.create(true).append(true).open(file).unwrap();
-            file.write_all(format!("{reason}\n").as_bytes()).unwrap();
         }
     }
 }

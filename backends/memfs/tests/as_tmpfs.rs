@@ -4,11 +4,12 @@
 use std::sync::{Arc, Mutex};
 
 use rcuwalk::{
-    Allocate, At, Attr, Caller, Credentials, Emit, Error, FileHandle, FileSystem, FileType, Inode,
+    Allocate, At, Attr, Caller, Credentials, Error, FileHandle, FileSystem, FileType, Inode,
     InodeFlags, InodeRef, Name, NewFile, OpenFlags, Rename, RenameFlags, Result, SeekTo, SetAttr,
-    SetTime, SuperBlock, Timestamp, Vfs, XattrFlags,
+    SetTime, Timestamp, Vfs, XattrFlags,
 };
 use rcuwalk_memfs::{MemFs, directory, file, symlink};
+use rcuwalk_testkit::{Wrapped, Wrapper};
 
 type Inside = Box<dyn FnOnce(&MemFs, &Caller<'_>, &At<'_>) + Send>;
 
@@ -19,24 +20,9 @@ struct Door {
     next: Arc<Mutex<Option<Inside>>>,
 }
 
-impl FileSystem for Door {
-    fn name(&self) -> &str {
-        self.fs.name()
-    }
-    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        FileSystem::root(&self.fs, sb)
-    }
-    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
-        self.fs.lookup(sb, dir, name)
-    }
-    fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
-        self.fs.read_link(sb, inode)
-    }
-    fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, to: &mut dyn Emit) -> Result<()> {
-        self.fs.read_dir(sb, dir, from, to)
-    }
-    fn open(&self, by: &Caller<'_>, at: &At<'_>, how: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        self.fs.open(by, at, how)
+impl Wrapper for Door {
+    fn inner(&self) -> Option<&dyn FileSystem> {
+        Some(&self.fs)
     }
     fn setattr(&self, by: &Caller<'_>, at: &At<'_>, _: &SetAttr) -> Result<()> {
         let next = self.next.lock().unwrap().take();
@@ -52,7 +38,7 @@ fn inside(fs: &MemFs, test: impl FnOnce(&Run<'_>) + Send + 'static) {
         fs: fs.clone(),
         next: next.clone(),
     };
-    let vfs = Vfs::new(door).unwrap();
+    let vfs = Vfs::new(Wrapped::new(door)).unwrap();
     let root = vfs.context(Credentials::root());
     *next.lock().unwrap() = Some(Box::new(|fs, by, at| {
         test(&Run {

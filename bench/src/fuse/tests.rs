@@ -1,5 +1,4 @@
-use std::fs::{self, File};
-use std::path::Path;
+use std::fs;
 
 use super::*;
 
@@ -85,33 +84,9 @@ impl Daemon for Elsewhere {
     }
 }
 
-fn can_mount() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        return skip("needs root");
-    }
-    match File::open(Path::new("/dev/fuse")) {
-        Ok(_) => true,
-        Err(_) => skip("needs /dev/fuse"),
-    }
-}
-
-fn skip(reason: &str) -> bool {
-    use std::io::Write;
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(file)
-            .unwrap();
-        file.write_all(format!("{reason}\n").as_bytes()).unwrap();
-    }
-    false
-}
-
 #[test]
 fn there_is_no_report_of_contenders_that_differ() {
-    if !can_mount() {
+    if rcuwalk_testkit::lacks_fuse() {
         return;
     }
     let size = small();
@@ -129,7 +104,7 @@ fn there_is_no_report_of_contenders_that_differ() {
 
 #[test]
 fn each_contender_does_each_work() {
-    if !can_mount() {
+    if rcuwalk_testkit::lacks_fuse() {
         return;
     }
     let stop = AtomicBool::new(false);

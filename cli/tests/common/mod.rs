@@ -1,12 +1,17 @@
 //! Running the command, and judging how it ended.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses its own part"
+)]
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
+
+pub(crate) use rcuwalk_testkit::{is_root, skip};
 
 /// The command, not yet started.
 pub(crate) fn rcuwalk<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Command {
@@ -71,36 +76,9 @@ pub(crate) fn image(path: &Path) -> Option<Vec<u8>> {
     }
 }
 
-/// For the start of a test: `if !is_root() { return skip("needs root"); }`
-pub(crate) fn skip(reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(file)
-            .unwrap();
-        // One write, so that the lines of tests in other processes stay whole.
-        file.write_all(format!("{reason}\n").as_bytes()).unwrap();
-    }
-}
-
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 /// Returns whether a test can mount here.
 pub(crate) fn can_mount() -> bool {
-    if !is_root() {
-        skip("needs root");
-        return false;
-    }
-    let mut device = File::options();
-    if device.read(true).write(true).open("/dev/fuse").is_err() {
-        skip("needs /dev/fuse");
-        return false;
-    }
-    true
+    !rcuwalk_testkit::lacks_fuse()
 }
 
 /// Runs a script of bash where nothing can be left behind: no other process sees its mounts,

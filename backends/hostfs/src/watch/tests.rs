@@ -11,6 +11,8 @@ use std::time::Instant;
 use rcuwalk::{Attr, Context, Credentials, Error, Freshness, LookupFlags, Vfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
+use rcuwalk_testkit::{is_root, skip};
+
 use super::*;
 use crate::HostFs;
 
@@ -126,23 +128,6 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         // A cached directory may still be in use.
         let _ = unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// Says why a test did not run; see CONTRIBUTING.md.
-fn skip(reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(file)
-            .unwrap();
-        file.write_all(format!("{reason}\n").as_bytes()).unwrap();
     }
 }
 

@@ -15,6 +15,7 @@ use rcuwalk::{
     OpenFlags, Result, SetAttr, SuperBlock, Vfs,
 };
 use rcuwalk_hostfs::HostFs;
+use rcuwalk_testkit::{Wrapped, Wrapper};
 
 /// The back end, the mounted root, and the caller, for the time of one question.
 pub(crate) struct Asked<'a> {
@@ -91,7 +92,7 @@ pub(crate) fn ask<T: Send + 'static>(
             }
         }))),
     };
-    let vfs = Vfs::new(hook).unwrap();
+    let vfs = Vfs::new(Wrapped::new(hook)).unwrap();
     let ctx = vfs.context(Credentials::root());
     vfs.chmod(&ctx, "/", 0o755).unwrap();
     answer.lock().unwrap().take().unwrap()
@@ -106,29 +107,9 @@ struct Hook {
     question: Mutex<Option<Question>>,
 }
 
-impl FileSystem for Hook {
-    fn name(&self) -> &str {
-        "hook"
-    }
-
-    fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
-        self.fs.root(sb)
-    }
-
-    fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {
-        self.fs.lookup(sb, dir, name)
-    }
-
-    fn read_link(&self, sb: &SuperBlock, inode: &Inode) -> Result<Box<[u8]>> {
-        self.fs.read_link(sb, inode)
-    }
-
-    fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
-        self.fs.read_dir(sb, dir, from, emit)
-    }
-
-    fn open(&self, by: &Caller<'_>, at: &At<'_>, flags: OpenFlags) -> Result<Box<dyn FileHandle>> {
-        self.fs.open(by, at, flags)
+impl Wrapper for Hook {
+    fn inner(&self) -> Option<&dyn FileSystem> {
+        Some(&self.fs)
     }
 
     fn freshness(&self) -> Freshness {

@@ -1,6 +1,10 @@
 //! A scratch directory of the host, mounted.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses its own part"
+)]
 
 pub(crate) mod asked;
 pub(crate) mod levels;
@@ -10,6 +14,7 @@ use std::time::Duration;
 
 use rcuwalk::{Context, Credentials, Freshness, LookupFlags, OpenFlags, Result, Vfs};
 use rcuwalk_hostfs::HostFs;
+pub(crate) use rcuwalk_testkit::{is_root, skip};
 
 /// Long enough not to run out during a test.
 pub(crate) const AN_HOUR: Freshness = Freshness::Ttl(Duration::from_secs(3600));
@@ -75,20 +80,4 @@ impl Scratch {
         names.sort();
         Ok(names)
     }
-}
-
-/// For the start of a test: `if !is_root() { return skip("needs root"); }`
-pub(crate) fn skip(reason: &str) {
-    use std::io::Write as _;
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(file).unwrap();
-        // One write, so that the lines of tests in other processes stay whole.
-        file.write_all(format!("{reason}\n").as_bytes()).unwrap();
-    }
-}
-
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }

@@ -21,16 +21,8 @@ fn mounted(
     work: impl for<'o> FnOnce(Worker<'o>) + Send + 'static,
     test: impl FnOnce(&mut Mounted, &Path),
 ) {
-    if !rustix::process::geteuid().is_root() {
-        return skip("needs root");
-    }
-    if File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .is_err()
-    {
-        return skip("needs /dev/fuse");
+    if rcuwalk_testkit::lacks_fuse() {
+        return;
     }
     let at = tempfile::tempdir().unwrap();
     let options = Options {
@@ -42,17 +34,6 @@ fn mounted(
     let vfs = Vfs::new(MemFs::new()).unwrap();
     let mut mounted = mount_by(vfs, at.path(), &options, || Ok(()), work).unwrap();
     test(&mut mounted, at.path());
-}
-
-fn skip(reason: &str) {
-    use std::io::Write;
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
-        let file = File::options().create(true).append(true).open(file);
-        file.unwrap()
-            .write_all(format!("{reason}\n").as_bytes())
-            .unwrap();
-    }
 }
 
 fn comes_true(done: impl Fn() -> bool) -> bool {

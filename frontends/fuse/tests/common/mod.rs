@@ -1,13 +1,15 @@
 //! Trees that are mounted for a test, and unmounted however the test ends.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses its own part"
+)]
 
 pub(crate) mod counted;
 pub(crate) mod numbers;
 pub(crate) mod slow;
 
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -17,6 +19,7 @@ use rcuwalk::{Freshness, Vfs};
 use rcuwalk_fuse::{Mounted, Options, mount};
 use rcuwalk_hostfs::{Actor, HostFs};
 use rcuwalk_memfs::MemFs;
+pub(crate) use rcuwalk_testkit::skip;
 
 /// A mounted tree.
 pub(crate) struct Mount {
@@ -153,28 +156,5 @@ pub(crate) fn on_each(test: impl Fn(&Mount)) {
 
 /// True if this process can mount.
 pub(crate) fn can_mount() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        skip("needs root");
-        return false;
-    }
-    if File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .is_err()
-    {
-        skip("needs /dev/fuse");
-        return false;
-    }
-    true
-}
-
-/// Reports that a test is skipped, in the form that `cargo xtask ci` counts.
-pub(crate) fn skip(reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Some(file) = std::env::var_os("RCUWALK_SKIPS") {
-        let file = File::options().create(true).append(true).open(file);
-        let line = format!("{reason}\n");
-        file.unwrap().write_all(line.as_bytes()).unwrap();
-    }
+    !rcuwalk_testkit::lacks_fuse()
 }
