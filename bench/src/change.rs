@@ -35,7 +35,7 @@ pub use report::{Details, Latency, Report, Row};
 pub use storm::Storm;
 
 use crate::machine;
-use crate::measure::MeasureError;
+use crate::measure::{MeasureError, order};
 use crate::progress::{Progress, Steps};
 use laps::Rates;
 use side::{Memfs, Side, Tmpfs};
@@ -98,16 +98,14 @@ impl Change {
         let mut walks = Vec::new();
         for round in 0..self.rounds {
             for &threads in &self.threads {
-                for turn in 0..sides.len() {
-                    let side = sides[(round + turn) % sides.len()];
-                    rates.push(Rates::measure(side, threads, ROUND, stop)?);
+                for side in order(round, sides.len()) {
+                    rates.push(Rates::measure(sides[side], threads, ROUND, stop)?);
                 }
                 steps.one_done();
             }
-            for turn in 0..sides.len() {
-                let side = sides[(round + turn) % sides.len()];
+            for side in order(round, sides.len()) {
                 for storm in Storm::ALL {
-                    walks.push(Walks::measure(side, storm, WALKS, stop)?);
+                    walks.push(Walks::measure(sides[side], storm, WALKS, stop)?);
                 }
             }
             steps.one_done();

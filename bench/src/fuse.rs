@@ -34,7 +34,7 @@ mod work;
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -43,6 +43,7 @@ pub use report::{Details, Report, Row};
 pub use work::Work;
 
 use crate::machine;
+use crate::measure::{Stopped, TakeTurns};
 use crate::progress::{Progress, Steps};
 use daemon::Ours;
 use offer::Offer;
@@ -131,31 +132,23 @@ impl Fuse {
         // Without it, ours does what it does by the device.
         let offer = Offer::make();
         let mut steps = Steps::new(self.rounds * contenders.len(), progress);
-        let mut turns: Vec<Turn> = Vec::new();
-        // The first round warms the host's caches, and does not count.
-        for round in 0..=self.rounds {
-            for turn in 0..contenders.len() {
-                if stop.load(Relaxed) {
-                    return Err(FuseError::Stopped);
-                }
-                // The order alternates: memory that one contender leaves to be freed is then
-                // not always freed in the turn of the same next one.
-                let turn = match round % 2 {
-                    0 => turn,
-                    _ => contenders.len() - 1 - turn,
-                };
-                let contender = &contenders[(round + turn) % contenders.len()];
-                let stamp = round * contenders.len() + turn;
-                let took = contender.turn(self, &tree, stamp as u64)?;
-                if let Some(first) = turns.first() {
-                    took.must_have_seen_what(first)?;
-                }
-                if round > 0 {
-                    turns.push(took);
-                    steps.one_done();
-                }
-            }
-        }
+        let turns = TakeTurns {
+            contenders: contenders.len(),
+            rounds: self.rounds,
+            // It warms the host's caches.
+            warm_up: true,
+            stop,
+        };
+        let (mut stamp, mut first) = (0, None);
+        let turns = turns.run(
+            |next| {
+                stamp += 1;
+                contenders[next].turn(self, &tree, stamp)
+            },
+            |_, turn| turn.must_have_seen_what(first.get_or_insert_with(|| turn.clone())),
+            || steps.one_done(),
+        )?;
+        let turns: Vec<Turn> = turns.into_iter().flatten().collect();
         let is_changed = offer.is_ok_and(|offer| offer.is_ours());
         Ok(Report::new(
             self,
@@ -199,6 +192,12 @@ pub enum FuseError {
     },
     /// The tree could not be made.
     NoTree(io::Error),
+}
+
+impl From<Stopped> for FuseError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
 }
 
 impl fmt::Display for FuseError {

@@ -44,7 +44,7 @@ pub use report::{Details, Report, Row};
 pub use table::{Counters, Entrant, Got, InodeTable, LocksPer, part_of};
 
 use crate::machine::{self, MemoryLatency};
-use crate::measure::MeasureError;
+use crate::measure::{MeasureError, order};
 use crate::progress::{Progress, Steps};
 use course::{Course, Sample};
 
@@ -163,8 +163,7 @@ impl Iget {
             each_round();
             let turns = cells.chunks_mut(courses.len().max(1));
             for (cells, &threads) in turns.zip(&self.threads) {
-                for turn in 0..courses.len() {
-                    let next = (round + turn) % courses.len();
+                for next in order(round, courses.len()) {
                     let sample = cells[next].run(&*courses[next], time_for(threads), stop)?;
                     cells[next].samples.push(sample);
                 }

@@ -39,6 +39,7 @@ use std::thread;
 pub use crate::progress::Progress;
 pub use report::{Details, Report, Row};
 
+use crate::measure::{Stopped, TakeTurns};
 use crate::progress::Steps;
 use crate::walktrees::Shape;
 use mount::LoopMount;
@@ -132,9 +133,9 @@ impl ImageWalk {
         stop: &AtomicBool,
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Report, ImageError> {
-        let cold = if self.cold { CONTENDERS.len() } else { 0 };
+        let rounds = self.rounds + usize::from(self.cold);
         // Making the image and walking it for the first time are a step each.
-        let mut steps = Steps::new(2 + self.rounds * CONTENDERS.len() + cold, progress);
+        let mut steps = Steps::new(2 + rounds * CONTENDERS.len(), progress);
         let scratch;
         let image = match &self.keep {
             Some(keep) => keep.clone(),
@@ -162,28 +163,26 @@ impl ImageWalk {
             expected,
             stop,
         };
-        let mut turns = [const { Vec::new() }; CONTENDERS.len()];
-        for round in 0..self.rounds {
-            for place_in_round in 0..CONTENDERS.len() {
-                // Each round starts with another one.
-                let next = (round + place_in_round) % CONTENDERS.len();
-                turns[next].push(self.turn(CONTENDERS[next], Blocks::Cached, &place)?);
-                steps.one_done();
-            }
-        }
-        let mut cold_turns = [const { Vec::new() }; CONTENDERS.len()];
-        for (contender, turns) in CONTENDERS.iter().zip(&mut cold_turns).take(cold) {
-            turns.push(self.turn(*contender, Blocks::Cold, &place)?);
-            steps.one_done();
-        }
-        Ok(Report::new(
-            self,
-            &image,
-            made,
-            expected,
-            &turns,
-            &cold_turns,
-        ))
+        let mut turns = |rounds, blocks| {
+            let turns = TakeTurns {
+                contenders: CONTENDERS.len(),
+                rounds,
+                warm_up: false,
+                stop,
+            };
+            turns.run(
+                |next| {
+                    let contender = CONTENDERS[next];
+                    Turn::run(self, contender, blocks, &place)
+                        .map_err(|source| ImageError::image(contender.name, &image, source))
+                },
+                |next, turn| place.verify(CONTENDERS[next], turn),
+                || steps.one_done(),
+            )
+        };
+        let cached = turns(self.rounds, Blocks::Cached)?;
+        let cold = turns(usize::from(self.cold), Blocks::Cold)?;
+        Ok(Report::new(self, &image, made, expected, &cached, &cold))
     }
 
     /// How long making it took, if it had to be made.
@@ -223,25 +222,6 @@ impl ImageWalk {
             _ => Ok(()),
         }
     }
-
-    fn turn(
-        &self,
-        contender: Contender,
-        blocks: Blocks,
-        place: &Place<'_>,
-    ) -> Result<Turn, ImageError> {
-        let turn = Turn::run(self, contender, blocks, place)
-            .map_err(|source| ImageError::image(contender.name, place.image, source))?;
-        match turn.seen == place.expected {
-            true => Ok(turn),
-            false if place.stop.load(Relaxed) => Err(ImageError::Stopped),
-            false => Err(ImageError::Different {
-                contender: contender.name,
-                seen: turn.seen,
-                expected: place.expected,
-            }),
-        }
-    }
 }
 
 /// Where everybody walks.
@@ -250,6 +230,21 @@ struct Place<'a> {
     mount: &'a LoopMount,
     expected: Seen,
     stop: &'a AtomicBool,
+}
+
+impl Place<'_> {
+    /// A walk that was stopped has not seen all.
+    fn verify(&self, contender: Contender, turn: &Turn) -> Result<(), ImageError> {
+        match turn.seen == self.expected {
+            true => Ok(()),
+            false if self.stop.load(Relaxed) => Err(ImageError::Stopped),
+            false => Err(ImageError::Different {
+                contender: contender.name,
+                seen: turn.seen,
+                expected: self.expected,
+            }),
+        }
+    }
 }
 
 /// Why there is no report.
@@ -302,6 +297,12 @@ impl ImageError {
             image: image.to_owned(),
             source,
         }
+    }
+}
+
+impl From<Stopped> for ImageError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
     }
 }
 

@@ -34,7 +34,7 @@ pub use crate::progress::Progress;
 pub use report::{Details, Report, Row};
 pub use synth::{Place, Shape, SynthFs};
 
-use crate::measure::Stopped;
+use crate::measure::{Stopped, TakeTurns};
 use crate::progress::Steps;
 use subject::{Level, Seen};
 use turn::{Contender, Turn};
@@ -110,7 +110,7 @@ impl WalkTrees {
         let entries = self.check()?;
         let expected = Seen::expected(self.shape, stop)?;
         assert_eq!(expected.entries, entries, "every file is computed once");
-        let mut steps = Steps::new(2 * self.rounds, progress);
+        let mut steps = Steps::new(2 * self.rounds * CONTENDERS.len(), progress);
         let vfs = self.rounds_of(Level::Vfs, expected, stop, &mut steps)?;
         let cache = self.rounds_of(Level::InodeCache, expected, stop, &mut steps)?;
         Ok(Report::new(self, expected, &vfs, &cache))
@@ -149,26 +149,25 @@ impl WalkTrees {
         expected: Seen,
         stop: &AtomicBool,
         steps: &mut Steps<'_>,
-    ) -> Result<[Vec<Turn>; 3], WalkTreesError> {
-        let mut turns = [const { Vec::new() }; 3];
-        for round in 0..self.rounds {
-            // Each round starts with another contender, so that none always gets the memory
-            // that the same neighbour leaves behind.
-            for place in 0..CONTENDERS.len() {
-                let next = (round + place) % CONTENDERS.len();
-                let turn = Turn::run(self, level, CONTENDERS[next], stop)?;
-                if turn.seen != expected {
-                    return Err(WalkTreesError::Different {
-                        contender: CONTENDERS[next].name,
-                        entries: turn.seen.entries,
-                        expected: expected.entries,
-                    });
-                }
-                turns[next].push(turn);
-            }
-            steps.one_done();
-        }
-        Ok(turns)
+    ) -> Result<Vec<Vec<Turn>>, WalkTreesError> {
+        let turns = TakeTurns {
+            contenders: CONTENDERS.len(),
+            rounds: self.rounds,
+            warm_up: false,
+            stop,
+        };
+        turns.run(
+            |next| Turn::run(self, level, CONTENDERS[next], stop),
+            |next, turn| match turn.seen == expected {
+                true => Ok(()),
+                false => Err(WalkTreesError::Different {
+                    contender: CONTENDERS[next].name,
+                    entries: turn.seen.entries,
+                    expected: expected.entries,
+                }),
+            },
+            || steps.one_done(),
+        )
     }
 }
 

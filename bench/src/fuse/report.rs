@@ -80,9 +80,6 @@ impl Report {
                 contenders.push(turn.contender);
             }
         }
-        // The first counted round does not begin with the kernel.
-        let place = |name: &str| Ours::ALL.iter().position(|ours| ours.name() == name);
-        contenders.sort_by_key(|name| (*name != "kernel", *name == baseline, place(name)));
         let summary = |contender, work: Work| {
             let its = turns.iter().filter(|turn| turn.contender == contender);
             let seconds = its.map(|turn| turn.done[work as usize].time.as_secs_f64());

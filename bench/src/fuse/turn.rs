@@ -19,6 +19,7 @@ pub(super) enum Contender<'a> {
 }
 
 /// What a turn took.
+#[derive(Clone)]
 pub(super) struct Turn {
     pub(super) contender: &'static str,
     /// In the order of [`Work::ALL`].

@@ -74,7 +74,7 @@ pub struct Row {
     pub kernel_cache_mb: f64,
 }
 
-type Turns = [Vec<Turn>; CONTENDERS.len()];
+type Turns = [Vec<Turn>];
 
 impl Report {
     pub(super) fn new(

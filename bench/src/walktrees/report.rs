@@ -98,8 +98,8 @@ impl Report {
     pub(super) fn new(
         bench: &WalkTrees,
         seen: Seen,
-        vfs: &[Vec<Turn>; 3],
-        cache: &[Vec<Turn>; 3],
+        vfs: &[Vec<Turn>],
+        cache: &[Vec<Turn>],
     ) -> Self {
         let Shape { trees, dirs, files } = bench.shape;
         Self::verified(
@@ -123,7 +123,7 @@ impl Report {
     }
 }
 
-fn rows(bench: &WalkTrees, turns: &[Vec<Turn>; 3]) -> Vec<Row> {
+fn rows(bench: &WalkTrees, turns: &[Vec<Turn>]) -> Vec<Row> {
     let total = |turns: &Vec<Turn>| {
         let seconds = turns.iter().map(|turn| turn.total.as_secs_f64());
         Summary::new("", seconds.collect())
