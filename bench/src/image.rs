@@ -18,15 +18,15 @@
 //! | `image/kernel.rs` | the kernel's walk                                            |
 //! | `image/ours.rs`   | ours: through the VFS, and as a scan                         |
 //! | `image/turn.rs`   | one contender's turn, measured                               |
-//! | `image/seen.rs`   | what was seen                                                |
+//! | `image/digest.rs` | what was seen                                                |
 //! | `image/report.rs` | the numbers, as table and as JSON                            |
 
+pub mod digest;
 mod kernel;
 mod make;
 pub mod mount;
 mod ours;
 mod report;
-pub mod seen;
 mod turn;
 
 use std::error::Error;
@@ -42,8 +42,8 @@ pub use report::{Details, Report, Row};
 use crate::measure::{Stopped, TakeTurns};
 use crate::progress::Steps;
 use crate::walktrees::Shape;
+use digest::Digest;
 use mount::LoopMount;
-use seen::Seen;
 use turn::{Blocks, CONTENDERS, Contender, Turn};
 
 /// The benchmark: the trees, the contenders, and their threads.
@@ -210,7 +210,7 @@ impl ImageWalk {
     }
 
     /// A kept image may be of other trees.
-    fn check_entries(&self, image: &Path, seen: Seen) -> Result<(), ImageError> {
+    fn check_entries(&self, image: &Path, seen: Digest) -> Result<(), ImageError> {
         // And `lost+found`.
         let wanted = self.shape.inodes().map(|inodes| inodes + 1);
         match wanted {
@@ -228,7 +228,7 @@ impl ImageWalk {
 struct Place<'a> {
     image: &'a Path,
     mount: &'a LoopMount,
-    expected: Seen,
+    expected: Digest,
     stop: &'a AtomicBool,
 }
 
@@ -284,9 +284,9 @@ pub enum ImageError {
         /// Whose walk.
         contender: &'static str,
         /// The totals it saw.
-        seen: Seen,
+        seen: Digest,
         /// What the first one saw.
-        expected: Seen,
+        expected: Digest,
     },
 }
 

@@ -36,7 +36,7 @@ pub use synth::{Place, Shape, SynthFs};
 
 use crate::measure::{Stopped, TakeTurns};
 use crate::progress::Steps;
-use subject::{Level, Seen};
+use subject::{Digest, Level};
 use turn::{Contender, Turn};
 
 /// In the order of history, each with one lock less than the one before.
@@ -108,7 +108,7 @@ impl WalkTrees {
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Report, WalkTreesError> {
         let entries = self.check()?;
-        let expected = Seen::expected(self.shape, stop)?;
+        let expected = Digest::expected(self.shape, stop)?;
         assert_eq!(expected.entries, entries, "every file is computed once");
         let mut steps = Steps::new(2 * self.rounds * CONTENDERS.len(), progress);
         let vfs = self.rounds_of(Level::Vfs, expected, stop, &mut steps)?;
@@ -146,7 +146,7 @@ impl WalkTrees {
     fn rounds_of(
         &self,
         level: Level,
-        expected: Seen,
+        expected: Digest,
         stop: &AtomicBool,
         steps: &mut Steps<'_>,
     ) -> Result<Vec<Vec<Turn>>, WalkTreesError> {

@@ -29,12 +29,12 @@ pub(crate) struct Args {
     #[command(subcommand)]
     benchmark: Option<Benchmark>,
     #[command(flatten)]
-    how: How,
+    options: Options,
 }
 
 /// Options of all benchmarks.
 #[derive(clap::Args)]
-struct How {
+struct Options {
     /// Print one JSON document, and nothing else, on standard output
     #[arg(long, global = true)]
     json: bool,
@@ -43,18 +43,18 @@ struct How {
     /// fuse: walk with N [default: 20]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// How many rounds to take the median of [default: 25; change: 15; fuse: 7; iget: 7;
+    /// Options many rounds to take the median of [default: 25; change: 15; fuse: 7; iget: 7;
     /// walktrees: 5]
     #[arg(long, global = true, value_name = "N",
           value_parser = value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
-    /// How many inodes are cached [default: iget: 1000000; walktrees: a quarter of the
+    /// Options many inodes are cached [default: iget: 1000000; walktrees: a quarter of the
     /// trees]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 30))]
     inodes: Option<u64>,
 }
 
-impl How {
+impl Options {
     /// A report in the form that was asked for.
     fn form<R: ToString + Serialize>(&self, report: &R) -> Result<String, Failure> {
         if self.json {
@@ -107,26 +107,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::on_signals()
         .map_err(|err| Failure::error(format_args!("cannot catch signals: {err}")))?;
     raise_descriptor_limit();
-    let how = &args.how;
+    let options = &args.options;
     let text = match &args.benchmark {
-        Some(Benchmark::Access(_)) if how.inodes.is_some() => {
+        Some(Benchmark::Access(_)) if options.inodes.is_some() => {
             return Err(Failure::error(
                 "access: there are no --inodes; they are for iget and walktrees",
             ));
         }
-        Some(Benchmark::Change(change)) => change::run(change, how, &stop)?,
-        Some(Benchmark::Fuse(fuse)) => fuse::run(fuse, how, &stop)?,
-        Some(Benchmark::Access(access)) => run_access(access, how, &stop)?,
-        Some(Benchmark::Iget(iget)) => iget::run(iget, how, &stop)?,
-        Some(Benchmark::Walktrees(walktrees)) => walktrees::run(walktrees, how, &stop)?,
+        Some(Benchmark::Change(change)) => change::run(change, options, &stop)?,
+        Some(Benchmark::Fuse(fuse)) => fuse::run(fuse, options, &stop)?,
+        Some(Benchmark::Access(access)) => run_access(access, options, &stop)?,
+        Some(Benchmark::Iget(iget)) => iget::run(iget, options, &stop)?,
+        Some(Benchmark::Walktrees(walktrees)) => walktrees::run(walktrees, options, &stop)?,
         None => {
             // --inodes is for those that have it.
-            let mut all = vec![run_access(&AccessArgs::default(), how, &stop)?];
-            all.extend(change::run_where_possible(how, &stop)?);
-            all.push(iget::run(&iget::Args::default(), how, &stop)?);
-            all.push(walktrees::run(&walktrees::Args::default(), how, &stop)?);
+            let mut all = vec![run_access(&AccessArgs::default(), options, &stop)?];
+            all.extend(change::run_where_possible(options, &stop)?);
+            all.push(iget::run(&iget::Args::default(), options, &stop)?);
+            all.push(walktrees::run(&walktrees::Args::default(), options, &stop)?);
             // One benchmark is its document; all of them are a list.
-            if how.json {
+            if options.json {
                 format!("[{}]", all.join(","))
             } else {
                 all.join("\n")
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     print(&(text.trim_end().to_owned() + "\n"))
 }
 
-fn run_access(args: &AccessArgs, how: &How, stop: &Stop) -> Result<String, Failure> {
+fn run_access(args: &AccessArgs, options: &Options, stop: &Stop) -> Result<String, Failure> {
     let mut access = match paths(args, stop)? {
         Some(paths) => Access::of_host(paths).map_err(|err| {
             Failure::error(format_args!(
@@ -145,27 +145,20 @@ fn run_access(args: &AccessArgs, how: &How, stop: &Stop) -> Result<String, Failu
         })?,
         None => Access::builtin(),
     };
-    access.rounds = how.rounds_or(Access::ROUNDS);
-    if let Some(threads) = how.threads {
+    access.rounds = options.rounds_or(Access::ROUNDS);
+    if let Some(threads) = options.threads {
         access.threads = threads.into();
     }
     stop.check()?;
 
-    let bar = progress_bar("access");
-    let report = access.run(stop.flag(), &mut |at: Progress| {
-        bar.set_length(at.total);
-        bar.set_position(at.done);
-    });
-    bar.finish_and_clear();
-    // A signal that came while the last round ended still means: no table.
-    stop.check()?;
+    let report = with_bar("access", stop, |progress| access.run(stop.flag(), progress))?;
     let report = report.map_err(|err| match err {
         AccessError::Io { .. } => Failure::error(format_args!(
             "access: {err}; set TMPDIR to a directory with room for it"
         )),
         err => Failure::error(format_args!("access: {err}")),
     })?;
-    how.form(&report)
+    options.form(&report)
 }
 
 /// The user's paths, if he has any.
@@ -197,6 +190,23 @@ fn paths(args: &AccessArgs, stop: &Stop) -> Result<Option<PathList>, Failure> {
         trace.relative_dropped
     );
     Ok(Some(trace.list))
+}
+
+/// Runs a benchmark, and draws how far it is.
+fn with_bar<T>(
+    name: &'static str,
+    stop: &Stop,
+    run: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T,
+) -> Result<T, Failure> {
+    let bar = progress_bar(name);
+    let report = run(&mut |at| {
+        bar.set_length(at.total);
+        bar.set_position(at.done);
+    });
+    bar.finish_and_clear();
+    // A signal that came while the last round ended still means: no table.
+    stop.check()?;
+    Ok(report)
 }
 
 /// Drawn only between rounds, never while something is timed, and only for eyes.

@@ -35,12 +35,12 @@ struct Moved {
     replaced: bool,
 }
 
-/// What one entry of today is, as far as that can be said at once.
-pub(crate) enum Verdict {
+/// The result of comparing one entry with the earlier scan.
+pub(crate) enum Compared {
     Unchanged,
-    Told(Change),
-    /// When the scan is through.
-    Later,
+    Changed(Change),
+    /// Known when the scan is complete.
+    Undecided,
 }
 
 impl Comparison {
@@ -52,7 +52,7 @@ impl Comparison {
     }
 
     /// Compares an entry of today.
-    pub(crate) fn compare(&self, record: &Record) -> Verdict {
+    pub(crate) fn compare(&self, record: &Record) -> Compared {
         let entry = self.previous.entry(record);
         let number = self.previous.at_path(&entry);
         let old = number.and_then(|number| Some((number, self.previous.get(number)?)));
@@ -61,9 +61,9 @@ impl Comparison {
                 self.previous.set_fate(number, Fate::Same);
                 let what = old.differences(&entry);
                 return if what.is_empty() {
-                    Verdict::Unchanged
+                    Compared::Unchanged
                 } else {
-                    Verdict::Told(Change {
+                    Compared::Changed(Change {
                         kind: Kind::Changed,
                         what,
                         from: None,
@@ -77,7 +77,7 @@ impl Comparison {
             None => false,
         };
         if self.previous.of_object(&entry).next().is_none() {
-            return Verdict::Told(new(replaced, None));
+            return Compared::Changed(new(replaced, None));
         }
         let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         moved.push(Moved {
@@ -85,7 +85,7 @@ impl Comparison {
             entry,
             replaced,
         });
-        Verdict::Later
+        Compared::Undecided
     }
 
     /// Hands on what could not be told before: renamed, linked, removed. Returns how

@@ -41,7 +41,7 @@ pub(crate) const FIELDS: [&str; 20] = [
 
 /// A record as text.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Line<'a> {
+pub(crate) struct TextRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
@@ -89,14 +89,14 @@ fn encoded(name: Option<&[u8]>) -> Encoded<'_> {
     }
 }
 
-impl Line<'_> {
-    pub(crate) fn of(record: &Record) -> Line<'_> {
+impl TextRow<'_> {
+    pub(crate) fn of(record: &Record) -> TextRow<'_> {
         let change = record.change.as_ref();
         let (from, from_encoding) = encoded(change.and_then(|change| change.from.as_deref()));
         let (target, target_encoding) = encoded(record.target.as_deref());
         let path = Escaped::of(&record.path);
         let attr = &record.attr;
-        Line {
+        TextRow {
             change: change.map(|change| Cow::Borrowed(change.kind.name())),
             what: change.map(|change| change.what.clone()),
             from,
@@ -160,7 +160,7 @@ impl Line<'_> {
 /// Appends `record` as a line of JSON.
 pub(crate) fn write_json(to: &mut Vec<u8>, record: &Record) {
     // Neither a map with odd keys nor a writer that fails.
-    serde_json::to_writer(&mut *to, &Line::of(record)).expect("a line of text");
+    serde_json::to_writer(&mut *to, &TextRow::of(record)).expect("a line of text");
     to.push(b'\n');
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn write_csv_header(to: &mut Vec<u8>, changes: bool) {
 
 /// Appends `record` as a line of CSV (RFC 4180).
 pub(crate) fn write_csv(to: &mut Vec<u8>, record: &Record) {
-    let line = Line::of(record);
+    let line = TextRow::of(record);
     if line.change.is_some() {
         csv_text(to, line.change.as_deref());
         csv_text(to, line.what.map(|what| what.join(",")).as_deref());
@@ -232,16 +232,16 @@ fn csv_text(to: &mut Vec<u8>, text: Option<&str>) {
     to.push(b',');
 }
 
-/// What a text file held besides its records.
-pub(crate) struct Text {
+/// How an earlier scan ended, and what its file lists.
+pub(crate) struct FileState {
     /// The root was the last of them.
     pub(crate) complete: bool,
     pub(crate) changes: bool,
 }
 
 /// Hands each line's record to `each`.
-pub(crate) fn read_json(mut from: impl BufRead, each: &mut Each<'_>) -> Result<Text, String> {
-    let mut text = Text {
+pub(crate) fn read_json(mut from: impl BufRead, each: &mut Each<'_>) -> Result<FileState, String> {
+    let mut text = FileState {
         complete: false,
         changes: false,
     };
@@ -256,7 +256,7 @@ pub(crate) fn read_json(mut from: impl BufRead, each: &mut Each<'_>) -> Result<T
             break;
         }
         let whole = bytes.ends_with(b"\n");
-        let line: Line<'_> = match serde_json::from_slice(&bytes) {
+        let line: TextRow<'_> = match serde_json::from_slice(&bytes) {
             Ok(line) => line,
             // Cut off in the middle: for the caller to complain about.
             Err(_) if !whole && number > 1 => {
@@ -275,15 +275,15 @@ pub(crate) fn read_json(mut from: impl BufRead, each: &mut Each<'_>) -> Result<T
 const MAX_LINE: u64 = 64 << 20;
 
 /// Hands each row's record to `each`.
-pub(crate) fn read_csv(from: impl Read, each: &mut Each<'_>) -> Result<Text, String> {
-    let mut text = Text {
+pub(crate) fn read_csv(from: impl Read, each: &mut Each<'_>) -> Result<FileState, String> {
+    let mut text = FileState {
         complete: false,
         changes: false,
     };
     let mut reader = csv::Reader::from_reader(from);
     let header = reader.headers().map_err(|err| err.to_string())?;
     text.changes = header.iter().any(|name| name == "change");
-    let mut rows = reader.deserialize::<Line<'_>>().peekable();
+    let mut rows = reader.deserialize::<TextRow<'_>>().peekable();
     while let Some(row) = rows.next() {
         match row {
             Ok(line) => text.take(line, each)?,
@@ -298,8 +298,8 @@ pub(crate) fn read_csv(from: impl Read, each: &mut Each<'_>) -> Result<Text, Str
     Ok(text)
 }
 
-impl Text {
-    fn take(&mut self, line: Line<'_>, each: &mut Each<'_>) -> Result<(), String> {
+impl FileState {
+    fn take(&mut self, line: TextRow<'_>, each: &mut Each<'_>) -> Result<(), String> {
         self.changes |= line.change.is_some();
         let record = line.into_record().ok_or("an unknown encoding or type")?;
         self.complete = record.is_root();

@@ -9,7 +9,7 @@ use jiff::{Span, SpanRelativeTo};
 use rcuwalk::Timestamp;
 
 use crate::error::{Error, Result};
-use crate::line::{Text, read_csv, read_json};
+use crate::line::{FileState, read_csv, read_json};
 use crate::record::Each;
 use crate::text::Time;
 
@@ -85,7 +85,7 @@ pub(crate) fn read(path: &Path, each: &mut Each<'_>) -> Result<()> {
 }
 
 /// Reads a file in the format that its first bytes tell.
-fn read_file(path: &Path, each: &mut Each<'_>) -> Result<Text, String> {
+fn read_file(path: &Path, each: &mut Each<'_>) -> Result<FileState, String> {
     let mut file = File::open(path).map_err(|err| err.to_string())?;
     let mut start = [0; 16];
     let length = fill(&mut file, &mut start).map_err(|err| err.to_string())?;
@@ -108,22 +108,22 @@ fn read_file(path: &Path, each: &mut Each<'_>) -> Result<Text, String> {
 }
 
 #[cfg(feature = "parquet")]
-fn read_parquet(file: File, each: &mut Each<'_>) -> Result<Text, String> {
-    crate::parquet_file::read(file, each).map(|(complete, changes)| Text { complete, changes })
+fn read_parquet(file: File, each: &mut Each<'_>) -> Result<FileState, String> {
+    crate::parquet_file::read(file, each).map(|(complete, changes)| FileState { complete, changes })
 }
 
 #[cfg(not(feature = "parquet"))]
-fn read_parquet(_: File, _: &mut Each<'_>) -> Result<Text, String> {
+fn read_parquet(_: File, _: &mut Each<'_>) -> Result<FileState, String> {
     Err("this rcuwalk was built without parquet".to_owned())
 }
 
 #[cfg(feature = "sqlite")]
-fn read_sqlite(path: &Path, each: &mut Each<'_>) -> Result<Text, String> {
-    crate::sqlite_file::read(path, each).map(|(complete, changes)| Text { complete, changes })
+fn read_sqlite(path: &Path, each: &mut Each<'_>) -> Result<FileState, String> {
+    crate::sqlite_file::read(path, each).map(|(complete, changes)| FileState { complete, changes })
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn read_sqlite(_: &Path, _: &mut Each<'_>) -> Result<Text, String> {
+fn read_sqlite(_: &Path, _: &mut Each<'_>) -> Result<FileState, String> {
     Err("this rcuwalk was built without sqlite".to_owned())
 }
 

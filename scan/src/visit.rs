@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use rcuwalk::Timestamp;
 use rcuwalk::scan::{ScanEntry, Visitor};
 
-use crate::changes::{Comparison, Verdict};
+use crate::changes::{Compared, Comparison};
 use crate::output::{Batch, Output};
 use crate::problems::Problems;
 use crate::record::{Change, Kind, Record};
@@ -113,8 +113,8 @@ impl Visitor for Visit<'_> {
             Wanted::Changed(comparison) => {
                 self.summary.entries += 1;
                 match comparison.compare(&self.record) {
-                    Verdict::Told(change) => self.record.change = Some(change),
-                    Verdict::Unchanged | Verdict::Later => return ControlFlow::Continue(()),
+                    Compared::Changed(change) => self.record.change = Some(change),
+                    Compared::Unchanged | Compared::Undecided => return ControlFlow::Continue(()),
                 }
             }
         }

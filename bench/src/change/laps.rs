@@ -18,7 +18,7 @@ const FILES: usize = 256;
 /// A part of a lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Step {
+pub enum Op {
     /// Empty files are made.
     Create,
     /// Each gets another name in the same directory.
@@ -27,9 +27,9 @@ pub enum Step {
     Unlink,
 }
 
-impl Step {
+impl Op {
     /// In the order of a lap.
-    pub const ALL: [Step; 3] = [Step::Create, Step::Rename, Step::Unlink];
+    pub const ALL: [Op; 3] = [Op::Create, Op::Rename, Op::Unlink];
 }
 
 /// One thread's work: its directory, and the names.
@@ -52,13 +52,13 @@ impl<'a> Lane<'a> {
     }
 
     /// One part of a lap, timed.
-    fn step(&self, step: Step) -> Result<Lap, String> {
+    fn run(&self, op: Op) -> Result<Lap, String> {
         let start = Instant::now();
-        match step {
-            Step::Create => self.old.iter().try_for_each(|name| self.dir.create(name)),
-            Step::Rename => (self.old.iter().zip(&self.new))
+        match op {
+            Op::Create => self.old.iter().try_for_each(|name| self.dir.create(name)),
+            Op::Rename => (self.old.iter().zip(&self.new))
                 .try_for_each(|(old, new)| self.dir.rename(old, new)),
-            Step::Unlink => self.new.iter().try_for_each(|name| self.dir.unlink(name)),
+            Op::Unlink => self.new.iter().try_for_each(|name| self.dir.unlink(name)),
         }?;
         Ok(Lap {
             ops: FILES as u64,
@@ -67,19 +67,19 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Does a lap on each side, step by step, and looks.
+/// Does a lap on each side, and compares the directories after each operation.
 pub(super) fn check_same(sides: [&dyn Side; 2]) -> Result<(), ChangeError> {
     let [ours, theirs] = [Lane::new(sides[0], 0)?, Lane::new(sides[1], 0)?];
-    for step in Step::ALL {
+    for op in Op::ALL {
         let mut lists = Vec::new();
         for lane in [&ours, &theirs] {
-            let list = lane.step(step).and_then(|_| lane.dir.list());
+            let list = lane.run(op).and_then(|_| lane.dir.list());
             lists.push(list.map_err(ChangeError::Differ)?);
         }
-        let expected = if step == Step::Unlink { 0 } else { FILES };
+        let expected = if op == Op::Unlink { 0 } else { FILES };
         if lists[0] != lists[1] || lists[0].len() != expected {
             return Err(ChangeError::Differ(format!(
-                "after {step:?}, {} and {} names are there, or others",
+                "after {op:?}, {} and {} names are there, or others",
                 lists[0].len(),
                 lists[1].len()
             )));
@@ -92,7 +92,7 @@ pub(super) fn check_same(sides: [&dyn Side; 2]) -> Result<(), ChangeError> {
 pub(super) struct Rates {
     pub(super) side: &'static str,
     pub(super) threads: usize,
-    /// Operations per second of all threads together, by step.
+    /// Operations per second of all threads together, by operation.
     pub(super) per_second: [f64; 3],
 }
 
@@ -114,10 +114,10 @@ impl Rates {
                 let lane = Lane::new(side, thread).map_err(io::Error::other)?;
                 let (done, failure) = (&done[thread], &failure);
                 Ok(move || {
-                    for (at, step) in Step::ALL.into_iter().enumerate() {
-                        match lane.step(step) {
+                    for (at, op) in Op::ALL.into_iter().enumerate() {
+                        match lane.run(op) {
                             Ok(lap) => add(&mut lock(done)[at], lap),
-                            Err(why) => *lock(failure) = Some((step, why)),
+                            Err(why) => *lock(failure) = Some((op, why)),
                         }
                     }
                     3 * FILES as u64
@@ -125,20 +125,20 @@ impl Rates {
             },
             stop,
         )?;
-        if let Some((step, why)) = lock(&failure).take() {
+        if let Some((op, why)) = lock(&failure).take() {
             return Err(ChangeError::Failed {
                 side: side.name(),
-                what: match step {
-                    Step::Create => "create",
-                    Step::Rename => "rename",
-                    Step::Unlink => "unlink",
+                what: match op {
+                    Op::Create => "create",
+                    Op::Rename => "rename",
+                    Op::Unlink => "unlink",
                 },
                 why,
             });
         }
-        let rate = |step: usize| {
+        let rate = |op: usize| {
             let rates = done.iter().map(|done| {
-                let Lap { ops, time } = lock(done)[step];
+                let Lap { ops, time } = lock(done)[op];
                 ops as f64 / time.as_secs_f64()
             });
             rates.sum()

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Change;
-use super::laps::{Rates, Step};
+use super::laps::{Op, Rates};
 use super::storm::{Storm, Walks};
 use crate::measure::{Summary, median};
 use crate::report::{Table, decimals};
@@ -18,7 +18,7 @@ pub type Report = crate::report::Report<Details>;
 pub struct Details {
     /// How many rounds the medians are of.
     pub rounds: usize,
-    /// By number of threads, then by step; memfs first.
+    /// By number of threads, then by op; memfs first.
     pub rows: Vec<Row>,
     /// How long walks took beside renames; memfs first.
     pub latency: Vec<Latency>,
@@ -30,7 +30,7 @@ pub struct Row {
     /// `memfs` or `tmpfs`.
     pub contender: &'static str,
     /// The operation.
-    pub op: Step,
+    pub op: Op,
     /// How many threads at once, each in a directory of its own.
     pub threads: usize,
     /// Million operations per second of all threads together, the median of the rounds.
@@ -81,7 +81,7 @@ impl Report {
         };
         let mut rows = Vec::new();
         for &threads in &change.threads {
-            for (at, op) in Step::ALL.into_iter().enumerate() {
+            for (at, op) in Op::ALL.into_iter().enumerate() {
                 for side in sides {
                     let its = summary(side, threads, at);
                     rows.push(Row {

@@ -39,14 +39,14 @@ impl From<&rcuwalk::Attr> for Facts {
 
 /// Entries and their checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct Digest {
     /// How many.
     pub entries: u64,
     /// A sum of hashes.
     pub checksum: u64,
 }
 
-impl Seen {
+impl Digest {
     /// An entry `name` of `dir`.
     #[inline]
     pub fn add(&mut self, dir: DirHash, name: &[u8], facts: &Facts) {
@@ -68,8 +68,8 @@ impl Seen {
 
     /// Both together.
     #[must_use]
-    pub fn and(self, other: Seen) -> Seen {
-        Seen {
+    pub fn and(self, other: Digest) -> Digest {
+        Digest {
             entries: self.entries + other.entries,
             checksum: self.checksum.wrapping_add(other.checksum),
         }
@@ -133,7 +133,7 @@ mod tests {
     };
 
     fn of(path: &[u8], name: &[u8], facts: Facts) -> u64 {
-        let mut seen = Seen::default();
+        let mut seen = Digest::default();
         seen.add(DirHash::of(path), name, &facts);
         seen.checksum
     }

@@ -11,7 +11,7 @@ use std::thread;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 
-use super::seen::{DirHash, Facts, Seen};
+use super::digest::{Digest, DirHash, Facts};
 
 /// Bytes of entries asked for at a time.
 const BUFFER: usize = 32 << 10;
@@ -47,8 +47,8 @@ pub(super) fn reclaimable_bytes() -> u64 {
 }
 
 /// Walks what is below `root`. Directories of the root are shared out among `threads`.
-pub(super) fn walk(root: &Path, threads: u64, stop: &AtomicBool) -> io::Result<Seen> {
-    let mut seen = Seen::default();
+pub(super) fn walk(root: &Path, threads: u64, stop: &AtomicBool) -> io::Result<Digest> {
+    let mut seen = Digest::default();
     let mut below = Vec::new();
     let mut walk = Walk::new(stop);
     let fd = rustix::fs::openat(CWD, root, DIRECTORY, Mode::empty())?;
@@ -58,7 +58,7 @@ pub(super) fn walk(root: &Path, threads: u64, stop: &AtomicBool) -> io::Result<S
     let next = || queue.lock().expect("no panic").pop_front();
     thread::scope(|scope| {
         let work = || {
-            let mut seen = Seen::default();
+            let mut seen = Digest::default();
             let mut walk = Walk::new(stop);
             while let Some((name, hash)) = next() {
                 let dir = rustix::fs::openat(&fd, &*name, DIRECTORY, Mode::empty())?;
@@ -68,7 +68,7 @@ pub(super) fn walk(root: &Path, threads: u64, stop: &AtomicBool) -> io::Result<S
         };
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_fold(seen, |all, thread| {
-            let seen: io::Result<Seen> = thread.join().expect("no panic");
+            let seen: io::Result<Digest> = thread.join().expect("no panic");
             Ok(all.and(seen?))
         })
     })
@@ -95,7 +95,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn tree(&mut self, dir: &OwnedFd, hash: DirHash, seen: &mut Seen) -> io::Result<()> {
+    fn tree(&mut self, dir: &OwnedFd, hash: DirHash, seen: &mut Digest) -> io::Result<()> {
         let mut below = Vec::new();
         self.list(dir, hash, seen, &mut below)?;
         for (name, hash) in below {
@@ -110,7 +110,7 @@ impl<'a> Walk<'a> {
         &mut self,
         dir: &OwnedFd,
         hash: DirHash,
-        seen: &mut Seen,
+        seen: &mut Digest,
         below: &mut Vec<Below>,
     ) -> io::Result<()> {
         if self.stop.load(Relaxed) {

@@ -12,7 +12,7 @@ use rcuwalk::{Budget, Context, Credentials, FileType, LookupFlags, Vfs};
 use rcuwalk_ext4::{Checksums, Ext4, Order};
 
 use super::ImageWalk;
-use super::seen::{DirHash, Facts, Seen};
+use super::digest::{Digest, DirHash, Facts};
 use super::turn::{Contender, Who};
 
 fn open(image: &Path, contender: Contender) -> io::Result<Ext4> {
@@ -39,7 +39,7 @@ pub(super) fn through_vfs(
     bench: &ImageWalk,
     stop: &AtomicBool,
     walked: impl FnOnce(),
-) -> io::Result<Seen> {
+) -> io::Result<Digest> {
     let budget = Budget {
         // Bytes alone decide when there is too much.
         dentries: usize::MAX >> 8,
@@ -55,8 +55,8 @@ pub(super) fn through_vfs(
 }
 
 /// Directories of the root are shared out among `threads`.
-fn walk(vfs: &Vfs, threads: u64, stop: &AtomicBool) -> rcuwalk::Result<Seen> {
-    let mut seen = Seen::default();
+fn walk(vfs: &Vfs, threads: u64, stop: &AtomicBool) -> rcuwalk::Result<Digest> {
+    let mut seen = Digest::default();
     let mut below = Vec::new();
     let root = Dir {
         here: vfs.context(Credentials::root()),
@@ -67,7 +67,7 @@ fn walk(vfs: &Vfs, threads: u64, stop: &AtomicBool) -> rcuwalk::Result<Seen> {
     let queue = Mutex::new(below);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let work = || {
-        let mut seen = Seen::default();
+        let mut seen = Digest::default();
         let mut stack = Vec::new();
         while let Some(tree) = next() {
             stack.push(tree);
@@ -82,7 +82,7 @@ fn walk(vfs: &Vfs, threads: u64, stop: &AtomicBool) -> rcuwalk::Result<Seen> {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_fold(seen, |all, thread| {
-            let seen: rcuwalk::Result<Seen> = thread.join().expect("no panic");
+            let seen: rcuwalk::Result<Digest> = thread.join().expect("no panic");
             Ok(all.and(seen?))
         })
     })
@@ -95,7 +95,7 @@ struct Dir {
 }
 
 impl Dir {
-    fn list(&self, vfs: &Vfs, seen: &mut Seen, below: &mut Vec<Dir>) -> rcuwalk::Result<()> {
+    fn list(&self, vfs: &Vfs, seen: &mut Digest, below: &mut Vec<Dir>) -> rcuwalk::Result<()> {
         for entry in vfs.read_dir(&self.here, ".")? {
             let name = entry?.name;
             let attr = vfs.stat(&self.here, &*name, LookupFlags::default())?;
@@ -118,7 +118,7 @@ pub(super) fn scan(
     contender: Contender,
     bench: &ImageWalk,
     stop: &AtomicBool,
-) -> io::Result<Seen> {
+) -> io::Result<Digest> {
     let image = open(image, contender)?;
     let order = match contender.who {
         Who::ScanByInode => Order::Inode,
@@ -128,7 +128,7 @@ pub(super) fn scan(
     let (visitors, _) = image.scan().order(order).run(stop, visitors);
     visitors
         .into_iter()
-        .try_fold(Seen::default(), |all, one| match one.problem {
+        .try_fold(Digest::default(), |all, one| match one.problem {
             None => Ok(all.and(one.seen)),
             Some(problem) => Err(io::Error::other(problem)),
         })
@@ -137,7 +137,7 @@ pub(super) fn scan(
 /// Adds up what one thread of a scan sees.
 #[derive(Default)]
 struct Adding {
-    seen: Seen,
+    seen: Digest,
     /// The directory of the last entry, and its hash.
     dir: Vec<u8>,
     hash: Option<DirHash>,

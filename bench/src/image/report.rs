@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::ImageWalk;
-use super::seen::Seen;
+use super::digest::Digest;
 use super::turn::{Blocks, CONTENDERS, Contender, Turn, Who};
 use crate::measure::Summary;
 use crate::report::{Table, decimals, grouped, other_programs, percent};
@@ -81,7 +81,7 @@ impl Report {
         bench: &ImageWalk,
         image: &Path,
         made_s: Option<f64>,
-        seen: Seen,
+        seen: Digest,
         cached: &Turns,
         cold: &Turns,
     ) -> Self {

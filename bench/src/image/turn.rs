@@ -3,8 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::digest::Digest;
 use super::kernel::{self, Forget};
-use super::seen::Seen;
 use super::{ImageWalk, Place, ours};
 use crate::usage::{CpuTime, machine_busy, peak_memory, reset_peak_memory};
 
@@ -57,7 +57,7 @@ pub(super) enum Blocks {
 
 /// The result of one turn.
 pub(super) struct Turn {
-    pub(super) seen: Seen,
+    pub(super) seen: Digest,
     pub(super) total: Duration,
     pub(super) cpu: CpuTime,
     /// Processor time of all other programs meanwhile, the kernel's threads included.

@@ -64,7 +64,7 @@ pub(super) fn run(command: &[OsString]) -> Result<Trace, TraceError> {
 }
 
 #[derive(Default)]
-struct Asked {
+struct TracedPaths {
     paths: Vec<Vec<u8>>,
     relative_dropped: usize,
     special_dropped: usize,
@@ -72,7 +72,7 @@ struct Asked {
 
 /// Reads strace's output line by line.
 struct Parser {
-    asked: Asked,
+    asked: TracedPaths,
     /// Where each process is; `None` when that is no longer certain.
     cwd: HashMap<u32, Option<Vec<u8>>>,
     /// Where a process starts that was not seen before: the command's own current
@@ -83,7 +83,7 @@ struct Parser {
 impl Parser {
     fn new(start: Vec<u8>) -> Self {
         Self {
-            asked: Asked::default(),
+            asked: TracedPaths::default(),
             cwd: HashMap::new(),
             start: Some(start),
         }

@@ -1,6 +1,6 @@
 use super::*;
 
-fn parse(lines: &[&str]) -> Asked {
+fn parse(lines: &[&str]) -> TracedPaths {
     let mut parser = Parser::new(b"/start".to_vec());
     for line in lines {
         parser.line(line.as_bytes());

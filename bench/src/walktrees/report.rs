@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::subject::Seen;
+use super::subject::Digest;
 use super::turn::Turn;
 use super::{CONTENDERS, Shape, WalkTrees};
 use crate::measure::Summary;
@@ -97,7 +97,7 @@ pub struct Row {
 impl Report {
     pub(super) fn new(
         bench: &WalkTrees,
-        seen: Seen,
+        seen: Digest,
         vfs: &[Vec<Turn>],
         cache: &[Vec<Turn>],
     ) -> Self {

@@ -107,7 +107,7 @@ impl Walker<'_> {
         &mut self,
         (tree, dir): (u64, u64),
         files: Range<u64>,
-        seen: &mut Seen,
+        seen: &mut Digest,
     ) -> Result<(), Lost> {
         match self {
             Walker::Vfs {
@@ -161,13 +161,13 @@ pub(super) struct Lost {
 
 /// How many entries a walk has seen, and a checksum over what it was told of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Digest {
     pub(super) entries: u64,
     /// A sum, so that it does not matter who saw an entry, and when.
     pub(super) checksum: u64,
 }
 
-impl Seen {
+impl Digest {
     /// Entry `number` of the walk has these attributes.
     pub(super) fn add(&mut self, number: u64, attr: &Attr) {
         let words = [
@@ -182,16 +182,16 @@ impl Seen {
         self.checksum = self.checksum.wrapping_add(hash);
     }
 
-    pub(super) fn and(self, other: Seen) -> Seen {
-        Seen {
+    pub(super) fn and(self, other: Digest) -> Digest {
+        Digest {
             entries: self.entries + other.entries,
             checksum: self.checksum.wrapping_add(other.checksum),
         }
     }
 
     /// What a walk of all trees has to see: computed, without any cache.
-    pub(super) fn expected(shape: Shape, stop: &AtomicBool) -> Result<Seen, Stopped> {
-        let mut seen = Seen::default();
+    pub(super) fn expected(shape: Shape, stop: &AtomicBool) -> Result<Digest, Stopped> {
+        let mut seen = Digest::default();
         for tree in 0..shape.trees {
             for dir in 0..shape.dirs {
                 for file in 0..shape.files {
@@ -229,13 +229,13 @@ mod tests {
         for level in [Level::Vfs, Level::InodeCache] {
             let subject = Subject::new(level, Scheme::OURS, SHAPE, 100).unwrap();
             let mut walker = subject.walker(SHAPE);
-            let mut seen = Seen::default();
+            let mut seen = Digest::default();
             for tree in [1, 0] {
                 for dir in [0, 1] {
                     walker.visit((tree, dir), 0..3, &mut seen).unwrap();
                 }
             }
-            let expected = Seen::expected(SHAPE, &AtomicBool::new(false));
+            let expected = Digest::expected(SHAPE, &AtomicBool::new(false));
             assert_eq!(Ok(seen), expected, "{level:?}");
         }
     }
@@ -246,7 +246,7 @@ mod tests {
         let of = |number, change: &dyn Fn(&mut Attr)| {
             let mut attr = attr;
             change(&mut attr);
-            let mut seen = Seen::default();
+            let mut seen = Digest::default();
             seen.add(number, &attr);
             seen.checksum
         };
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_lost_with_its_path() {
         let subject = Subject::new(Level::Vfs, Scheme::OURS, SHAPE, 100).unwrap();
-        let mut seen = Seen::default();
+        let mut seen = Digest::default();
         let lost = subject.walker(SHAPE).visit((0, 1), 2..5, &mut seen);
         assert_eq!(
             (lost.unwrap_err().path.as_str(), seen.entries),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rcuwalk::inode::{InodeStatistics, Scheme};
 use rcuwalk_sync::rcu;
 
-use super::subject::{CHUNK, Level, Seen, Subject};
+use super::subject::{CHUNK, Digest, Level, Subject};
 use super::synth::Shape;
 use super::{WalkTrees, WalkTreesError};
 use crate::usage::{CpuTime, machine_busy, peak_memory, reset_peak_memory};
@@ -29,7 +29,7 @@ pub(super) struct Contender {
 /// What one timed walk of all trees took.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
-    pub(super) seen: Seen,
+    pub(super) seen: Digest,
     pub(super) total: Duration,
     pub(super) cpu: CpuTime,
     /// Processor time of all other programs meanwhile.
@@ -114,7 +114,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Walks `trees`, each by one thread, and each thread no more than `most` files.
-    fn run(&self, trees: Range<u64>, most: u64) -> Result<Seen, WalkTreesError> {
+    fn run(&self, trees: Range<u64>, most: u64) -> Result<Digest, WalkTreesError> {
         let failed = AtomicBool::new(false);
         thread::scope(|scope| {
             let mut threads = Vec::new();
@@ -129,7 +129,7 @@ impl Walk<'_> {
                     }
                 }
             }
-            let mut all = Ok(Seen::default());
+            let mut all = Ok(Digest::default());
             for thread in threads {
                 let seen = thread
                     .join()
@@ -151,9 +151,9 @@ impl Walk<'_> {
         trees: Range<u64>,
         most: u64,
         failed: &AtomicBool,
-    ) -> Result<Seen, WalkTreesError> {
+    ) -> Result<Digest, WalkTreesError> {
         let mut walker = self.subject.walker(self.shape);
-        let mut seen = Seen::default();
+        let mut seen = Digest::default();
         let mine = trees.skip(number as usize).step_by(self.threads as usize);
         let dirs = mine.flat_map(|tree| (0..self.shape.dirs).map(move |dir| (tree, dir)));
         for dir in dirs {

@@ -2,7 +2,7 @@
 
 use rcuwalk_bench::change::{Change, ChangeError};
 
-use super::{How, progress_bar};
+use super::{Options, with_bar};
 use crate::failure::Failure;
 use crate::signals::Stop;
 
@@ -14,18 +14,21 @@ use crate::signals::Stop;
 #[derive(clap::Args, Default)]
 pub(super) struct Args {}
 
-pub(super) fn run(_args: &Args, how: &How, stop: &Stop) -> Result<String, Failure> {
-    if how.inodes.is_some() {
+pub(super) fn run(_args: &Args, options: &Options, stop: &Stop) -> Result<String, Failure> {
+    if options.inodes.is_some() {
         return Err(Failure::error(
             "change: there are no --inodes; they are for iget and walktrees",
         ));
     }
-    measure(how, stop)?.map_err(|err| Failure::error(format_args!("change: {err}")))
+    measure(options, stop)?.map_err(|err| Failure::error(format_args!("change: {err}")))
 }
 
 /// As one of all benchmarks: on a machine without a tmpfs the others go on.
-pub(super) fn run_where_possible(how: &How, stop: &Stop) -> Result<Option<String>, Failure> {
-    match measure(how, stop)? {
+pub(super) fn run_where_possible(
+    options: &Options,
+    stop: &Stop,
+) -> Result<Option<String>, Failure> {
+    match measure(options, stop)? {
         Err(err @ ChangeError::NoTmpfs(_)) => {
             eprintln!("rcuwalk: note: change is left out: {err}");
             Ok(None)
@@ -36,22 +39,15 @@ pub(super) fn run_where_possible(how: &How, stop: &Stop) -> Result<Option<String
     }
 }
 
-fn measure(how: &How, stop: &Stop) -> Result<Result<String, ChangeError>, Failure> {
+fn measure(options: &Options, stop: &Stop) -> Result<Result<String, ChangeError>, Failure> {
     let mut change = Change::new();
-    change.rounds = how.rounds_or(Change::ROUNDS);
-    if let Some(threads) = how.threads {
+    change.rounds = options.rounds_or(Change::ROUNDS);
+    if let Some(threads) = options.threads {
         change.threads = Change::threads_up_to(threads.into());
     }
-    let bar = progress_bar("change");
-    let report = change.run(stop.flag(), &mut |at| {
-        bar.set_length(at.total);
-        bar.set_position(at.done);
-    });
-    bar.finish_and_clear();
-    // A signal that came while the last round ended still means: no table.
-    stop.check()?;
+    let report = with_bar("change", stop, |progress| change.run(stop.flag(), progress))?;
     match report {
-        Ok(report) => how.form(&report).map(Ok),
+        Ok(report) => options.form(&report).map(Ok),
         Err(err) => Ok(Err(err)),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rcuwalk_bench::fuse::Fuse;
 use rcuwalk_bench_peers::PlainFuse;
 
-use super::{How, progress_bar};
+use super::{Options, with_bar};
 use crate::failure::Failure;
 use crate::signals::Stop;
 
@@ -28,15 +28,15 @@ pub(super) struct Args {
     less: u32,
 }
 
-pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure> {
-    if how.inodes.is_some() {
+pub(super) fn run(args: &Args, options: &Options, stop: &Stop) -> Result<String, Failure> {
+    if options.inodes.is_some() {
         return Err(Failure::error(
             "fuse: there are no --inodes; they are for iget and walktrees",
         ));
     }
     let mut fuse = Fuse::new();
-    fuse.rounds = how.rounds_or(Fuse::ROUNDS);
-    if let Some(threads) = how.threads {
+    fuse.rounds = options.rounds_or(Fuse::ROUNDS);
+    if let Some(threads) = options.threads {
         fuse.walkers = threads.into();
     }
     fuse.within = args.within.clone();
@@ -46,14 +46,9 @@ pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure
     fuse.listed = (fuse.listed / less).max(1);
     fuse.mib = (fuse.mib / u64::from(args.less)).max(1);
 
-    let bar = progress_bar("fuse");
-    let report = fuse.run(&PlainFuse, stop.flag(), &mut |at| {
-        bar.set_length(at.total);
-        bar.set_position(at.done);
-    });
-    bar.finish_and_clear();
-    // A signal that came while the last round ended still means: no table.
-    stop.check()?;
+    let report = with_bar("fuse", stop, |progress| {
+        fuse.run(&PlainFuse, stop.flag(), progress)
+    })?;
     let report = report.map_err(|err| Failure::error(format_args!("fuse: {err}")))?;
-    how.form(&report)
+    options.form(&report)
 }

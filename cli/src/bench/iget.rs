@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use rcuwalk_bench::iget::{Entrant, Iget, IgetError, InodeBytes, Memory, Mix};
 
-use super::{How, progress_bar};
+use super::{Options, with_bar};
 use crate::failure::Failure;
 use crate::signals::Stop;
 
@@ -55,8 +55,8 @@ impl From<MixArg> for Mix {
     }
 }
 
-pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure> {
-    let iget = benchmark(args, how)?;
+pub(super) fn run(args: &Args, options: &Options, stop: &Stop) -> Result<String, Failure> {
+    let iget = benchmark(args, options)?;
     if let Some(name) = &args.bytes_per_inode_of {
         let entrant = iget.entrants.iter().find(|one| one.name() == name);
         let entrant = entrant.ok_or_else(|| unknown(name, &iget.entrants))?;
@@ -68,21 +68,14 @@ pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure
         });
     }
 
-    let bar = progress_bar("iget");
-    let report = iget.run(stop.flag(), &mut |at| {
-        bar.set_length(at.total);
-        bar.set_position(at.done);
-    });
-    bar.finish_and_clear();
-    // A signal that came while the last round ended still means: no table.
-    stop.check()?;
+    let report = with_bar("iget", stop, |progress| iget.run(stop.flag(), progress))?;
     let error = |err: IgetError| Failure::error(format_args!("iget: {err}"));
     let mut report = report.map_err(error)?;
     report.memory = Some(memory(&iget, stop)?);
-    how.form(&report)
+    options.form(&report)
 }
 
-fn benchmark(args: &Args, how: &How) -> Result<Iget, Failure> {
+fn benchmark(args: &Args, options: &Options) -> Result<Iget, Failure> {
     let peers = if args.fast_hash {
         rcuwalk_bench_peers::all_with_fast_hash()
     } else {
@@ -103,11 +96,11 @@ fn benchmark(args: &Args, how: &How) -> Result<Iget, Failure> {
         let wanted = |mix: &Mix| args.mix.iter().any(|&one| Mix::from(one) == *mix);
         iget.mixes.retain(wanted);
     }
-    iget.rounds = how.rounds_or(Iget::ROUNDS);
-    if let Some(threads) = how.threads {
+    iget.rounds = options.rounds_or(Iget::ROUNDS);
+    if let Some(threads) = options.threads {
         iget.threads = Iget::threads_up_to(threads.into());
     }
-    if let Some(inodes) = how.inodes {
+    if let Some(inodes) = options.inodes {
         iget.inodes = inodes;
     }
     let least = Iget::least_inodes(&iget.threads).max(LEAST_INODES);

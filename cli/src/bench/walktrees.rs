@@ -6,7 +6,7 @@ use clap::value_parser;
 use rcuwalk_bench::image::ImageWalk;
 use rcuwalk_bench::walktrees::{Shape, WalkTrees};
 
-use super::{How, progress_bar};
+use super::{Options, with_bar};
 use crate::failure::Failure;
 use crate::signals::Stop;
 
@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Reuse the image FILE, or make it and leave it there
     #[arg(long, value_name = "FILE", requires = "image")]
     keep: Option<PathBuf>,
-    /// How many MiB the VFS's caches may take, with --image
+    /// Options many MiB the VFS's caches may take, with --image
     #[arg(long, value_name = "MIB", requires = "image", default_value_t = 4096,
           value_parser = value_parser!(u64).range(1..=1 << 24))]
     cache: u64,
@@ -42,13 +42,13 @@ pub(super) struct Args {
 /// The shape of the computed trees.
 #[derive(clap::Args, Default)]
 struct Synthetic {
-    /// How many trees [default: 20, or as many as --threads if that is more]
+    /// Options many trees [default: 20, or as many as --threads if that is more]
     #[arg(long, value_name = "T", value_parser = value_parser!(u64).range(1..))]
     trees: Option<u64>,
-    /// How many directories in each tree [default: 50; in an image: 100]
+    /// Options many directories in each tree [default: 50; in an image: 100]
     #[arg(long, value_name = "D", value_parser = value_parser!(u64).range(1..))]
     dirs: Option<u64>,
-    /// How many files in each directory [default: 1000]
+    /// Options many files in each directory [default: 1000]
     #[arg(long, value_name = "F", value_parser = value_parser!(u64).range(1..))]
     files: Option<u64>,
 }
@@ -64,48 +64,44 @@ impl Synthetic {
     }
 }
 
-pub(super) fn run(args: &Args, how: &How, stop: &Stop) -> Result<String, Failure> {
-    let threads = how.threads.map(u64::from);
+pub(super) fn run(args: &Args, options: &Options, stop: &Stop) -> Result<String, Failure> {
+    let threads = options.threads.map(u64::from);
     if args.image {
-        return run_image(args, how, stop, threads);
+        return run_image(args, options, stop, threads);
     }
     let mut walktrees = WalkTrees::of(args.synthetic.shape(threads, WalkTrees::SHAPE));
     walktrees.threads = threads.unwrap_or(walktrees.threads);
-    walktrees.inodes = how.inodes.unwrap_or(walktrees.inodes);
-    walktrees.rounds = how.rounds_or(WalkTrees::ROUNDS);
+    walktrees.inodes = options.inodes.unwrap_or(walktrees.inodes);
+    walktrees.rounds = options.rounds_or(WalkTrees::ROUNDS);
 
-    let bar = progress_bar("walktrees");
-    let report = walktrees.run(stop.flag(), &mut |at| {
-        bar.set_length(at.total);
-        bar.set_position(at.done);
-    });
-    bar.finish_and_clear();
-    // A signal that came while the last round ended still means: no table.
-    stop.check()?;
+    let report = with_bar("walktrees", stop, |progress| {
+        walktrees.run(stop.flag(), progress)
+    })?;
     let report = report.map_err(|err| Failure::error(format_args!("walktrees: {err}")))?;
-    how.form(&report)
+    options.form(&report)
 }
 
-fn run_image(args: &Args, how: &How, stop: &Stop, threads: Option<u64>) -> Result<String, Failure> {
+fn run_image(
+    args: &Args,
+    options: &Options,
+    stop: &Stop,
+    threads: Option<u64>,
+) -> Result<String, Failure> {
     let mut walk = ImageWalk::of(args.synthetic.shape(threads, ImageWalk::SHAPE));
     walk.threads = threads.unwrap_or(walk.threads);
     walk.cache_bytes = (args.cache as usize) << 20;
     walk.keep = args.keep.clone();
-    walk.rounds = how.rounds_or(ImageWalk::ROUNDS);
+    walk.rounds = options.rounds_or(ImageWalk::ROUNDS);
     walk.cold = !args.no_cold;
-    if how.inodes.is_some() {
+    if options.inodes.is_some() {
         return Err(Failure::error(
             "walktrees --image: there are no --inodes; --cache says how many MiB are cached",
         ));
     }
 
-    let bar = progress_bar("walktrees --image");
-    let report = walk.run(stop.flag(), &mut |at| {
-        bar.set_length(at.total);
-        bar.set_position(at.done);
-    });
-    bar.finish_and_clear();
-    stop.check()?;
+    let report = with_bar("walktrees --image", stop, |progress| {
+        walk.run(stop.flag(), progress)
+    })?;
     let report = report.map_err(|err| Failure::error(format_args!("walktrees: {err}")))?;
-    how.form(&report)
+    options.form(&report)
 }
