@@ -3,9 +3,9 @@
 /// How far the benchmark is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Rounds that are done.
+    /// Steps that are done: rounds, or turns in them.
     pub done: u64,
-    /// Rounds in all; those with many threads take longer.
+    /// Steps in all; those with many threads take longer.
     pub total: u64,
 }
 

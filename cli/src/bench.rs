@@ -216,7 +216,7 @@ fn progress_bar(name: &'static str) -> ProgressBar {
     } else {
         ProgressDrawTarget::hidden()
     };
-    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} rounds, {eta} left")
+    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} done, {eta} left")
         .expect("a constant template");
     ProgressBar::with_draw_target(None, target)
         .with_style(style)
