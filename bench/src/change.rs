@@ -134,7 +134,7 @@ pub enum ChangeError {
     Failed {
         /// Whose.
         side: &'static str,
-        /// The op that failed.
+        /// The operation that failed.
         what: &'static str,
         /// Why not.
         why: String,

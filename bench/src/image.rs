@@ -18,7 +18,7 @@
 //! | `image/kernel.rs` | the kernel's walk                                            |
 //! | `image/ours.rs`   | ours: through the VFS, and as a scan                         |
 //! | `image/turn.rs`   | one contender's turn, measured                               |
-//! | `image/digest.rs` | what was seen                                                |
+//! | `image/digest.rs` | how many entries a walk saw, and their checksum              |
 //! | `image/report.rs` | the numbers, as table and as JSON                            |
 
 pub mod digest;

@@ -43,12 +43,12 @@ struct Options {
     /// fuse: walk with N [default: 20]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Options many rounds to take the median of [default: 25; change: 15; fuse: 7; iget: 7;
+    /// How many rounds to take the median of [default: 25; change: 15; fuse: 7; iget: 7;
     /// walktrees: 5]
     #[arg(long, global = true, value_name = "N",
           value_parser = value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
-    /// Options many inodes are cached [default: iget: 1000000; walktrees: a quarter of the
+    /// How many inodes are cached [default: iget: 1000000; walktrees: a quarter of the
     /// trees]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 30))]
     inodes: Option<u64>,

@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Reuse the image FILE, or make it and leave it there
     #[arg(long, value_name = "FILE", requires = "image")]
     keep: Option<PathBuf>,
-    /// Options many MiB the VFS's caches may take, with --image
+    /// How many MiB the VFS's caches may take, with --image
     #[arg(long, value_name = "MIB", requires = "image", default_value_t = 4096,
           value_parser = value_parser!(u64).range(1..=1 << 24))]
     cache: u64,
@@ -42,13 +42,13 @@ pub(super) struct Args {
 /// The shape of the computed trees.
 #[derive(clap::Args, Default)]
 struct Synthetic {
-    /// Options many trees [default: 20, or as many as --threads if that is more]
+    /// How many trees [default: 20, or as many as --threads if that is more]
     #[arg(long, value_name = "T", value_parser = value_parser!(u64).range(1..))]
     trees: Option<u64>,
-    /// Options many directories in each tree [default: 50; in an image: 100]
+    /// How many directories in each tree [default: 50; in an image: 100]
     #[arg(long, value_name = "D", value_parser = value_parser!(u64).range(1..))]
     dirs: Option<u64>,
-    /// Options many files in each directory [default: 1000]
+    /// How many files in each directory [default: 1000]
     #[arg(long, value_name = "F", value_parser = value_parser!(u64).range(1..))]
     files: Option<u64>,
 }
