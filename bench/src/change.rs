@@ -4,7 +4,7 @@
 //! each thread, in a directory of its own, makes empty files, renames them all, and
 //! removes them all. [`Change::run`] is the whole benchmark:
 //!
-//! 1. Both do one lap of it, checked: the tree after each op must be the same for both.
+//! 1. Both do one lap of it, checked: the tree after each operation must be the same for both.
 //! 2. Round by round, for each number of threads, both run in turn.
 //! 3. Round by round, a path is walked again and again, while nothing else happens, beside
 //!    a storm of renames elsewhere, and beside one in the file's own directory.

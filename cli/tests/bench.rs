@@ -295,6 +295,26 @@ fn a_missing_strace_and_a_missing_command_are_told_apart() {
     refused(&["bench", "access", "--trace"], 2, "COMMAND");
 }
 
+/// A rename of a type must not change what its options say.
+#[test]
+fn the_help_says_what_each_number_means() {
+    for (args, wanted) in [
+        (
+            &["bench", "--help"][..],
+            ["How many rounds", "How many inodes"],
+        ),
+        (
+            &["bench", "walktrees", "--help"],
+            ["How many trees", "How many MiB"],
+        ),
+    ] {
+        let help = run(&mut rcuwalk(args)).out;
+        for words in wanted {
+            assert!(help.contains(words), "no `{words}` in\n{help}");
+        }
+    }
+}
+
 #[test]
 fn wrong_usage_ends_with_2() {
     refused(&["bench", "access", "--threads", "0"], 2, "0 is not in 1..");

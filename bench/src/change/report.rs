@@ -18,7 +18,7 @@ pub type Report = crate::report::Report<Details>;
 pub struct Details {
     /// How many rounds the medians are of.
     pub rounds: usize,
-    /// By number of threads, then by op; memfs first.
+    /// By number of threads, then by operation; memfs first.
     pub rows: Vec<Row>,
     /// How long walks took beside renames; memfs first.
     pub latency: Vec<Latency>,
