@@ -9,7 +9,7 @@ pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All of them.
 pub(super) fn text(now: &Statistics) -> String {
-    let mut text = Text(String::new());
+    let mut text = Exposition(String::new());
     requests(&mut text, now);
     kernel(&mut text, now);
     caches(&mut text, now);
@@ -18,7 +18,7 @@ pub(super) fn text(now: &Statistics) -> String {
     text.0
 }
 
-fn requests(text: &mut Text, now: &Statistics) {
+fn requests(text: &mut Exposition, now: &Statistics) {
     let name = "rcuwalk_fuse_request_duration_seconds";
     text.family(name, "histogram", "How long requests took, by kind.");
     for op in &now.operations {
@@ -57,7 +57,7 @@ fn requests(text: &mut Text, now: &Statistics) {
     );
 }
 
-fn histogram(text: &mut Text, name: &str, op: &OperationStatistics) {
+fn histogram(text: &mut Exposition, name: &str, op: &OperationStatistics) {
     let bucket = format!("{name}_bucket");
     let mut sum = 0;
     for (bound, within) in OperationStatistics::bounds().zip(&op.within) {
@@ -71,7 +71,7 @@ fn histogram(text: &mut Text, name: &str, op: &OperationStatistics) {
     text.sample(&format!("{name}_count"), &of, op.count());
 }
 
-fn kernel(text: &mut Text, now: &Statistics) {
+fn kernel(text: &mut Exposition, now: &Statistics) {
     text.gauge(
         "rcuwalk_fuse_nodes",
         "Nodes that the kernel has looked up and not forgotten.",
@@ -125,7 +125,7 @@ fn kernel(text: &mut Text, now: &Statistics) {
     );
 }
 
-fn caches(text: &mut Text, now: &Statistics) {
+fn caches(text: &mut Exposition, now: &Statistics) {
     let vfs = &now.vfs;
     let held = [
         ("names", vfs.dentries, vfs.dentries_evicted),
@@ -157,7 +157,7 @@ fn caches(text: &mut Text, now: &Statistics) {
     );
 }
 
-fn walks(text: &mut Text, now: &Statistics) {
+fn walks(text: &mut Exposition, now: &Statistics) {
     let vfs = &now.vfs;
     let name = "rcuwalk_walks_total";
     text.family(
@@ -214,7 +214,7 @@ fn reason(why: Why) -> &'static str {
 }
 
 /// By the names that Prometheus' own libraries have for them.
-fn process(text: &mut Text) {
+fn process(text: &mut Exposition) {
     if let Some(fds) = open_descriptors() {
         text.gauge("process_open_fds", "Open descriptors.", fds);
     }
@@ -244,11 +244,11 @@ pub(super) fn resident_bytes() -> Option<usize> {
     Some(pages * rustix::param::page_size())
 }
 
-/// The metrics text under construction. A family has a help, a type, and its samples, all
-/// together.
-struct Text(String);
+/// A page in the text exposition format of Prometheus. A family has a help, a type, and its
+/// samples, all together.
+struct Exposition(String);
 
-impl Text {
+impl Exposition {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }

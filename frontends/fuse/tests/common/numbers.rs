@@ -133,13 +133,13 @@ impl FileSystem for Numbers {
             What::File(n) => Numbers::file_name(n % self.files),
             What::Root | What::Dir(_) => String::new(),
         };
-        Ok(Box::new(Text(name)))
+        Ok(Box::new(NameFile(name)))
     }
 }
 
-struct Text(String);
+struct NameFile(String);
 
-impl FileHandle for Text {
+impl FileHandle for NameFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let offset = usize::try_from(offset).map_err(|_| Error::Invalid)?;
         let rest = self.0.as_bytes().get(offset..).unwrap_or_default();
