@@ -8,7 +8,7 @@
 //!
 //! [`ImageWalk::run`] is the whole benchmark. **No figure is printed unless all saw the
 //! same**: a checksum over path, inode, type, permissions, owner, group, size, time and
-//! links of every entry ([`seen`]).
+//! links of every entry ([`digest`]).
 //!
 //! | read              | to learn                                                     |
 //! |-------------------|--------------------------------------------------------------|

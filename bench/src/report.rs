@@ -1,7 +1,7 @@
 //! A benchmark's result: one frame, one text table and one way to round for all of them.
 //!
 //! [`Report`] has what every result says; the details are the benchmark's own. Serialised,
-//! both are one JSON document. [`Table`] sets rows as text.
+//! both are one JSON document. A table sets rows as text.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -11,7 +11,7 @@ use crate::walk::{LookupFlags, filename_lookup};
 
 /// The answer for a place without a reference to it.
 #[derive(Clone, Copy)]
-enum Verdict {
+enum Permission {
     Allowed,
     Denied,
     Immutable,
@@ -80,30 +80,30 @@ impl Vfs {
             },
             |path| {
                 Target::new(&path, who).may(mode)?;
-                Ok(Verdict::Allowed.through(path.mnt(), path.inode(), mode))
+                Ok(Permission::Allowed.through(path.mnt(), path.inode(), mode))
             },
         )?;
         match verdict {
-            Verdict::Allowed => Ok(()),
-            Verdict::Denied => Err(Error::PermissionDenied),
-            Verdict::Immutable => Err(Error::NotPermitted),
-            Verdict::ReadOnly => Err(Error::ReadOnly),
+            Permission::Allowed => Ok(()),
+            Permission::Denied => Err(Error::PermissionDenied),
+            Permission::Immutable => Err(Error::NotPermitted),
+            Permission::ReadOnly => Err(Error::ReadOnly),
         }
     }
 }
 
-impl Verdict {
+impl Permission {
     /// A read-only mount refuses writing, except to devices, pipes and sockets.
     #[inline]
     #[doc(alias("__mnt_is_readonly", "special_file"))]
-    fn through(self, mnt: &MountInfo, inode: &Inode, mode: Access) -> Verdict {
+    fn through(self, mnt: &MountInfo, inode: &Inode, mode: Access) -> Permission {
         if !mode.contains(Access::WRITE) || !is_kept(inode) {
             return self;
         }
         // A file system that takes no changes says so before it looks at the file.
         match self {
-            _ if mnt.sb.read_only => Verdict::ReadOnly,
-            Verdict::Allowed if mnt.is_read_only() => Verdict::ReadOnly,
+            _ if mnt.sb.read_only => Permission::ReadOnly,
+            Permission::Allowed if mnt.is_read_only() => Permission::ReadOnly,
             decided => decided,
         }
     }
@@ -111,14 +111,14 @@ impl Verdict {
 
 /// The answer of the cache; `None` if the back end must be asked.
 #[inline]
-fn cached_verdict(who: &Credentials, inode: &Inode, mode: Access) -> Option<Verdict> {
+fn cached_verdict(who: &Credentials, inode: &Inode, mode: Access) -> Option<Permission> {
     if mode.is_empty() {
-        return Some(Verdict::Allowed);
+        return Some(Permission::Allowed);
     }
     match who.may(inode, mode) {
-        Ok(()) => Some(Verdict::Allowed),
-        Err(Error::PermissionDenied) => Some(Verdict::Denied),
-        Err(Error::NotPermitted) => Some(Verdict::Immutable),
+        Ok(()) => Some(Permission::Allowed),
+        Err(Error::PermissionDenied) => Some(Permission::Denied),
+        Err(Error::NotPermitted) => Some(Permission::Immutable),
         Err(_) => None,
     }
 }

@@ -80,7 +80,7 @@ pub use permission::{Access, Caps, Credentials};
 pub use readdir::{DirEntry, ReadDir};
 pub use stats::{Statistics, Why};
 pub use super_block::SuperBlock;
-pub use trace::{How, Trace, TraceStep, Walk};
+pub use trace::{Origin, Trace, TraceStep, Walk};
 pub use vfs::Vfs;
 pub use walk::LookupFlags;
 

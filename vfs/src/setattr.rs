@@ -137,7 +137,7 @@ pub(crate) fn check_size(size: u64) -> Result<()> {
 bitflags::bitflags! {
     /// Privileges that a change clears, and how it is checked.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    struct How: u8 {
+    struct AttrFlags: u8 {
         /// The set-uid bit goes.
         #[doc(alias = "ATTR_KILL_SUID")]
         const KILL_SUID = 1;
@@ -160,7 +160,7 @@ bitflags::bitflags! {
 }
 
 /// How the caller sets these times.
-fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<How> {
+fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<AttrFlags> {
     for time in [atime, mtime].into_iter().flatten() {
         if let SetTime::To(time) = time
             && time.nsec >= 1_000_000_000
@@ -169,9 +169,9 @@ fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<How> {
         }
     }
     Ok(match (atime, mtime) {
-        (None, None) => How::empty(),
-        (Some(SetTime::Now), Some(SetTime::Now)) => How::TOUCH,
-        _ => How::TIMES,
+        (None, None) => AttrFlags::empty(),
+        (Some(SetTime::Now), Some(SetTime::Now)) => AttrFlags::TOUCH,
+        _ => AttrFlags::TIMES,
     })
 }
 
@@ -184,7 +184,7 @@ impl Target<'_> {
             mode: Some(mode & 0o7777),
             ..SetAttr::default()
         };
-        self.notify_change(change, How::empty())
+        self.notify_change(change, AttrFlags::empty())
     }
 
     pub(crate) fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
@@ -236,7 +236,7 @@ impl Target<'_> {
         // With the lock held, unlike the kernel: an answer from before another caller gives the
         // file a capability must not be cached after that.
         let mut how = self.lost_by_write()?;
-        how.set(How::FORCE, !how.is_empty());
+        how.set(AttrFlags::FORCE, !how.is_empty());
         self.notify_change(change, how)
     }
 
@@ -285,13 +285,13 @@ impl Target<'_> {
         }
         let lost = match change.size {
             Some(_) => self.lost_by_write()?,
-            None => How::empty(),
+            None => AttrFlags::empty(),
         };
         if !lost.is_empty() {
             // A truncation removes privileges for every caller; the rest is checked first.
             self.may_setattr(&change, how)?;
             self.setattr_prepare(&mut change, how)?;
-            how |= lost | How::FORCE;
+            how |= lost | AttrFlags::FORCE;
         }
         self.notify_change(change, how)
     }
@@ -322,7 +322,7 @@ impl Target<'_> {
         }
         let remove = || match self.lost_by_write()? {
             none if none.is_empty() => Ok(()),
-            lost => self.notify_change(SetAttr::default(), lost | How::FORCE),
+            lost => self.notify_change(SetAttr::default(), lost | AttrFlags::FORCE),
         };
         match remove() {
             // The mode was outdated; by now it is not.
@@ -333,36 +333,36 @@ impl Target<'_> {
 
     /// The privileges that a change of the contents clears.
     #[doc(alias("dentry_needs_remove_privs", "setattr_should_drop_suidgid"))]
-    fn lost_by_write(&self) -> Result<How> {
+    fn lost_by_write(&self) -> Result<AttrFlags> {
         let mode = self.inode().protection().mode();
         let mut lost = self.set_gid_lost(mode);
-        lost.set(How::KILL_SUID, mode & SET_UID != 0);
+        lost.set(AttrFlags::KILL_SUID, mode & SET_UID != 0);
         if self.inode().kind() != FileType::Regular || self.credentials.caps.contains(Caps::FSETID)
         {
-            lost = How::empty();
+            lost = AttrFlags::empty();
         }
-        lost.set(How::KILL_CAPS, self.has_capability()?);
+        lost.set(AttrFlags::KILL_CAPS, self.has_capability()?);
         Ok(lost)
     }
 
     /// The privileges that a change of owner or group clears from `mode`.
-    fn lost_by_chown(&self, mode: u16) -> How {
+    fn lost_by_chown(&self, mode: u16) -> AttrFlags {
         match self.inode().kind() {
-            FileType::Directory => How::empty(),
-            _ => How::KILL_SUID | How::KILL_CAPS | self.set_gid_lost(mode),
+            FileType::Directory => AttrFlags::empty(),
+            _ => AttrFlags::KILL_SUID | AttrFlags::KILL_CAPS | self.set_gid_lost(mode),
         }
     }
 
     /// Without the right to execute for the group, set-gid meant mandatory locking once:
     /// that stays with the group's members.
     #[doc(alias = "setattr_should_drop_sgid")]
-    fn set_gid_lost(&self, mode: u16) -> How {
+    fn set_gid_lost(&self, mode: u16) -> AttrFlags {
         let gid = self.inode().protection().gid;
         let executes = mode & GROUP_EXECUTE != 0;
         if mode & SET_GID != 0 && (executes || !self.is_in_group_or_capable(gid)) {
-            How::KILL_SGID
+            AttrFlags::KILL_SGID
         } else {
-            How::empty()
+            AttrFlags::empty()
         }
     }
 
@@ -385,7 +385,7 @@ impl Target<'_> {
     }
 
     /// The last step of all changes. The caller holds the inode exclusively.
-    fn notify_change(&self, mut change: SetAttr, how: How) -> Result<()> {
+    fn notify_change(&self, mut change: SetAttr, how: AttrFlags) -> Result<()> {
         self.may_setattr(&change, how)?;
         let inode = self.inode();
         let is = inode.protection();
@@ -399,15 +399,15 @@ impl Target<'_> {
                 0
             }
         };
-        let lost = lost(How::KILL_SUID, SET_UID) | lost(How::KILL_SGID, SET_GID);
+        let lost = lost(AttrFlags::KILL_SUID, SET_UID) | lost(AttrFlags::KILL_SGID, SET_GID);
         if lost != 0 {
             change.mode = Some(change.mode.unwrap_or(is.mode()) & !lost);
         }
-        if !how.contains(How::FORCE) {
+        if !how.contains(AttrFlags::FORCE) {
             self.setattr_prepare(&mut change, how)?;
         }
         let (sb, by) = (self.sb(), self.caller());
-        if how.contains(How::KILL_CAPS) && self.has_capability()? {
+        if how.contains(AttrFlags::KILL_CAPS) && self.has_capability()? {
             self.with_at(|at| sb.fs().remove_xattr(&by, at, CAPABILITY))?;
         }
         let mut changed = self.with_at(|at| sb.fs().setattr(&by, at, &change));
@@ -427,15 +427,15 @@ impl Target<'_> {
     }
 
     /// Changes that are forbidden for all, or that only need the right to write.
-    fn may_setattr(&self, change: &SetAttr, how: How) -> Result<()> {
+    fn may_setattr(&self, change: &SetAttr, how: AttrFlags) -> Result<()> {
         let flags = self.inode().flags();
         let changes = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
-        if (changes || how.contains(How::TIMES))
+        if (changes || how.contains(AttrFlags::TIMES))
             && flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {
             return Err(Error::NotPermitted);
         }
-        if how.contains(How::TOUCH) {
+        if how.contains(AttrFlags::TOUCH) {
             if flags.contains(InodeFlags::IMMUTABLE) {
                 return Err(Error::NotPermitted);
             }
@@ -448,7 +448,7 @@ impl Target<'_> {
 
     /// Checks the changes that need the owner, or a member of the group. Clears the set-gid bit
     /// where the caller may not set it.
-    fn setattr_prepare(&self, change: &mut SetAttr, how: How) -> Result<()> {
+    fn setattr_prepare(&self, change: &mut SetAttr, how: AttrFlags) -> Result<()> {
         let is = self.inode().protection();
         let who = self.credentials;
         let may_give_away = who.caps.contains(Caps::CHOWN);
@@ -471,7 +471,7 @@ impl Target<'_> {
                 *mode &= !SET_GID;
             }
         }
-        if how.contains(How::TIMES) && !self.is_owner_or_capable() {
+        if how.contains(AttrFlags::TIMES) && !self.is_owner_or_capable() {
             return Err(Error::NotPermitted);
         }
         Ok(())

@@ -35,7 +35,7 @@ pub struct TraceStep {
     /// Which walk took the step.
     pub walk: Walk,
     /// Where the answer came from; `None` if the walk failed before asking.
-    pub how: Option<How>,
+    pub how: Option<Origin>,
     /// Its inode; `None` if there is none, or if the walk failed before.
     pub attr: Option<Attr>,
     /// Identifies the inode within its file system.
@@ -57,7 +57,7 @@ pub enum Walk {
 
 /// Where the answer about a name came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Origin {
     /// No name was looked up: the start, `.` or `..`.
     Held,
     /// It was in the cache, and valid.
@@ -77,13 +77,13 @@ impl Vfs {
     ///
     /// ```
     /// # let vfs = rcuwalk::Vfs::new(rcuwalk_memfs::MemFs::new())?;
-    /// use rcuwalk::{How, LookupFlags, Walk};
+    /// use rcuwalk::{Origin, LookupFlags, Walk};
     ///
     /// let ctx = vfs.context(rcuwalk::Credentials::root());
     /// let cold = vfs.trace(&ctx, "/missing", LookupFlags::FOLLOW);
     /// let warm = vfs.trace(&ctx, "/missing", LookupFlags::FOLLOW);
-    /// assert_eq!((cold.steps[1].walk, cold.steps[1].how), (Walk::Ref, Some(How::LookedUp)));
-    /// assert_eq!((warm.steps[1].walk, warm.steps[1].how), (Walk::Rcu, Some(How::Cached)));
+    /// assert_eq!((cold.steps[1].walk, cold.steps[1].how), (Walk::Ref, Some(Origin::LookedUp)));
+    /// assert_eq!((warm.steps[1].walk, warm.steps[1].how), (Walk::Rcu, Some(Origin::Cached)));
     /// # Ok::<(), rcuwalk::Error>(())
     /// ```
     pub fn trace(&self, ctx: &Context, path: impl AsRef<[u8]>, flags: LookupFlags) -> Trace {

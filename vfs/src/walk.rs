@@ -41,7 +41,7 @@ use rcuwalk_sync::bytes::has_zero;
 use rcuwalk_sync::rcu as sync_rcu;
 use rcuwalk_sync::{RcuGuard, Seq, Shared};
 
-pub(crate) use parent::{Last, Parent, path_parentat};
+pub(crate) use parent::{LastType, Parent, path_parentat};
 pub(crate) use rcu::RcuFound;
 pub(crate) use record::{Reach, Record, Recorder, reach};
 pub(crate) use refs::RefWalk;

@@ -48,7 +48,7 @@ Single checks:
                  rcuwalk under the shuttle model checker
   suites         pjdfstest and fsx through mounts of memfs and hostfs (root)
   suites --install
-                 gets them from crates.io, into target/tools
+                 gets them from the registry, into target/tools
   asan           sync, vfs and memfs under AddressSanitizer (nightly)
   miri           rcuwalk-sync's unit tests under Miri (nightly)
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 
-use rcuwalk::{Attr, Context, FileType, How, InodeKey, Trace, TraceStep, Walk, Why};
+use rcuwalk::{Attr, Context, FileType, InodeKey, Origin, Trace, TraceStep, Walk, Why};
 use rcuwalk_hostfs::host_mount_id;
 
 use super::owners::Names;
@@ -168,10 +168,10 @@ fn name(step: &TraceStep, target: Option<&[u8]>, error: Option<&str>) -> String 
 fn how(step: &TraceStep, crossed: Option<String>) -> String {
     let how = match step.how {
         None => "not looked up",
-        Some(How::Held) => "held",
-        Some(How::Cached) => "cached",
-        Some(How::Revalidated) => "revalidated",
-        Some(How::LookedUp) => "looked up",
+        Some(Origin::Held) => "held",
+        Some(Origin::Cached) => "cached",
+        Some(Origin::Revalidated) => "revalidated",
+        Some(Origin::LookedUp) => "looked up",
     };
     match crossed {
         Some(kind) => format!("{how}, mount {kind}"),

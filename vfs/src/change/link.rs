@@ -1,6 +1,6 @@
 //! One more name for a file.
 
-use super::locked::{Last as LastName, Locked};
+use super::locked::{LastName, Locked};
 use crate::attr::{FileType, InodeFlags};
 use crate::context::{Context, VfsPath};
 use crate::dentry::DentryRef;

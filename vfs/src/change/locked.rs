@@ -31,7 +31,7 @@ pub(crate) struct Locked<'a> {
 }
 
 /// A name in a locked directory, and the inode it refers to.
-pub(crate) struct Last<'n> {
+pub(crate) struct LastName<'n> {
     pub(crate) name: NameHash<'n>,
     /// `None` only if the name is missing.
     pub(super) dentry: Option<DentryRef>,
@@ -41,7 +41,7 @@ pub(crate) struct Last<'n> {
     dcache: &'n Dcache,
 }
 
-impl Drop for Last<'_> {
+impl Drop for LastName<'_> {
     fn drop(&mut self) {
         if let Some(dentry) = self.dentry.take() {
             self.dcache.put(dentry);
@@ -160,7 +160,7 @@ impl<'a> Locked<'a> {
     /// the name is in progress, and its inode does not change. A missing name is not cached: as
     /// a rule the caller is about to create it. A removed directory has no names.
     #[doc(alias = "lookup_one_qstr_excl")]
-    pub(crate) fn find<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
+    pub(crate) fn find<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<LastName<'n>>
     where
         'a: 'n,
     {
@@ -174,7 +174,7 @@ impl<'a> Locked<'a> {
     ///
     /// # Errors
     /// [`Error::Exists`] if it is there.
-    fn find_missing<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
+    fn find_missing<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<LastName<'n>>
     where
         'a: 'n,
     {
@@ -188,7 +188,7 @@ impl<'a> Locked<'a> {
     /// Like [`find`](Self::find), for a name that the caller removes. The back end checks the
     /// name itself on removal, so a fresh one is not revalidated first, except after
     /// [`Error::Stale`] (`REVAL`).
-    pub(super) fn find_victim<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
+    pub(super) fn find_victim<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<LastName<'n>>
     where
         'a: 'n,
     {
@@ -201,7 +201,7 @@ impl<'a> Locked<'a> {
         &self,
         name: &'n [u8],
         believes: bool,
-    ) -> Result<std::result::Result<Last<'n>, Unspliced>>
+    ) -> Result<std::result::Result<LastName<'n>, Unspliced>>
     where
         'a: 'n,
     {
@@ -215,7 +215,7 @@ impl<'a> Locked<'a> {
         let hash = dcache.name(name);
         let validity = self.sb().validity(Some(self.inode));
         if let Some(dentry) = dcache.d_lookup(self.path.dentry(), &hash) {
-            let last = Last {
+            let last = LastName {
                 name: hash,
                 inode: dentry.inode_ref(),
                 dentry: Some(dentry),
@@ -236,7 +236,7 @@ impl<'a> Locked<'a> {
             }
             None => None,
         };
-        Ok(Ok(Last {
+        Ok(Ok(LastName {
             name: hash,
             dentry,
             inode,
@@ -258,7 +258,7 @@ impl<'a> Locked<'a> {
         &self,
         (name, flags): (&[u8], LookupFlags),
         may: impl FnOnce() -> Result<W>,
-        make: impl FnOnce(&Last<'_>) -> Result<R>,
+        make: impl FnOnce(&LastName<'_>) -> Result<R>,
     ) -> Result<R> {
         let may = may();
         let presumes = may.is_ok() && !flags.contains(LookupFlags::REVAL);
@@ -279,7 +279,7 @@ impl<'a> Locked<'a> {
     /// The back end is asked to create it and refuses if it exists ([`Error::Exists`]), so one
     /// call settles both.
     #[doc(alias("nfs_lookup", "LOOKUP_EXCL"))]
-    pub(crate) fn presume_missing<'n>(&self, name: &'n [u8]) -> Result<Option<Last<'n>>>
+    pub(crate) fn presume_missing<'n>(&self, name: &'n [u8]) -> Result<Option<LastName<'n>>>
     where
         'a: 'n,
     {
@@ -289,7 +289,7 @@ impl<'a> Locked<'a> {
         let dcache = &self.vfs.ns().caches.dcache;
         let name = dcache.name(Name::new(name)?);
         let validity = self.sb().validity(Some(self.inode));
-        let last = Last {
+        let last = LastName {
             name,
             dentry: dcache.d_lookup(self.path.dentry(), &name),
             inode: None,
@@ -304,7 +304,7 @@ impl<'a> Locked<'a> {
 
     /// Whether a cached name is valid for a change. A change needs a new answer of the back end.
     /// With `believes`, an existing name need only be as fresh as for a walk.
-    fn is_valid(&self, last: &Last<'_>, believes: bool) -> Result<bool> {
+    fn is_valid(&self, last: &LastName<'_>, believes: bool) -> Result<bool> {
         let Some(dentry) = &last.dentry else {
             return Ok(false);
         };
@@ -324,7 +324,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Like [`find`](Self::find), with a negative dentry for a name that is missing.
-    pub(super) fn find_or_add<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<Last<'n>>
+    pub(super) fn find_or_add<'n>(&self, name: &'n [u8], flags: LookupFlags) -> Result<LastName<'n>>
     where
         'a: 'n,
     {
@@ -339,14 +339,14 @@ impl<'a> Locked<'a> {
     /// Invalidates a name whose change has failed in the back end: the cache may be wrong about
     /// it, the change may be halfway, or the answer was lost. The next walk asks.
     #[doc(alias = "d_invalidate")]
-    pub(super) fn doubt(&self, last: &Last<'_>) {
+    pub(super) fn doubt(&self, last: &LastName<'_>) {
         if let Some(dentry) = &last.dentry {
             self.vfs.ns().caches.dcache.doubt(dentry);
         }
     }
 
     /// Makes a missing name refer to `inode`, which has just been created or linked.
-    pub(crate) fn instantiate(&self, last: &Last<'_>, inode: InodeRef) -> DentryRef {
+    pub(crate) fn instantiate(&self, last: &LastName<'_>, inode: InodeRef) -> DentryRef {
         let caches = &self.vfs.ns().caches;
         let (dcache, at) = (&caches.dcache, self.found_in());
         let is_dir = inode.kind() == FileType::Directory;

@@ -1,6 +1,6 @@
 //! Creation of files, directories, links to paths, and devices.
 
-use super::locked::{Last, Locked};
+use super::locked::{LastName, Locked};
 use crate::acl;
 use crate::attr::FileType;
 use crate::context::{Context, VfsPath};
@@ -79,7 +79,7 @@ impl Locked<'_> {
     #[doc(alias("vfs_create", "vfs_mknod", "atomic_open"))]
     pub(crate) fn make<T>(
         &self,
-        last: &Last<'_>,
+        last: &LastName<'_>,
         make: &Make<'_>,
         ask: impl FnOnce(&Caller<'_>, &NewFile<'_>) -> Result<(InodeRef, T)>,
     ) -> Result<(DentryRef, T)> {

@@ -1,6 +1,6 @@
 //! One name less.
 
-use super::locked::{Last as LastName, Locked};
+use super::locked::{LastName, Locked};
 use super::victim::{Attempt, with_victim};
 use crate::attr::FileType;
 use crate::context::Context;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, InodeRef};
 use crate::mount::Writing;
 use crate::vfs::Vfs;
-use crate::walk::{Last, LookupFlags};
+use crate::walk::{LastType, LookupFlags};
 
 impl Vfs {
     #[doc(alias = "do_unlinkat")]
@@ -43,8 +43,8 @@ impl Vfs {
     pub(super) fn remove_dir(&self, ctx: &Context, path: &[u8], flags: LookupFlags) -> Result<()> {
         let parent = self.parent_of(ctx, (ctx.cwd(), path), flags)?;
         let name = parent.name(match parent.last {
-            Last::DotDot => Error::NotEmpty,
-            Last::Root => Error::Busy,
+            LastType::DotDot => Error::NotEmpty,
+            LastType::Root => Error::Busy,
             _ => Error::Invalid,
         })?;
         let _writing = Writing::new(&**parent.dir.mnt())?;

@@ -2,7 +2,7 @@
 
 use rcuwalk_sync::lock::WriteGuard;
 
-use super::locked::{Last, Locked};
+use super::locked::{LastName, Locked};
 use super::remove::is_mountpoint;
 use super::victim::{Attempt, Victim, with_victim};
 use crate::acl::{self, Inherited};
@@ -217,7 +217,12 @@ impl Renaming<'_, '_> {
     }
 
     #[doc(alias = "vfs_rename")]
-    fn check_rights(&self, pair: &Pair<'_>, source: &Last<'_>, target: &Last<'_>) -> Result<()> {
+    fn check_rights(
+        &self,
+        pair: &Pair<'_>,
+        source: &LastName<'_>,
+        target: &LastName<'_>,
+    ) -> Result<()> {
         self.from_dir.may_delete(pair.moved, pair.moves_dir)?;
         match pair.replaced {
             None => self.to_dir.may_create()?,
@@ -239,7 +244,7 @@ impl Renaming<'_, '_> {
         Ok(())
     }
 
-    fn may_write(&self, dir: &Last<'_>) -> Result<()> {
+    fn may_write(&self, dir: &LastName<'_>) -> Result<()> {
         let (dentry, inode) = dir.found()?;
         let mnt = self.from_dir.path.mnt().clone();
         let dir = VfsPath::new(mnt, dentry.clone(), inode.clone());
@@ -282,8 +287,8 @@ impl Renaming<'_, '_> {
     fn renamed(
         &self,
         pair: &Pair<'_>,
-        source: &Last<'_>,
-        target: &Last<'_>,
+        source: &LastName<'_>,
+        target: &LastName<'_>,
         (from, to): (&DentryRef, &DentryRef),
     ) {
         let dcache = &self.from_dir.vfs.ns().caches.dcache;

@@ -19,7 +19,7 @@ use crate::vfs::Vfs;
 use crate::walk::{LookupFlags, Parent, path_parentat};
 
 /// The outcome for a last component that was not in the cache.
-enum Last {
+enum LookupOpen {
     Created(File),
     /// It exists after all.
     Found(DentryRef),
@@ -105,12 +105,12 @@ impl Vfs {
                 false => parent.cached(&request, name)?,
             };
             let last = match cached.filter(|dentry| dentry.inode_ref().is_some()) {
-                Some(dentry) => Last::Found(dentry),
+                Some(dentry) => LookupOpen::Found(dentry),
                 None => self.lookup_open(ctx, &parent, name, how)?,
             };
             let at = match last {
-                Last::Created(file) => return Ok(file),
-                Last::Found(dentry) => parent.place(&request, dentry)?,
+                LookupOpen::Created(file) => return Ok(file),
+                LookupOpen::Found(dentry) => parent.place(&request, dentry)?,
             };
             let is_link = at.inode().kind() == FileType::Symlink;
             if is_link && how.lookup.contains(LookupFlags::FOLLOW) {
@@ -133,7 +133,7 @@ impl Vfs {
         parent: &Parent<'_>,
         name: Name<'_>,
         how: &OpenHow,
-    ) -> Result<Last> {
+    ) -> Result<LookupOpen> {
         let writing = Writing::new(&**parent.dir.mnt());
         let dir = Locked::new(self, ctx, &parent.dir);
         // After Stale, the back end must be asked.
@@ -142,11 +142,11 @@ impl Vfs {
             && let Some(made) = Made::presumed(&dir, name, how)?
         {
             drop(dir);
-            return Ok(Last::Created(made.open(ctx, parent, how)?));
+            return Ok(LookupOpen::Created(made.open(ctx, parent, how)?));
         }
         let last = dir.find(name.as_bytes(), how.lookup)?;
         if let Ok((dentry, _)) = last.found() {
-            return Ok(Last::Found(dentry.clone()));
+            return Ok(LookupOpen::Found(dentry.clone()));
         }
         let _writing = writing?;
         dir.may_create()?;
@@ -156,7 +156,7 @@ impl Vfs {
             made => made,
         }?;
         drop(dir);
-        Ok(Last::Created(made.open(ctx, parent, how)?))
+        Ok(LookupOpen::Created(made.open(ctx, parent, how)?))
     }
 
     /// Makes a file without a name in the directory that `path` leads to, and opens it.

@@ -19,7 +19,7 @@ use crate::dentry::{Dcache, DentryRef, FoundIn};
 use crate::error::{Error, Result};
 use crate::inode::{DEAD_DIR, InodeRef};
 use crate::name::Name;
-use crate::trace::How;
+use crate::trace::Origin;
 
 /// Dentries on their way: enough that a bucket has arrived when its turn comes.
 const ON_THE_WAY: usize = 16;
@@ -54,7 +54,7 @@ impl RefWalk<'_> {
             return Err(Error::NotFound);
         }
         let so_many = caches.counters.get().slow_lookup();
-        self.record.how(How::LookedUp);
+        self.record.how(Origin::LookedUp);
         let validity = sb.validity(Some(dir));
         let mut unasked = Unasked {
             added: 0,

@@ -33,7 +33,7 @@ pub(crate) struct Parent<'a> {
     /// The owner, mode and ACL of the directory, as the walk found it.
     #[doc(alias("dir_mode", "dir_vfsuid"))]
     pub(crate) protection: Protection,
-    pub(crate) last: Last<'a>,
+    pub(crate) last: LastType<'a>,
     /// A slash follows the last component.
     pub(crate) must_be_dir: bool,
     /// Symbolic links followed so far.
@@ -43,7 +43,7 @@ pub(crate) struct Parent<'a> {
 /// The last component of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "last_type")]
-pub(crate) enum Last<'a> {
+pub(crate) enum LastType<'a> {
     /// A name. Its length has not been checked.
     #[doc(alias = "LAST_NORM")]
     Norm(Cow<'a, [u8]>),
@@ -84,7 +84,7 @@ pub(crate) fn path_parentat<'a>(request: &Request<'a>) -> Result<Parent<'a>> {
         },
     )?;
     // The root is not searched for itself.
-    if last != Last::Root {
+    if last != LastType::Root {
         Target::new(&dir, request.ctx.credentials()).may(Access::EXEC)?;
     }
     Ok(Parent {
@@ -100,8 +100,8 @@ impl Parent<'_> {
     /// The last component, if it is a name; `dots` otherwise.
     pub(crate) fn name(&self, dots: Error) -> Result<&[u8]> {
         match &self.last {
-            Last::Norm(name) => Ok(name),
-            Last::Dot | Last::DotDot | Last::Root => Err(dots),
+            LastType::Norm(name) => Ok(name),
+            LastType::Dot | LastType::DotDot | LastType::Root => Err(dots),
         }
     }
 
@@ -120,7 +120,7 @@ impl Parent<'_> {
     /// may need locks that the change could not wait for (DENTRY-5), but a walk can.
     pub(crate) fn revalidate(&self, request: &Request<'_>) {
         self.dir.mnt().sb.ask_names_above(self.dir.dentry());
-        let Last::Norm(name) = &self.last else {
+        let LastType::Norm(name) = &self.last else {
             return;
         };
         let found = Name::new(name).and_then(|name| self.walk(request).lookup_slow(name));
@@ -158,10 +158,10 @@ impl Parent<'_> {
             ..*request
         })?;
         let last = match parent.last {
-            Last::Norm(name) => Last::Norm(Cow::Owned(name.into_owned())),
-            Last::Dot => Last::Dot,
-            Last::DotDot => Last::DotDot,
-            Last::Root => Last::Root,
+            LastType::Norm(name) => LastType::Norm(Cow::Owned(name.into_owned())),
+            LastType::Dot => LastType::Dot,
+            LastType::DotDot => LastType::DotDot,
+            LastType::Root => LastType::Root,
         };
         Ok(Parent { last, ..parent })
     }
@@ -176,7 +176,7 @@ impl Parent<'_> {
 struct Cut<'a> {
     /// The part that leads to the directory: all of the path if that consists of slashes.
     head: &'a [u8],
-    last: Last<'a>,
+    last: LastType<'a>,
     must_be_dir: bool,
 }
 
@@ -188,10 +188,10 @@ fn cut(path: &[u8]) -> Cut<'_> {
     let end = behind_last(path, |byte| *byte != b'/');
     let start = behind_last(&path[..end], |byte| *byte == b'/');
     let last = match &path[start..end] {
-        b"" => Last::Root,
-        b"." => Last::Dot,
-        b".." => Last::DotDot,
-        name => Last::Norm(Cow::Borrowed(name)),
+        b"" => LastType::Root,
+        b"." => LastType::Dot,
+        b".." => LastType::DotDot,
+        name => LastType::Norm(Cow::Borrowed(name)),
     };
     let head = match start {
         _ if end == 0 => path,
@@ -214,7 +214,7 @@ mod tests {
     /// stops before it.
     #[test]
     fn a_path_is_cut_before_its_last_component() {
-        let name = |name: &'static str| Last::Norm(Cow::Borrowed(name.as_bytes()));
+        let name = |name: &'static str| LastType::Norm(Cow::Borrowed(name.as_bytes()));
         let cases = [
             ("a", ".", name("a"), false),
             ("a/", ".", name("a"), true),
@@ -224,17 +224,17 @@ mod tests {
             ("a/b", "a/", name("b"), false),
             ("a//b//", "a//", name("b"), true),
             ("/a/../b", "/a/../", name("b"), false),
-            ("a/./", "a/", Last::Dot, true),
-            ("a/..", "a/", Last::DotDot, false),
+            ("a/./", "a/", LastType::Dot, true),
+            ("a/..", "a/", LastType::DotDot, false),
             ("a/...", "a/", name("..."), false),
-            ("..", ".", Last::DotDot, false),
-            (".", ".", Last::Dot, false),
-            ("./", ".", Last::Dot, true),
-            ("/.", "/", Last::Dot, false),
-            ("/..//", "/", Last::DotDot, true),
-            ("/", "/", Last::Root, true),
-            ("///", "///", Last::Root, true),
-            ("", "", Last::Root, false),
+            ("..", ".", LastType::DotDot, false),
+            (".", ".", LastType::Dot, false),
+            ("./", ".", LastType::Dot, true),
+            ("/.", "/", LastType::Dot, false),
+            ("/..//", "/", LastType::DotDot, true),
+            ("/", "/", LastType::Root, true),
+            ("///", "///", LastType::Root, true),
+            ("", "", LastType::Root, false),
         ];
         for (path, head, last, must_be_dir) in cases {
             let cut = cut(path.as_bytes());

@@ -27,17 +27,17 @@ use crate::stats::Why;
 
 /// A text of an RCU-walk: the caller's path, or a link's target.
 #[derive(Clone, Copy)]
-pub(super) enum Text<'a, 'g> {
+pub(super) enum Pathname<'a, 'g> {
     Path(&'a [u8]),
     Link(&'g Shared<LinkBody>),
 }
 
-impl<'a: 'g, 'g> Text<'a, 'g> {
+impl<'a: 'g, 'g> Pathname<'a, 'g> {
     #[inline]
     fn bytes(self) -> &'g [u8] {
         match self {
-            Text::Path(path) => path,
-            Text::Link(body) => body,
+            Pathname::Path(path) => path,
+            Pathname::Link(body) => body,
         }
     }
 }
@@ -50,9 +50,9 @@ pub(super) struct RcuWalk<'a, 'g> {
     pub(super) mounts: &'g Shared<MountTable>,
     table: View<'g, Dentry>,
     pub(super) at: Here<'g>,
-    pub(super) text: Text<'a, 'g>,
+    pub(super) text: Pathname<'a, 'g>,
     pub(super) pos: usize,
-    pub(super) stack: LinkStack<Text<'a, 'g>>,
+    pub(super) stack: LinkStack<Pathname<'a, 'g>>,
     pub(super) links: u32,
     /// The text ended in a slash, and no component has come since.
     ends_in_slash: bool,
@@ -94,7 +94,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             mounts: request.ns.mounts(guard),
             table: request.ns.caches.dcache.table().view(guard),
             at: Here::at(start),
-            text: Text::Path(request.path),
+            text: Pathname::Path(request.path),
             pos: 0,
             stack: LinkStack::new(),
             links: request.links,
@@ -421,7 +421,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if body.first() == Some(&b'/') {
             self.at = Here::at(self.request.ctx.root());
         }
-        (self.text, self.pos) = (Text::Link(body), 0);
+        (self.text, self.pos) = (Pathname::Link(body), 0);
         self.search()?;
         Ok(Step::On)
     }

@@ -14,7 +14,7 @@ use super::{Contained, LookupFlags, RcuFound, RefWalk, Request};
 use crate::inode::Inode;
 use crate::mount::MountRef;
 use crate::stats::Why;
-use crate::trace::{How, TraceStep, Walk};
+use crate::trace::{Origin, TraceStep, Walk};
 
 /// How far a walk is. Ordered as a walk goes: into links, out of them, along a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,7 +150,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Where the component's dentry came from. The last word counts.
-    pub(super) fn how(self, how: How) {
+    pub(super) fn how(self, how: Origin) {
         self.last_step(|step| step.how = Some(how));
     }
 
@@ -205,7 +205,7 @@ impl<'a> RefWalk<'a> {
 
     /// Notes that the walk is where it is without having looked a name up.
     pub(super) fn record_held(&self, from: &MountRef) {
-        self.record.how(How::Held);
+        self.record.how(Origin::Held);
         self.record
             .found(self.at.inode(), crossed(from, self.at.mnt()));
     }

@@ -20,20 +20,20 @@ use crate::mount::{MountFlags, MountRef};
 use crate::name::Name;
 use crate::permission::Access;
 use crate::target::Target;
-use crate::trace::How;
+use crate::trace::Origin;
 
 /// A text of a REF-walk: the caller's path, or a link's target, held.
 #[derive(Clone)]
-pub(super) enum Text<'a> {
+pub(super) enum Pathname<'a> {
     Path(&'a [u8]),
     Link(Ref<LinkBody>),
 }
 
-impl Text<'_> {
+impl Pathname<'_> {
     fn bytes(&self) -> &[u8] {
         match self {
-            Text::Path(path) => path,
-            Text::Link(body) => body,
+            Pathname::Path(path) => path,
+            Pathname::Link(body) => body,
         }
     }
 }
@@ -43,9 +43,9 @@ impl Text<'_> {
 pub(crate) struct RefWalk<'a> {
     pub(super) request: Request<'a>,
     pub(super) at: VfsPath,
-    text: Text<'a>,
+    text: Pathname<'a>,
     pub(super) pos: usize,
-    pub(super) stack: LinkStack<Text<'a>>,
+    pub(super) stack: LinkStack<Pathname<'a>>,
     pub(super) links: u32,
     /// The last component had a slash behind it, here or in the link that led here.
     must_be_dir: bool,
@@ -56,7 +56,7 @@ pub(crate) struct RefWalk<'a> {
 }
 
 /// A component, with its bytes copied out of the text, which the walk may leave.
-struct Step {
+struct Component {
     name: Box<[u8]>,
     end: usize,
     last: bool,
@@ -70,7 +70,7 @@ impl<'a> RefWalk<'a> {
         } else {
             request.start
         };
-        let text = Text::Path(request.path);
+        let text = Pathname::Path(request.path);
         let stack = LinkStack::new();
         RefWalk {
             reval,
@@ -84,7 +84,7 @@ impl<'a> RefWalk<'a> {
         let stack = LinkStack::new();
         RefWalk {
             reval,
-            ..Self::resume(request, at, Text::Path(b""), 0, stack, 0)
+            ..Self::resume(request, at, Pathname::Path(b""), 0, stack, 0)
         }
     }
 
@@ -92,9 +92,9 @@ impl<'a> RefWalk<'a> {
     pub(super) fn resume(
         request: Request<'a>,
         at: VfsPath,
-        text: Text<'a>,
+        text: Pathname<'a>,
         pos: usize,
-        stack: LinkStack<Text<'a>>,
+        stack: LinkStack<Pathname<'a>>,
         links: u32,
     ) -> RefWalk<'a> {
         let must_be_dir = request.flags.contains(LookupFlags::DIRECTORY);
@@ -152,7 +152,7 @@ impl<'a> RefWalk<'a> {
         Ok(())
     }
 
-    fn next_component(&mut self) -> Option<Step> {
+    fn next_component(&mut self) -> Option<Component> {
         loop {
             let text = self.text.bytes();
             let slashes = text[self.pos..]
@@ -166,7 +166,7 @@ impl<'a> RefWalk<'a> {
                 let name = Box::from(&text[start..end]);
                 self.pos = start;
                 self.must_be_dir = self.request.flags.contains(LookupFlags::DIRECTORY);
-                return Some(Step { name, end, last });
+                return Some(Component { name, end, last });
             }
             self.must_be_dir |= text.last() == Some(&b'/');
             match self.stack.pop() {
@@ -184,7 +184,7 @@ impl<'a> RefWalk<'a> {
         Target::new(&self.at, self.request.ctx.credentials()).may(Access::EXEC)
     }
 
-    fn walk_component(&mut self, step: Step) -> Result<()> {
+    fn walk_component(&mut self, step: Component) -> Result<()> {
         let name = Name::new(&step.name)?;
         let dentry = match self.lookup_fast(name)? {
             Some(dentry) => dentry,
@@ -200,7 +200,7 @@ impl<'a> RefWalk<'a> {
         let Some(dentry) = dcache.d_lookup_rcu(self.at.dentry(), &hash) else {
             return Ok(None);
         };
-        self.record.how(How::Cached);
+        self.record.how(Origin::Cached);
         let cached = self.cached(self.at.inode_held(), &dentry, hash);
         let checked = cached.check(self.ask());
         self.valid(dentry, checked)
@@ -230,7 +230,7 @@ impl<'a> RefWalk<'a> {
             dentry,
         };
         if cached.is_stale(self.ask()) {
-            self.record.how(How::Revalidated);
+            self.record.how(Origin::Revalidated);
         }
         cached
     }
@@ -289,7 +289,7 @@ impl<'a> RefWalk<'a> {
             let hash = caches.dcache.name(name);
             match caches.dcache.d_alloc_parallel(at.dir, hash) {
                 ParallelLookup::Cached(dentry) => {
-                    self.record.how(How::Cached);
+                    self.record.how(Origin::Cached);
                     let checked = self.cached(dir, &dentry, hash).check_locked(self.ask());
                     if let Some(dentry) = self.valid(dentry, checked)? {
                         return Ok(Ok(dentry));
@@ -300,7 +300,7 @@ impl<'a> RefWalk<'a> {
                         return Err(Error::NotFound);
                     }
                     caches.counters.get().slow_lookup();
-                    self.record.how(How::LookedUp);
+                    self.record.how(Origin::LookedUp);
                     // Taken before asking: the answer may be older than its arrival.
                     let validity = sb.validity(Some(dir));
                     let inode = sb.fs().lookup(sb, dir, name)?;
@@ -312,7 +312,7 @@ impl<'a> RefWalk<'a> {
 
     /// Crosses a mount on the dentry, follows it if it is a link, and goes there.
     #[doc(alias("handle_mounts", "traverse_mounts"))]
-    fn step_into(&mut self, dentry: DentryRef, step: &Step) -> Result<()> {
+    fn step_into(&mut self, dentry: DentryRef, step: &Component) -> Result<()> {
         let to = self.traverse_mounts(self.at.mnt().clone(), dentry);
         let to = to.ok_or(Error::NotFound)?;
         let inode = to.inode_held();
@@ -382,7 +382,7 @@ impl<'a> RefWalk<'a> {
             self.at = self.request.ctx.root().clone();
             self.refresh_place()?;
         }
-        let rest = std::mem::replace(&mut self.text, Text::Link(body));
+        let rest = std::mem::replace(&mut self.text, Pathname::Link(body));
         if end < rest.bytes().len() {
             self.stack.push(Saved {
                 text: rest,

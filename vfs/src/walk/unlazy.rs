@@ -1,7 +1,7 @@
 //! From an RCU-walk to a REF-walk, in the middle of a path.
 
 use super::RefWalk;
-use super::rcu::{RcuWalk, Text};
+use super::rcu::{Pathname, RcuWalk};
 use super::refs;
 use crate::context::VfsPath;
 
@@ -21,10 +21,10 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if !self.request.ns.mounts_are(self.mounts) {
             return None;
         }
-        let owned = |text: Text<'a, 'g>| {
+        let owned = |text: Pathname<'a, 'g>| {
             Some(match text {
-                Text::Path(path) => refs::Text::Path(path),
-                Text::Link(body) => refs::Text::Link(body.try_get()?),
+                Pathname::Path(path) => refs::Pathname::Path(path),
+                Pathname::Link(body) => refs::Pathname::Link(body.try_get()?),
             })
         };
         let text = owned(self.text)?;

@@ -1,6 +1,6 @@
 //! [`Vfs::trace`]: the steps of a walk, and which walk took them.
 
-use rcuwalk::{Credentials, Error, How, LookupFlags, Trace, Vfs, Walk, Why};
+use rcuwalk::{Credentials, Error, LookupFlags, Origin, Trace, Vfs, Walk, Why};
 use rcuwalk_memfs::{MemFs, directory, file, symlink};
 
 const FOLLOW: LookupFlags = LookupFlags::FOLLOW;
@@ -32,10 +32,10 @@ fn steps(trace: &Trace) -> Vec<String> {
             Walk::Ref => "ref",
         };
         let how = match step.how {
-            Some(How::Held) => "h",
-            Some(How::Cached) => "c",
-            Some(How::LookedUp) => "l",
-            Some(How::Revalidated) => "r",
+            Some(Origin::Held) => "h",
+            Some(Origin::Cached) => "c",
+            Some(Origin::LookedUp) => "l",
+            Some(Origin::Revalidated) => "r",
             None => "-",
         };
         let name = step.name.escape_ascii();

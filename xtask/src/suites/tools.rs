@@ -1,4 +1,4 @@
-//! Where the suites come from: crates.io, one version each, into a directory of our own.
+//! Where the suites come from: the registry of crates, one version each, into a directory of our own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
