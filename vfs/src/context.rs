@@ -58,11 +58,11 @@ impl VfsPath {
     /// True if [`attr`](Self::attr) is up to date, as far as the back end's
     /// [`Freshness`](crate::Freshness) goes; otherwise [`Vfs::stat`](crate::Vfs::stat) asks the
     /// back end. Takes no lock.
-    pub fn is_believed(&self) -> bool {
+    pub fn is_fresh(&self) -> bool {
         let guard = rcu::read_lock();
         let (dentry, sb) = (self.dentry(), &self.mnt.sb);
         let flags = dentry.flags();
-        !flags.intersects(Flags::DOUBTED | Flags::UNHASHED)
+        !flags.intersects(Flags::INVALIDATED | Flags::UNHASHED)
             && (!flags.contains(Flags::REVALIDATE) || sb.is_place_fresh(dentry, &guard))
     }
 

@@ -102,7 +102,7 @@ bitflags::bitflags! {
         /// The root of a file system.
         const ROOT = 256;
         /// Invalidated: the next walk revalidates it.
-        const DOUBTED = 512;
+        const INVALIDATED = 512;
     }
 }
 
@@ -113,7 +113,7 @@ impl Flags {
         .union(Flags::MOUNTPOINT)
         .union(Flags::REVALIDATE)
         .union(Flags::UNHASHED)
-        .union(Flags::DOUBTED)
+        .union(Flags::INVALIDATED)
         .union(Flags::LONG);
 
     /// The flags to check before a name is looked up in a dentry...
@@ -139,7 +139,7 @@ impl Flags {
         Flags::from_bits_retain(seq.payload())
     }
 
-    fn of_inode(inode: Option<&Inode>, believed: bool) -> Flags {
+    fn of_inode(inode: Option<&Inode>, never_expires: bool) -> Flags {
         let Some(inode) = inode else {
             return Flags::empty();
         };
@@ -148,7 +148,7 @@ impl Flags {
             FileType::Directory => {
                 let is = inode.protection();
                 let everyone = is.mode() & 0o111 == 0o111 && !is.may_have_acl();
-                let all = if believed && everyone {
+                let all = if never_expires && everyone {
                     Flags::SEARCH_ALL
                 } else {
                     Flags::empty()

@@ -66,8 +66,8 @@ pub enum Freshness {
     Ttl(Duration),
     /// Not at all: each use of a cached name asks [`FileSystem::revalidate`].
     EachUse,
-    /// Until the back end itself makes it stale, by [`SuperBlock::doubt_names`] or
-    /// [`SuperBlock::doubt_all`]: it is told of changes as they happen. Applies only to names
+    /// Until the back end itself makes it stale, by [`SuperBlock::invalidate_names`] or
+    /// [`SuperBlock::invalidate_all`]: it is told of changes as they happen. Applies only to names
     /// in directories that are [watched](crate::InodeFill::watched). A file with several names
     /// may change through a directory that is not watched, so its names are as with
     /// [`EachUse`](Self::EachUse).

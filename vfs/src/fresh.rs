@@ -8,7 +8,7 @@
 //!  +--------------------------+-------------------------------+
 //!  | epoch of the super block | version of the directory      |
 //!  +--------------------------+-------------------------------+
-//!   63   doubt_all: + 1     32  31   doubt_names: + 1         0
+//!   63   invalidate_all: + 1     32  31   invalidate_names: + 1         0
 //! ```
 //!
 //! FRESH-1: an answer that is valid under a stamp was asked for after the last invalidation.
@@ -19,7 +19,7 @@
 //!   the answer arrives, and the name is asked for once more.
 //! - The invalidation came before the stamp was read. Then the change came before the question,
 //!   and the answer knows of it. This is what the Acquire in `stamp` is for: it pairs with the
-//!   Release of [`Inode::doubt_names`] or of `doubt_all`, so that a thread that sees the
+//!   Release of [`Inode::invalidate_names`] or of `invalidate_all`, so that a thread that sees the
 //!   invalidation asks after all changes before it.
 //!
 //! A second change between a report and its invalidation has a report of its own. Stamps wrap:
@@ -40,7 +40,7 @@
 //! it: so its names are asked for at each use. So are those of an inode that the back end has
 //! taken out of the cache ([`SuperBlock::unhash`]): reports about its file reach the inode that
 //! comes after it. A directory that is not watched has the version 0, and a file system without
-//! reports has the epoch 0 ([`SuperBlock::believe_no_more`]): nothing is fresh under either.
+//! reports has the epoch 0 ([`SuperBlock::stop_watching`]): nothing is fresh under either.
 
 use rcuwalk_sync::atomic::{Acquire, Relaxed, Release};
 use rcuwalk_sync::{RcuGuard, Shared, clock};
@@ -55,7 +55,7 @@ use crate::super_block::SuperBlock;
 pub(crate) const FIRST_EPOCH: u32 = 1;
 
 /// The epoch of a file system that hears of no changes any more.
-const DEAF: u32 = 0;
+const NO_EPOCH: u32 = 0;
 
 /// The stamp that is never fresh: for a name that the back end has not confirmed in its place.
 pub(crate) const NEVER: u64 = 0;
@@ -100,7 +100,7 @@ impl SuperBlock {
                 let version = dir.map_or(0, |dir| dir.names_version());
                 let now = self.stamp(version);
                 version != 0
-                    && epoch(now) != DEAF
+                    && epoch(now) != NO_EPOCH
                     && dentry.valid_until() == now
                     && dentry.inode(guard).is_none_or(is_watched)
             }
@@ -114,11 +114,11 @@ impl SuperBlock {
         match (self.freshness, dir) {
             (Freshness::Watched, Some(dir)) if dir.kind() == FileType::Directory => {
                 let now = epoch(self.stamp(0));
-                is_watched(dir) && now != DEAF && epoch(dentry.valid_until()) == now
+                is_watched(dir) && now != NO_EPOCH && epoch(dentry.valid_until()) == now
             }
             (Freshness::Ttl(_), Some(dir)) if dir.kind() == FileType::Directory => {
                 clock::is_to_come(dentry.valid_until())
-                    || clock::is_to_come(in_full(dir.believed_until()))
+                    || clock::is_to_come(in_full(dir.path_valid_until()))
             }
             _ => self.is_name_fresh(dentry, guard),
         }
@@ -132,7 +132,7 @@ impl SuperBlock {
         if dentry.has_no_parent() {
             dentry.set_valid_until(validity.until);
         } else if matches!(self.freshness, Freshness::Ttl(_)) && dir.kind() == FileType::Directory {
-            dir.set_believed_until(coarse(validity.until));
+            dir.set_path_valid_until(coarse(validity.until));
         }
     }
 
@@ -140,18 +140,18 @@ impl SuperBlock {
     /// used. For a back end of [`Freshness::Watched`] that has been told of a change in the
     /// directory, and calls this after that change. Takes no lock and never blocks.
     #[doc(alias("inode_inc_iversion", "change attribute"))]
-    pub fn doubt_names(&self, dir: &Inode) {
+    pub fn invalidate_names(&self, dir: &Inode) {
         if self.freshness == Freshness::Watched {
-            dir.doubt_names();
+            dir.invalidate_names();
         }
     }
 
     /// Makes every name and attribute of this file system stale: for a back end of
     /// [`Freshness::Watched`] that may have missed changes. Takes no lock and never blocks.
-    pub fn doubt_all(&self) {
+    pub fn invalidate_all(&self) {
         // Release: pairs with the Acquire in `stamp` (FRESH-1).
         let mut epoch = self.epoch.load(Relaxed);
-        while epoch != DEAF {
+        while epoch != NO_EPOCH {
             let next = epoch.checked_add(1).unwrap_or(FIRST_EPOCH);
             match self.epoch.compare_exchange(epoch, next, Release, Relaxed) {
                 Ok(_) => return,
@@ -163,13 +163,13 @@ impl SuperBlock {
     /// Makes everything stale from now on, as under [`Freshness::EachUse`]: for a back end of
     /// [`Freshness::Watched`] that gets no more reports of changes. Takes no lock and never
     /// blocks.
-    pub fn believe_no_more(&self) {
-        // Release: as in `doubt_all`.
-        self.epoch.store(DEAF, Release);
+    pub fn stop_watching(&self) {
+        // Release: as in `invalidate_all`.
+        self.epoch.store(NO_EPOCH, Release);
     }
 
     fn stamp(&self, version: u32) -> u64 {
-        // Acquire: pairs with the Release in `doubt_all`; a thread that sees an epoch asks the
+        // Acquire: pairs with the Release in `invalidate_all`; a thread that sees an epoch asks the
         // back end after the changes that began it (FRESH-1).
         u64::from(self.epoch.load(Acquire)) << 32 | u64::from(version)
     }

@@ -266,7 +266,7 @@ impl InodeFill {
     /// Marks a directory of a file system of [`Freshness::Watched`](crate::Freshness::Watched)
     /// as watched, since before its attributes were asked for: the back end answers each later
     /// change of its names, and of attributes of its files, with
-    /// [`SuperBlock::doubt_names`](crate::SuperBlock::doubt_names), and one of its own
+    /// [`SuperBlock::invalidate_names`](crate::SuperBlock::invalidate_names), and one of its own
     /// attributes with [`Inode::set_attr`]. Without this, its names are always stale.
     pub fn watched(mut self) -> Self {
         self.watched = self.attr.kind == FileType::Directory;
@@ -375,17 +375,17 @@ impl Inode {
 
     /// Of a directory under [`Freshness::Ttl`](crate::Freshness::Ttl): until when its
     /// attributes are valid, apart from its name.
-    pub(crate) fn believed_until(&self) -> u32 {
-        self.attr.believed_until()
+    pub(crate) fn path_valid_until(&self) -> u32 {
+        self.attr.path_valid_until()
     }
 
-    pub(crate) fn set_believed_until(&self, until: u32) {
-        self.attr.set_believed_until(until);
+    pub(crate) fn set_path_valid_until(&self, until: u32) {
+        self.attr.set_path_valid_until(until);
     }
 
     /// Makes all names of this directory stale.
-    pub(crate) fn doubt_names(&self) {
-        self.attr.doubt_names();
+    pub(crate) fn invalidate_names(&self) {
+        self.attr.invalidate_names();
     }
 
     /// How many names it has, as far as the cache knows: one look, apart from the other

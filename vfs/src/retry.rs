@@ -9,7 +9,9 @@
 //! | [`Error::TooManyOpenFiles`] | everything that is cached and unused is released |
 //! | [`Error::CrossDevice`] in a contained root | nothing: a rename has moved the walk out of its root, and most often the path leads elsewhere by now (WALK-3) |
 //!
-//! An RCU-walk that stops is no attempt: the REF-walk goes on with it.
+//! An RCU-walk that stops is no attempt: the REF-walk goes on with it. Nor is a wait for a lock
+//! that another thread holds: a removal (`change/victim.rs`) and a splice (`dentry/splice.rs`)
+//! look again at what they found once they have it, as often as another thread is faster.
 //!
 //! A back end that is out of descriptors cannot get any in a call (CALL-1): those of unused
 //! inodes are closed when RCU frees the inodes, which runs `Drop` code of all back ends. So it

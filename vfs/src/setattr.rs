@@ -371,7 +371,7 @@ impl Target<'_> {
     /// themselves. The caller holds the inode exclusively.
     #[doc(alias("security_inode_need_killpriv", "cap_inode_need_killpriv"))]
     fn has_capability(&self) -> Result<bool> {
-        if self.inode().has_no_caps() || !self.sb().is_believed_for_ever() {
+        if self.inode().has_no_caps() || !self.sb().never_expires() {
             return Ok(false);
         }
         match self.with_at(|at| self.sb().fs().get_xattr(&self.caller(), at, CAPABILITY)) {

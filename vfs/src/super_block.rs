@@ -21,7 +21,7 @@ pub struct SuperBlock {
     id: u32,
     fs: Box<dyn FileSystem>,
     pub(crate) freshness: Freshness,
-    /// Counts [`doubt_all`](Self::doubt_all); see `fresh.rs`.
+    /// Counts [`invalidate_all`](Self::invalidate_all); see `fresh.rs`.
     pub(crate) epoch: AtomicU32,
     /// See [`FileSystem::looks_around`].
     pub(crate) looks_around: bool,
@@ -153,7 +153,7 @@ impl SuperBlock {
     }
 
     /// True if the back end changes only through this VFS.
-    pub(crate) fn is_believed_for_ever(&self) -> bool {
+    pub(crate) fn never_expires(&self) -> bool {
         self.freshness == Freshness::Always
     }
 

@@ -41,7 +41,7 @@ impl Vfs {
         self.retry(ctx, |more| {
             let at = self.lookup_within(ctx, path, flags | more)?;
             let target = Target::new(&at, ctx.credentials());
-            ask(&target).inspect_err(|err| target.doubt_if_stale(err))
+            ask(&target).inspect_err(|err| target.invalidate_if_stale(err))
         })
     }
 }
@@ -92,9 +92,9 @@ impl<'a> Target<'a> {
 
     /// If the back end has not found it by its name, the name is stale, whatever its time to
     /// live.
-    pub(crate) fn doubt_if_stale(&self, err: &Error) {
+    pub(crate) fn invalidate_if_stale(&self, err: &Error) {
         if matches!(err, Error::Stale) {
-            self.sb().caches.dcache.doubt(self.path.dentry());
+            self.sb().caches.dcache.d_invalidate(self.path.dentry());
         }
     }
 

@@ -269,7 +269,7 @@ impl Vfs {
         // Answers that are still under way must be stale as well: wait for them.
         let _exclusive = parent.dir.inode_held().rwsem.write();
         if let Some(dentry) = dcache.d_lookup(parent.dir.dentry(), &name) {
-            dcache.doubt(&dentry);
+            dcache.d_invalidate(&dentry);
             dcache.put(dentry);
         }
         Ok(())

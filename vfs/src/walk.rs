@@ -233,7 +233,11 @@ fn walk_to_the_end<R>(
     if revalidates && matches!(answered, Err(Error::Stale)) {
         // The file is gone; or the start is stale, and then its name is revalidated when a walk
         // next comes by it.
-        request.ns.caches.dcache.doubt(request.start.dentry());
+        request
+            .ns
+            .caches
+            .dcache
+            .d_invalidate(request.start.dentry());
     }
     answered
 }

@@ -36,7 +36,7 @@ const TREES: [(&str, Tree); 2] = [("memfs", Tree::Memory), ("hostfs", Tree::Host
 
 /// The timeouts for names and attributes in seconds: none, so that each question reaches the
 /// daemon; the default; and one so long that a missing invalidation shows.
-const BELIEVED: [&str; 3] = ["0", "1", "3600"];
+const CACHED_FOR: [&str; 3] = ["0", "1", "3600"];
 
 #[derive(Clone, Copy)]
 enum Tree {
@@ -60,8 +60,8 @@ pub(crate) fn run(root: &Path) -> Result<Done> {
         scratch: &scratch,
     };
     for (name, tree) in TREES {
-        for seconds in BELIEVED {
-            println!("pjdfstest on {name}, believed for {seconds} s");
+        for seconds in CACHED_FOR {
+            println!("pjdfstest on {name}, cached for {seconds} s");
             let mut mounted = setting.mount(tree, name, seconds)?;
             pjdfstest::run(&setting, &mut mounted, &excluded)?;
             mounted.unmount()?;

@@ -110,7 +110,7 @@ const BUFFER: usize = 64 << 10;
 
 /// Shortest time between two invalidations of everything for missed new names: short-lived
 /// files are common, and short-lived second names are not.
-const DOUBT_EVERY: Duration = Duration::from_millis(100);
+const INVALIDATE_EVERY: Duration = Duration::from_millis(100);
 
 /// How often a question is repeated because others publish answers.
 const ROUNDS: usize = 16;
@@ -152,21 +152,21 @@ struct Ears {
     /// Counts reports whose inode was looked for; see [`Watch::settle`].
     unplaced: AtomicU64,
     /// Why there are no reports any more.
-    deaf: Arc<OnceLock<Errno>>,
+    ended: Arc<OnceLock<Errno>>,
 }
 
 /// Tells whether a watched host directory still is watched: keep it beside the mount, by
 /// [`HostFs::watch_health`](crate::HostFs::watch_health).
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
-    deaf: Arc<OnceLock<Errno>>,
+    ended: Arc<OnceLock<Errno>>,
 }
 
 impl WatchHealth {
     /// Why the host reports no more changes, if it does not. From then on each use of a
     /// name costs a statx(2), as with [`Freshness::EachUse`](rcuwalk::Freshness::EachUse).
     pub fn lost(&self) -> Option<std::io::Error> {
-        self.deaf.get().map(|errno| (*errno).into())
+        self.ended.get().map(|errno| (*errno).into())
     }
 }
 
@@ -191,7 +191,7 @@ impl Watch {
                 source: source.map_err(host::err)?,
                 dirs: Mutex::default(),
                 unplaced: AtomicU64::new(0),
-                deaf: Arc::default(),
+                ended: Arc::default(),
             }),
             alive: pipe_with(PipeFlags::CLOEXEC).map_err(host::err)?,
         })
@@ -206,7 +206,7 @@ impl Watch {
 
     pub(crate) fn health(&self) -> WatchHealth {
         WatchHealth {
-            deaf: self.ears.deaf.clone(),
+            ended: self.ears.ended.clone(),
         }
     }
 
@@ -310,15 +310,15 @@ impl Ears {
         while self.wait(alive, true, turns.patience()) {
             let Some(sb) = sb.upgrade() else { return };
             if let Err(errno) = self.turn(&mut buf, &mut turns, &sb) {
-                let _first = self.deaf.set(errno);
-                sb.believe_no_more();
+                let _first = self.ended.set(errno);
+                sb.stop_watching();
             }
             if Arc::strong_count(&sb) == 1 {
                 // Unmounted meanwhile, except for the inodes that were held just now.
                 sb.evict_unused();
             }
             drop(sb);
-            if self.deaf.get().is_some() || !self.wait(alive, false, Some(GATHER)) {
+            if self.ended.get().is_some() || !self.wait(alive, false, Some(GATHER)) {
                 return;
             }
         }
@@ -376,9 +376,9 @@ impl Ears {
         let ended = heard.ended.iter().all(|key| self.retire(sb, *key).is_ok());
         let done = done.filter(|_| ended);
         turns.missed |= done == Some(Done::Missed);
-        if done.is_none() || turns.is_doubt_due() {
-            sb.doubt_all();
-            turns.doubted();
+        if done.is_none() || turns.is_invalidation_due() {
+            sb.invalidate_all();
+            turns.invalidated();
         }
         Ok(())
     }
@@ -391,7 +391,7 @@ impl Ears {
                 continue;
             };
             if names.changed {
-                sb.doubt_names(&dir);
+                sb.invalidate_names(&dir);
             }
             // Not if the number has become another file's.
             let pin = match pinned(sb, &dir) {
@@ -490,7 +490,7 @@ struct Turns {
     fresh: Fresh,
     /// New names were missed since everything last became stale, at that time.
     missed: bool,
-    doubted: Option<Instant>,
+    invalidated: Option<Instant>,
 }
 
 impl Turns {
@@ -499,21 +499,23 @@ impl Turns {
         if self.fresh.is_waiting() {
             return Some(Duration::ZERO);
         }
-        self.missed.then(|| self.until_doubt())
+        self.missed.then(|| self.until_invalidation())
     }
 
-    fn is_doubt_due(&self) -> bool {
-        self.missed && self.until_doubt().is_zero()
+    fn is_invalidation_due(&self) -> bool {
+        self.missed && self.until_invalidation().is_zero()
     }
 
-    fn until_doubt(&self) -> Duration {
-        let since = self.doubted.map_or(DOUBT_EVERY, |then| then.elapsed());
-        DOUBT_EVERY.saturating_sub(since)
+    fn until_invalidation(&self) -> Duration {
+        let since = self
+            .invalidated
+            .map_or(INVALIDATE_EVERY, |then| then.elapsed());
+        INVALIDATE_EVERY.saturating_sub(since)
     }
 
-    fn doubted(&mut self) {
+    fn invalidated(&mut self) {
         self.missed = false;
-        self.doubted = Some(Instant::now());
+        self.invalidated = Some(Instant::now());
     }
 }
 

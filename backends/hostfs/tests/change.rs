@@ -132,11 +132,7 @@ fn a_replaced_file_is_stale_or_new_but_never_mixed() {
         let tree = one_file(freshness);
         let old = tree.stat("/d/file").unwrap();
         replace(&tree, "d/file", b"another");
-        assert_eq!(
-            tree.stat("/d/file").unwrap().ino,
-            old.ino,
-            "EDGE-1: believed"
-        );
+        assert_eq!(tree.stat("/d/file").unwrap().ino, old.ino, "EDGE-1: cached");
         match tree
             .vfs
             .open(&tree.ctx, "/d/file", OpenFlags::READ | OpenFlags::NOFOLLOW)
@@ -170,11 +166,7 @@ fn what_is_removed_is_what_is_there() {
 
     let old = tree.stat("/d/file").unwrap();
     replace(&tree, "d/file", b"another");
-    assert_eq!(
-        tree.stat("/d/file").unwrap().ino,
-        old.ino,
-        "EDGE-1: believed"
-    );
+    assert_eq!(tree.stat("/d/file").unwrap().ino, old.ino, "EDGE-1: cached");
     unlink().unwrap();
     assert!(!tree.host("d/file").exists(), "EDGE-1: removed");
     assert!(tree.stat("/d/file").is_err(), "EDGE-1: removed");
@@ -218,7 +210,7 @@ fn what_is_removed_is_what_is_there() {
 
 /// EDGE-1: a removal checks the current state: the kind, and in a sticky directory the owner.
 #[test]
-fn whether_it_may_be_removed_is_not_believed() {
+fn the_right_to_remove_is_revalidated() {
     let tree = one_file(AN_HOUR);
     let remake = |dir: bool| {
         let path = tree.host("d/file");
@@ -294,10 +286,10 @@ fn a_ttl_runs_out() {
 
     let tree = one_file(AN_HOUR);
     change(&tree);
-    assert_eq!(tree.stat("/d/file").unwrap().size, 3, "EDGE-1: believed");
+    assert_eq!(tree.stat("/d/file").unwrap().size, 3, "EDGE-1: cached");
     assert!(
         matches!(tree.stat("/d/more"), Err(Error::NotFound)),
-        "EDGE-1: believed"
+        "EDGE-1: cached"
     );
 
     let ttl = Duration::from_millis(50);

@@ -27,7 +27,7 @@ fn all_but(user: u32) -> Vec<u8> {
 /// EDGE-1: an ACL is seen although the mode says that everybody may search; and a
 /// directory without one is gone through unasked, as all of a whole tree are.
 #[test]
-fn an_acl_counts_where_names_are_believed_for_ever() {
+fn an_acl_counts_where_names_never_expire() {
     let dir = tempfile::tempdir().unwrap();
     for (name, mode) in [("open", 0o755), ("with-acl", 0o755)] {
         let sub = dir.path().join(name);

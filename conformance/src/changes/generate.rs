@@ -106,7 +106,7 @@ impl Planner {
         match said {
             Said::Tree(found) => self.guess.see(found),
             said if said.errno() == 0 => {
-                self.guess.believe(&step.op);
+                self.guess.note(&step.op);
                 if let Op::SetXattr { at, name, .. } = &step.op {
                     self.attributes.insert(0, (at.clone(), name.clone()));
                     self.attributes.truncate(5);

@@ -128,7 +128,7 @@ impl Node {
     pub(crate) fn valid_attr(&self) -> Option<Attr> {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         let place = place.best();
-        place.is_believed().then(|| place.attr())
+        place.is_fresh().then(|| place.attr())
     }
 
     /// Records that the node is open as `file`.

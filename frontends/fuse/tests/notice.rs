@@ -11,7 +11,7 @@ use rcuwalk::inode::NodeId;
 use rcuwalk_fuse::Options;
 
 /// A host mount that the kernel caches for an hour, with one file of one byte.
-fn believing() -> Option<Mount> {
+fn caching() -> Option<Mount> {
     if !can_mount() {
         return None;
     }
@@ -34,7 +34,7 @@ fn change_behind(mount: &Mount) {
 
 #[test]
 fn attributes_are_cached_until_the_kernel_is_told() {
-    let Some(mount) = believing() else { return };
+    let Some(mount) = caching() else { return };
     let file = mount.path().join("file");
     let node = NodeId(file.metadata().unwrap().ino());
     change_behind(&mount);
@@ -48,7 +48,7 @@ fn attributes_are_cached_until_the_kernel_is_told() {
 #[test]
 fn a_name_is_cached_until_the_kernel_is_told() {
     for expire in [false, true] {
-        let Some(mount) = believing() else { return };
+        let Some(mount) = caching() else { return };
         let file = mount.path().join("file");
         let before = file.metadata().unwrap().ino();
         let behind = mount.backing.as_ref().unwrap().path().join("file");
@@ -68,7 +68,7 @@ fn a_name_is_cached_until_the_kernel_is_told() {
 
 #[test]
 fn what_the_kernel_does_not_know_is_no_error() {
-    let Some(mount) = believing() else { return };
+    let Some(mount) = caching() else { return };
     let notifier = mount.mounted.notifier().unwrap();
     notifier.invalidate_entry(NodeId::ROOT, b"no such").unwrap();
     notifier.expire_entry(NodeId(12345), b"file").unwrap();
@@ -81,7 +81,7 @@ fn what_the_kernel_does_not_know_is_no_error() {
 /// NODE-1: after a prune the kernel forgets unused nodes, and open files stay.
 #[test]
 fn what_is_pruned_is_forgotten_unless_it_is_open() {
-    let Some(mount) = believing() else { return };
+    let Some(mount) = caching() else { return };
     for n in 0..600 {
         fs::write(mount.path().join(format!("f{n}")), "x").unwrap();
     }

@@ -97,8 +97,8 @@ impl Locked<'_> {
         let target = Target::new(file, self.ctx.credentials());
         let done = target.with_at(|at| self.fs().link(&self.caller(), at, self.inode, name));
         if let Err(err) = &done {
-            self.doubt(last);
-            target.doubt_if_stale(err);
+            self.invalidate(last);
+            target.invalidate_if_stale(err);
         }
         let has_name = done.is_ok() || inode.nlink() > 0;
         if has_name && inode.shared().has(LINKABLE) {

@@ -200,7 +200,7 @@ impl<'a> Locked<'a> {
     fn find_if<'n>(
         &self,
         name: &'n [u8],
-        believes: bool,
+        accepts_fresh: bool,
     ) -> Result<std::result::Result<LastName<'n>, Unspliced>>
     where
         'a: 'n,
@@ -222,7 +222,7 @@ impl<'a> Locked<'a> {
                 validity,
                 dcache,
             };
-            if self.is_valid(&last, believes)? {
+            if self.is_valid(&last, accepts_fresh)? {
                 return Ok(Ok(last));
             }
         }
@@ -297,19 +297,19 @@ impl<'a> Locked<'a> {
             dcache,
         };
         let is_open_question = last.dentry.as_ref().is_none_or(|dentry| {
-            dentry.inode_ref().is_none() && !dentry.flags().contains(Flags::DOUBTED)
+            dentry.inode_ref().is_none() && !dentry.flags().contains(Flags::INVALIDATED)
         });
         Ok(is_open_question.then_some(last))
     }
 
     /// Whether a cached name is valid for a change. A change needs a new answer of the back end.
-    /// With `believes`, an existing name need only be as fresh as for a walk.
-    fn is_valid(&self, last: &LastName<'_>, believes: bool) -> Result<bool> {
+    /// With `accepts_fresh`, an existing name need only be as fresh as for a walk.
+    fn is_valid(&self, last: &LastName<'_>, accepts_fresh: bool) -> Result<bool> {
         let Some(dentry) = &last.dentry else {
             return Ok(false);
         };
         let is_there = last.inode.as_ref().is_some_and(InodeRef::is_hashed);
-        let ask = match believes && is_there {
+        let ask = match accepts_fresh && is_there {
             true => Ask::IfStale,
             false => Ask::Always,
         };
@@ -339,9 +339,9 @@ impl<'a> Locked<'a> {
     /// Invalidates a name whose change has failed in the back end: the cache may be wrong about
     /// it, the change may be halfway, or the answer was lost. The next walk asks.
     #[doc(alias = "d_invalidate")]
-    pub(super) fn doubt(&self, last: &LastName<'_>) {
+    pub(super) fn invalidate(&self, last: &LastName<'_>) {
         if let Some(dentry) = &last.dentry {
-            self.vfs.ns().caches.dcache.doubt(dentry);
+            self.vfs.ns().caches.dcache.d_invalidate(dentry);
         }
     }
 

@@ -103,7 +103,7 @@ impl Locked<'_> {
             default_acl: from.default_acl.as_deref(),
             ..NewFile::new(make.kind, from.mode)
         };
-        let made = ask(&by, &new).inspect_err(|_| self.doubt(last));
+        let made = ask(&by, &new).inspect_err(|_| self.invalidate(last));
         let (inode, beside) = made?;
         Ok((self.instantiate(last, inode), beside))
     }

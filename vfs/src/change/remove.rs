@@ -93,7 +93,7 @@ impl Locked<'_> {
     /// The back end says that it has not removed the name. The inode, which `lived` before,
     /// may tell otherwise.
     pub(super) fn not_removed(&self, last: &LastName<'_>, inode: &InodeRef, lived: bool) {
-        self.doubt(last);
+        self.invalidate(last);
         if lived && inode.nlink() == 0 {
             if inode.kind() == FileType::Directory {
                 inode.shared().set(DEAD_DIR);

@@ -159,8 +159,8 @@ impl Renaming<'_, '_> {
         let by = self.from_dir.caller();
         let done = self.from_dir.fs().rename(&by, &how);
         done.inspect_err(|_| {
-            self.from_dir.doubt(&source);
-            self.to_dir.doubt(&target);
+            self.from_dir.invalidate(&source);
+            self.to_dir.invalidate(&target);
             if let Some(inode) = replaced {
                 self.to_dir.not_removed(&target, inode, lived);
             }

@@ -271,10 +271,10 @@ impl Dcache {
 
     /// Invalidates a name: the next walk asks the back end. A lookup in progress may count as
     /// that walk, unless the caller holds the directory exclusively.
-    pub(crate) fn doubt(&self, dentry: &DentryRef) {
+    pub(crate) fn d_invalidate(&self, dentry: &DentryRef) {
         self.change_flags(dentry, |flags| {
             let has_name = !flags.intersects(Flags::UNHASHED | Flags::ROOT);
-            flags.set(Flags::DOUBTED, has_name);
+            flags.set(Flags::INVALIDATED, has_name);
         });
     }
 
@@ -282,8 +282,8 @@ impl Dcache {
     pub(crate) fn update_search_mark(&self, dentry: &DentryRef) {
         let inode = dentry.inode_ref();
         self.change_flags(dentry, |flags| {
-            let believed = !flags.contains(Flags::REVALIDATE);
-            let now = Flags::of_inode(inode.as_deref(), believed);
+            let never_expires = !flags.contains(Flags::REVALIDATE);
+            let now = Flags::of_inode(inode.as_deref(), never_expires);
             flags.set(Flags::SEARCH_ALL, now.contains(Flags::SEARCH_ALL));
         });
     }
@@ -305,7 +305,7 @@ pub(super) fn set_inode(dentry: &DentryRef, inode: Option<InodeRef>, validity: V
     let old;
     {
         let locked = dentry.lock(Rank::Dentry);
-        let mut flags = locked.flags() - Flags::OF_INODE - Flags::DOUBTED;
+        let mut flags = locked.flags() - Flags::OF_INODE - Flags::INVALIDATED;
         flags |= Flags::of_inode(inode.as_deref(), !validity.revalidate);
         locked.set_valid_until(validity.until);
         let mut section = locked.seq.write();

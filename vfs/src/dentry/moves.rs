@@ -126,7 +126,7 @@ impl Dcache {
             locked.set_hash(name.in_dir(parent.address()));
             flags.set(Flags::LONG, name.words.is_long());
             if confirmed.is_some() {
-                flags -= Flags::DOUBTED;
+                flags -= Flags::INVALIDATED;
             }
             section.set_payload(flags.bits());
         }
@@ -181,7 +181,7 @@ fn swap_names(
     let mut gone = None;
     if let Some(validity) = negative {
         gone = b.inode.swap(None);
-        b_flags -= Flags::OF_INODE | Flags::DOUBTED;
+        b_flags -= Flags::OF_INODE | Flags::INVALIDATED;
         b.set_valid_until(validity.until);
     }
     b.set_hash(a_hash);

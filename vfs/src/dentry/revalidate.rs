@@ -10,7 +10,7 @@
 //! after the answer, and the dentry is compared with a snapshot from before the question:
 //!
 //! - "Yes" makes the dentry valid if directory, name and inode are the same. It clears
-//!   `DOUBTED` only if the sequence count is the same, too: each invalidation changes it,
+//!   `INVALIDATED` only if the sequence count is the same, too: each invalidation changes it,
 //!   and the answer may be older than the second of two.
 //! - "No" drops the dentry, under the same condition. The directory is locked for that, at
 //!   least shared: then no rename is halfway, known to the back end and not to the cache, and
@@ -71,7 +71,7 @@ impl CachedName<'_> {
         if !self.is_stale(ask) {
             return Ok(self.unasked());
         }
-        if self.dentry.flags().contains(Flags::DOUBTED) {
+        if self.dentry.flags().contains(Flags::INVALIDATED) {
             // A lookup, which needs the directory's lock.
             let _shared = self.dir_inode.rwsem.read();
             return self.check_locked(ask);
@@ -99,8 +99,8 @@ impl CachedName<'_> {
         let Some(before) = self.snapshot() else {
             return Ok(Checked::Gone);
         };
-        let doubted = Flags::of(before.seq).contains(Flags::DOUBTED);
-        let checked = self.ask(&before, doubted)?;
+        let invalidated = Flags::of(before.seq).contains(Flags::INVALIDATED);
+        let checked = self.ask(&before, invalidated)?;
         Ok(checked.unwrap_or_else(|| self.drop_outdated(&before)))
     }
 
@@ -113,7 +113,7 @@ impl CachedName<'_> {
         }
         let expired =
             || ask == Ask::Always || !self.sb.is_name_fresh(self.dentry, &rcu::read_lock());
-        flags.contains(Flags::DOUBTED) || flags.contains(Flags::REVALIDATE) && expired()
+        flags.contains(Flags::INVALIDATED) || flags.contains(Flags::REVALIDATE) && expired()
     }
 
     /// The dentry is fresh, where it is now: a splice may have moved it to a name that was
@@ -166,9 +166,9 @@ impl CachedName<'_> {
         }
         locked.set_valid_until(until);
         let flags = locked.flags();
-        let asked_for = Flags::of(before.seq).contains(Flags::DOUBTED);
+        let asked_for = Flags::of(before.seq).contains(Flags::INVALIDATED);
         if asked_for && !locked.seq.read_retry(before.seq) {
-            let flags = flags - Flags::DOUBTED;
+            let flags = flags - Flags::INVALIDATED;
             locked.seq.write().set_payload(flags.bits());
         }
         Checked::Valid

@@ -272,7 +272,7 @@ impl AttrCell {
     /// The version of a directory's names; 0 while it is not watched.
     pub(crate) fn names_version(&self) -> u32 {
         debug_assert_eq!(self.kind(), FileType::Directory, "no other has names");
-        // Acquire: pairs with the Release in `doubt_names` (FRESH-1).
+        // Acquire: pairs with the Release in `invalidate_names` (FRESH-1).
         self.rdev_or_version.load(Acquire)
     }
 
@@ -283,17 +283,17 @@ impl AttrCell {
     }
 
     /// For a directory whose names have no versions: the value of
-    /// [`set_believed_until`](Self::set_believed_until), or 0.
-    pub(crate) fn believed_until(&self) -> u32 {
+    /// [`set_path_valid_until`](Self::set_path_valid_until), or 0.
+    pub(crate) fn path_valid_until(&self) -> u32 {
         self.rdev_or_version.load(Relaxed)
     }
 
-    pub(crate) fn set_believed_until(&self, until: u32) {
+    pub(crate) fn set_path_valid_until(&self, until: u32) {
         self.rdev_or_version.store(until, Relaxed);
     }
 
     /// The next version, if it is watched.
-    pub(crate) fn doubt_names(&self) {
+    pub(crate) fn invalidate_names(&self) {
         let version = &self.rdev_or_version;
         // Relaxed: watched or not is settled before anyone else sees the inode (INODE-2).
         if self.kind() != FileType::Directory || version.load(Relaxed) == 0 {

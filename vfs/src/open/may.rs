@@ -22,7 +22,7 @@ pub(super) fn do_open(
     let who = ctx.credentials();
     let target = Target::new(&at, who);
     let opened = open_target(&target, flags, expected_in);
-    let opened = opened.inspect_err(|err| target.doubt_if_stale(err));
+    let opened = opened.inspect_err(|err| target.invalidate_if_stale(err));
     let (handle, writing) = opened?;
     Ok(File::new(at, flags, who, handle, writing))
 }

@@ -340,7 +340,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             // The words of a long name end in its hash, and that happened to be the same.
             return Err(Why::NotCached);
         }
-        if flags.contains(Flags::DOUBTED) {
+        if flags.contains(Flags::INVALIDATED) {
             return Err(Why::Revalidate);
         }
         if flags.contains(Flags::REVALIDATE) {

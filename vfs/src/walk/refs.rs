@@ -446,9 +446,9 @@ impl<'a> RefWalk<'a> {
     fn refresh_place(&self) -> Result<()> {
         let dentry = self.at.dentry();
         let sb = &self.at.mnt().sb;
-        let doubtful = self.reval || !sb.is_place_fresh(dentry, &rcu::read_lock());
-        let doubtful = doubtful && dentry.flags().contains(Flags::REVALIDATE);
-        if doubtful {
+        let is_stale = self.reval || !sb.is_place_fresh(dentry, &rcu::read_lock());
+        let is_stale = is_stale && dentry.flags().contains(Flags::REVALIDATE);
+        if is_stale {
             let validity = sb.validity(None);
             let inode = self.at.inode();
             match inode.kind() {
@@ -458,7 +458,7 @@ impl<'a> RefWalk<'a> {
             }
             sb.place_is_fresh(dentry, self.at.inode(), validity);
         }
-        if doubtful || self.reval && dentry.flags().contains(Flags::DOUBTED) {
+        if is_stale || self.reval && dentry.flags().contains(Flags::INVALIDATED) {
             self.check_own_name()?;
         }
         Ok(())

@@ -133,7 +133,7 @@ impl Wrapper for Switch {
 /// DENTRY-2: an invalidation while the answer is on its way covers that answer, too: after
 /// `invalidate` has returned, no walk gets an older answer.
 #[test]
-fn a_doubt_beside_a_lookup_is_kept() {
+fn an_invalidation_beside_a_lookup_is_kept() {
     // Without a cached name, and with a stale one that is being revalidated.
     for cached in [false, true] {
         let ino = Arc::new(AtomicU64::new(10));
@@ -165,11 +165,11 @@ fn a_doubt_beside_a_lookup_is_kept() {
             let slow = scope.spawn(|| vfs.stat(&ctx, "/x", FOLLOW).unwrap().ino);
             was_asked.recv().unwrap();
             ino.store(20, SeqCst);
-            let doubt = scope.spawn(|| vfs.invalidate(&ctx, "/x").unwrap());
+            let invalidation = scope.spawn(|| vfs.invalidate(&ctx, "/x").unwrap());
             thread::sleep(Duration::from_millis(50));
             answer.send(()).unwrap();
             assert_eq!(slow.join().unwrap(), 10);
-            doubt.join().unwrap();
+            invalidation.join().unwrap();
         });
         assert_eq!(
             vfs.stat(&ctx, "/x", FOLLOW).unwrap().ino,

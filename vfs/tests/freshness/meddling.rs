@@ -238,10 +238,10 @@ fn a_walk_finds_the_names_new_inode() {
 fn an_older_answer_does_not_undo_an_invalidation() {
     let (vfs, ctx, now) = meddled(Freshness::EachUse);
     vfs.stat(&ctx, "/file", FOLLOW).unwrap();
-    let (doubter, doubter_ctx): (Weak<Vfs>, _) = (Arc::downgrade(&vfs), ctx.clone());
+    let (invalidator, invalidator_ctx): (Weak<Vfs>, _) = (Arc::downgrade(&vfs), ctx.clone());
     *now.lock().unwrap() = Some(Box::new(move || {
-        let vfs = doubter.upgrade().unwrap();
-        vfs.invalidate(&doubter_ctx, "/file").unwrap();
+        let vfs = invalidator.upgrade().unwrap();
+        vfs.invalidate(&invalidator_ctx, "/file").unwrap();
         true
     }));
     let looked_up = || vfs.statistics().slow_lookups;

@@ -57,7 +57,7 @@ fn a_directory_found_by_another_name_is_spliced() {
                 _ => format!("/b/{new_name}"),
             };
             if asks_old_name {
-                tree.host.doubt(ROOT);
+                tree.host.report(ROOT);
                 assert_eq!(tree.ino("/a"), NONE, "DENTRY-5");
                 assert!(!moved.is_named(), "DENTRY-5: the old name is gone");
                 assert_eq!(tree.ino("/b"), B);

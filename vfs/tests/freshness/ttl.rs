@@ -76,18 +76,18 @@ fn a_place_that_is_kept_is_asked_for_once_in_its_time() {
 
 /// FRESH-1: a held path knows by itself whether it is valid.
 #[test]
-fn a_place_is_believed_for_its_time() {
+fn a_place_is_fresh_for_its_time() {
     let vfs = Vfs::new(Wrapped::new(Counting(Arc::default()))).unwrap();
     let ctx = vfs.context(Credentials::root());
     let file = vfs.lookup(&ctx, "d/f", LookupFlags::default()).unwrap();
     let start = std::time::Instant::now();
     // On a machine that stands still, its time may be over.
-    assert!(file.is_believed() || start.elapsed() > TTL / 2, "FRESH-1");
+    assert!(file.is_fresh() || start.elapsed() > TTL / 2, "FRESH-1");
     sleep(TTL);
-    assert!(!file.is_believed(), "FRESH-1: its time is over");
+    assert!(!file.is_fresh(), "FRESH-1: its time is over");
     vfs.stat(&ctx, "d/f", LookupFlags::default()).unwrap();
     vfs.invalidate(&ctx, "d/f").unwrap();
-    assert!(!file.is_believed(), "FRESH-1: it is doubted");
+    assert!(!file.is_fresh(), "FRESH-1: it is invalidated");
 }
 
 /// FRESH-1: a name that goes is asked for when its time is over; before, the back end that

@@ -20,7 +20,7 @@ const WALKS: [LookupFlags; 2] = [LookupFlags::empty(), LookupFlags::REF_WALK];
 
 /// FRESH-1: without reports, the back end is not asked, by either walk.
 #[test]
-fn what_nobody_doubts_is_believed() {
+fn what_is_not_invalidated_is_fresh() {
     let tree = tree();
     let asked = tree.asked(|| {
         for flags in WALKS {
@@ -35,16 +35,16 @@ fn what_nobody_doubts_is_believed() {
 /// FRESH-1: the invalidation of a directory makes each name in it stale, found or missing,
 /// once; and no other.
 #[test]
-fn a_doubted_directory_is_asked_for_each_name_once() {
+fn an_invalidated_directory_is_asked_for_each_name_once() {
     let tree = tree();
     tree.host.set(2, "file", None);
     tree.host.set(2, "none", Some(file(6)));
     tree.host.set(4, "other", Some(file(7)));
     assert_eq!(tree.ino("/d/file"), 3, "nobody has said anything yet");
-    tree.host.doubt(2);
+    tree.host.report(2);
     assert_eq!(tree.ino("/d/file"), NONE, "FRESH-1: removed");
     assert_eq!(tree.ino("/d/none"), 6, "FRESH-1: made");
-    assert_eq!(tree.ino("/e/other"), 5, "no doubt about that one");
+    assert_eq!(tree.ino("/e/other"), 5, "that one is still fresh");
     let asked = tree.asked(|| {
         tree.ino("/d/file");
         tree.ino("/d/none");
@@ -54,11 +54,11 @@ fn a_doubted_directory_is_asked_for_each_name_once() {
 
 /// FRESH-1: an invalidation of everything makes every name stale, and the root.
 #[test]
-fn everything_can_be_doubted() {
+fn everything_can_be_invalidated() {
     let tree = tree();
     tree.host.set(2, "file", Some(file(6)));
     tree.host.set(4, "other", Some(file(7)));
-    tree.host.sb().doubt_all();
+    tree.host.sb().invalidate_all();
     // The root, `d`, and `file` twice, because it is another one now.
     assert_eq!(tree.asked(|| assert_eq!(tree.ino("/d/file"), 6)), 4);
     assert_eq!(tree.ino("/e/other"), 7, "FRESH-1");
@@ -68,7 +68,7 @@ fn everything_can_be_doubted() {
 /// FRESH-1: the back end is asked at each use where changes are not reported: names in a
 /// directory that is not watched, and that directory itself.
 #[test]
-fn names_in_an_unwatched_directory_are_never_believed() {
+fn names_in_an_unwatched_directory_are_never_fresh() {
     let tree = Tree::new(&[(ROOT, "u", dir(UNWATCHED)), (UNWATCHED, "file", file(3))]);
     for _ in 0..2 {
         assert_eq!(tree.ino("/u/file"), 3);
@@ -82,7 +82,7 @@ fn names_in_an_unwatched_directory_are_never_believed() {
 
 /// FRESH-1: a file of two names may have been changed by the other one.
 #[test]
-fn a_file_of_two_names_is_never_believed() {
+fn a_file_of_two_names_is_never_fresh() {
     let twice = Attr {
         nlink: 2,
         ..file(3)
@@ -117,14 +117,14 @@ fn a_moved_name_is_asked_for_in_its_new_place() {
 
 /// FRESH-1: the back end is not asked for a current directory, whatever becomes of its name.
 #[test]
-fn a_place_is_believed_while_its_directory_is_watched() {
+fn a_place_is_fresh_while_its_directory_is_watched() {
     let tree = tree();
     let inside = tree
         .vfs
         .lookup(&tree.ctx, "/d", LookupFlags::empty())
         .unwrap();
     let inside = tree.ctx.clone().with_cwd(inside);
-    tree.host.doubt(ROOT);
+    tree.host.report(ROOT);
     let stat = || {
         tree.vfs
             .stat(&inside, "file", LookupFlags::empty())
@@ -132,20 +132,20 @@ fn a_place_is_believed_while_its_directory_is_watched() {
             .ino
     };
     assert_eq!(tree.asked(|| assert_eq!(stat(), 3)), 0);
-    tree.host.doubt(2);
+    tree.host.report(2);
     assert_eq!(tree.asked(|| assert_eq!(stat(), 3)), 1);
 }
 
 /// FRESH-1: a back end without reports is asked at each use, and no later invalidation changes
 /// that.
 #[test]
-fn who_hears_nothing_any_more_is_believed_nothing() {
+fn after_the_last_report_nothing_is_fresh() {
     let tree = tree();
-    tree.host.sb().believe_no_more();
+    tree.host.sb().stop_watching();
     for ino in [6, 7, 8] {
         tree.host.set(2, "file", Some(file(ino)));
         assert_eq!(tree.ino("/d/file"), ino, "FRESH-1");
-        tree.host.sb().doubt_all();
+        tree.host.sb().invalidate_all();
     }
     for flags in WALKS {
         // `d`, as a name, and the wanted name.
@@ -162,7 +162,7 @@ fn hold(tree: &Tree) -> rcuwalk::VfsPath {
 /// FRESH-1: a report about a file reaches the inode that its key finds; so an inode that is not
 /// found any more is never valid, under whichever name.
 #[test]
-fn an_inode_that_was_taken_out_is_not_believed() {
+fn an_inode_that_was_taken_out_is_not_fresh() {
     let tree = tree();
     let before = hold(&tree);
     tree.host.sb().unhash(&before.inode_ref());

@@ -7,7 +7,7 @@
 //! | SEQ-3: the parent not rechecked after the child | `a_path_never_leads_through_two_moments` |
 //! | the same in `look_again`                        | `a_path_never_leads_through_two_moments` |
 //! | the child's count sampled after its name        | `a_path_never_leads_through_two_moments` |
-//! | `is_still_true` does not look at the count      | `half_a_rename_is_not_believed`          |
+//! | `is_still_true` does not look at the count      | `half_a_rename_is_not_cached`          |
 //! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` does not hold it                | both models of unasked names             |
@@ -322,7 +322,7 @@ fn replace_below_another_name(tree: &Tree) {
 
 /// WALK-1: a name that is half the old one and half the new one is never found.
 #[test]
-fn half_a_rename_is_not_believed() {
+fn half_a_rename_is_not_cached() {
     // Each half in its turn; by the cache alone, as asking the back end would take longer.
     outcomes_are("WALK-1", [[None; 2]], || {
         half_a_rename(|tree, path| tree.cached(path))

@@ -5,13 +5,13 @@
 //!
 //! | broken                                              | caught by                          |
 //! |-----------------------------------------------------|------------------------------------|
-//! | `lookup_slow` takes the stamp after the answer      | `a_lookup_under_way_is_doubted`    |
-//! | `d_revalidate` takes the stamp after the answer     | `a_question_under_way_is_doubted`  |
+//! | `lookup_slow` takes the stamp after the answer      | `a_lookup_under_way_is_invalidated`    |
+//! | `d_revalidate` takes the stamp after the answer     | `a_question_under_way_is_invalidated`  |
 //! | `is_name_fresh` does not look at the version        | both of these                      |
-//! | `is_name_fresh` does not look at the epoch          | `everything_under_way_is_doubted`  |
-//! | `confirm` confirms a name that has been moved       | `a_name_moved_meanwhile_is_doubted`|
-//! | `confirm` confirms a name that has been given away  | `a_name_made_meanwhile_is_doubted` |
-//! | `d_move` keeps the stamp of the old directory       | `a_name_moved_meanwhile_is_doubted`|
+//! | `is_name_fresh` does not look at the epoch          | `everything_under_way_is_invalidated`  |
+//! | `confirm` confirms a name that has been moved       | `a_name_moved_meanwhile_is_invalidated`|
+//! | `confirm` confirms a name that has been given away  | `a_name_made_meanwhile_is_invalidated` |
+//! | `d_move` keeps the stamp of the old directory       | `a_name_moved_meanwhile_is_invalidated`|
 //! | `alias_of` without the inode's lock                 | `a_directory_has_one_dentry`       |
 //! | `alias_of` does not ask again after a move          | `a_directory_has_one_dentry`       |
 //! | a splice without the rename mutex                   | `a_splice_and_a_rename_make_no_loop` |
@@ -35,45 +35,45 @@ fn beside(tree: Tree, path: &'static str, change: fn(&Tree)) -> (u64, u64) {
 
 /// FRESH-1: a lookup whose answer is older than an invalidation is asked once more.
 #[test]
-fn a_lookup_under_way_is_doubted() {
+fn a_lookup_under_way_is_invalidated() {
     outcomes_are("FRESH-1", [(3, 4), (4, 4)], || {
         let tree = Tree::new(&[(ROOT, "a", file(3))]);
         beside(tree, "/a", |tree| {
             tree.host.set(ROOT, "a", Some(file(4)));
-            tree.host.doubt(ROOT);
+            tree.host.report(ROOT);
         })
     });
     outcomes_are("FRESH-1", [(NONE, 4), (4, 4)], || {
         beside(Tree::new(&[]), "/a", |tree| {
             tree.host.set(ROOT, "a", Some(file(4)));
-            tree.host.doubt(ROOT);
+            tree.host.report(ROOT);
         })
     });
 }
 
 /// FRESH-1: likewise a revalidation of a cached name.
 #[test]
-fn a_question_under_way_is_doubted() {
+fn a_question_under_way_is_invalidated() {
     outcomes_are("FRESH-1", [(3, NONE), (NONE, NONE)], || {
         let tree = Tree::new(&[(ROOT, "a", file(3))]);
         assert_eq!(tree.ino("/a"), 3);
-        tree.host.doubt(ROOT);
+        tree.host.report(ROOT);
         beside(tree, "/a", |tree| {
             tree.host.set(ROOT, "a", None);
-            tree.host.doubt(ROOT);
+            tree.host.report(ROOT);
         })
     });
 }
 
 /// FRESH-1: likewise when everything is invalidated.
 #[test]
-fn everything_under_way_is_doubted() {
+fn everything_under_way_is_invalidated() {
     outcomes_are("FRESH-1", [(3, 4), (4, 4)], || {
         let tree = Tree::new(&[(ROOT, "a", file(3))]);
         assert_eq!(tree.ino("/a"), 3);
         beside(tree, "/a", |tree| {
             tree.host.set(ROOT, "a", Some(file(4)));
-            tree.host.sb().doubt_all();
+            tree.host.sb().invalidate_all();
         })
     });
 }
@@ -81,11 +81,11 @@ fn everything_under_way_is_doubted() {
 /// FRESH-1: an answer that there is no such name is none about the file that has been
 /// given it meanwhile.
 #[test]
-fn a_name_made_meanwhile_is_doubted() {
+fn a_name_made_meanwhile_is_invalidated() {
     outcomes_are("FRESH-1", [(true, CREATED), (false, NONE)], || {
         let tree = Tree::new(&[]);
         assert_eq!(tree.ino("/a"), NONE);
-        tree.host.doubt(ROOT);
+        tree.host.report(ROOT);
         let maker = spawn({
             let tree = tree.clone();
             move || tree.vfs.create(&tree.ctx, "/a", 0o644).unwrap()
@@ -94,7 +94,7 @@ fn a_name_made_meanwhile_is_doubted() {
             let tree = tree.clone();
             move || {
                 tree.host.set(ROOT, "a", None);
-                tree.host.doubt(ROOT);
+                tree.host.report(ROOT);
             }
         });
         tree.ino("/a");
@@ -107,20 +107,20 @@ fn a_name_made_meanwhile_is_doubted() {
 /// FRESH-1: an answer about a name in one directory is none about another, where it has
 /// been moved meanwhile.
 #[test]
-fn a_name_moved_meanwhile_is_doubted() {
+fn a_name_moved_meanwhile_is_invalidated() {
     outcomes_are("FRESH-1", [(3, 4), (NONE, 4)], || {
         let tree = Tree::new(&[(ROOT, "d", dir(2)), (ROOT, "a", file(3))]);
         assert_eq!(tree.ino("/a"), 3);
         assert_eq!(tree.ino("/d/b"), NONE);
         // Both directories have version 2 in the end: a stamp of the first one would pass in
         // the second, although that is invalidated after the move.
-        tree.host.doubt(ROOT);
+        tree.host.report(ROOT);
         let changer = spawn({
             let tree = tree.clone();
             move || {
                 tree.vfs.rename(&tree.ctx, "/a", "/d/b").unwrap();
                 tree.host.set(2, "b", Some(file(4)));
-                tree.host.doubt(2);
+                tree.host.report(2);
             }
         });
         let meanwhile = tree.ino("/a");
@@ -190,13 +190,13 @@ fn an_outdated_directory_has_one_dentry() {
         let asker = spawn({
             let tree = tree.clone();
             move || {
-                tree.host.doubt(ROOT);
+                tree.host.report(ROOT);
                 tree.ino("/a")
             }
         });
         let found = finder.join().unwrap();
         let outdated = asker.join().unwrap();
-        assert_eq!(outdated, NONE, "FRESH-1: the doubt came first");
+        assert_eq!(outdated, NONE, "FRESH-1: the invalidation came first");
         assert!(found.is_same_place(&held), "DENTRY-5: two dentries");
         assert_eq!(path_of(&tree, &held), "/d/b", "DENTRY-5");
         (tree.ino("/d/b"), held.is_named())
@@ -285,7 +285,7 @@ fn a_parked_dentry_is_reclaimed() {
             let tree = tree.clone();
             move || {
                 tree.host.set(ROOT, "a", None);
-                tree.host.doubt(ROOT);
+                tree.host.report(ROOT);
                 tree.ino("/a");
             }
         });

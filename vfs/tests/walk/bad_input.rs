@@ -201,7 +201,7 @@ fn what_is_no_file_is_not_opened() {
 /// DENTRY-3: a walk from a directory whose cached name is stale sees the names that other
 /// threads make in it, and they see its own.
 #[test]
-fn a_doubted_directory_is_still_one_directory() {
+fn an_invalidated_directory_is_still_one_directory() {
     let tree = Tree::with_budget("d/ d/sub/", Budget::default());
     let inside = tree.ctx.clone().with_cwd(tree.hold("d"));
     tree.vfs.invalidate(&tree.ctx, "d").unwrap();

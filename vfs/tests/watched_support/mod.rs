@@ -88,10 +88,10 @@ impl Host {
     }
 
     /// A watcher's reaction to a report of a change in a directory.
-    pub(crate) fn doubt(&self, dir: u64) {
+    pub(crate) fn report(&self, dir: u64) {
         let sb = self.sb();
         if let Some(dir) = sb.ilookup(InodeKey::new(dir)).unwrap() {
-            sb.doubt_names(&dir);
+            sb.invalidate_names(&dir);
         }
     }
 }

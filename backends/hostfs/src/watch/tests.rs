@@ -80,7 +80,7 @@ impl Scratch {
 
     /// Caches everything about these paths.
     fn warm(&self, paths: &[&str]) {
-        self.soon("all is believed", || {
+        self.soon("all is fresh", || {
             for path in paths {
                 let _ = self.lstat(path);
             }
@@ -327,7 +327,7 @@ fn nothing_is_asked_while_nothing_changes() {
 
 /// FRESH-1: an overflow of the kernel's queue makes everything stale.
 #[test]
-fn after_lost_reports_nothing_is_believed() {
+fn after_lost_reports_nothing_is_fresh() {
     let queue = |name: &str| -> usize {
         let path = format!("/proc/sys/fs/{name}/max_queued_events");
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -551,7 +551,7 @@ fn a_second_name_of_a_moment_shows() {
 /// FRESH-1: files of a moment, of which each might have been a second name, do not make
 /// each use a question.
 #[test]
-fn files_of_a_moment_cast_doubt_once_in_a_while() {
+fn files_of_a_moment_invalidate_once_in_a_while() {
     with_each(a_tree, |tree, watcher| {
         tree.settle();
         tree.warm(&["/a/file", "/c/old"]);
@@ -563,7 +563,7 @@ fn files_of_a_moment_cast_doubt_once_in_a_while() {
             let _ = tree.lstat("/a/file");
         }
         // Both names, at once and each tenth of a second from then on.
-        let most = 2 * (2 + start.elapsed().as_millis() / DOUBT_EVERY.as_millis());
+        let most = 2 * (2 + start.elapsed().as_millis() / INVALIDATE_EVERY.as_millis());
         let asked = tree.revalidations() - before;
         assert!(
             u128::from(asked) <= most,
@@ -603,12 +603,12 @@ fn what_a_lost_name_leaves_open_is_heard_of_by_fanotify_only() {
 /// FRESH-1: when the host stops reporting, nothing cached is valid any more; and that is
 /// visible.
 #[test]
-fn without_reports_nothing_is_believed() {
+fn without_reports_nothing_is_fresh() {
     with_each(a_tree, |tree, watcher| {
         tree.warm(&["/a/file", "/a/none"]);
         let ears = tree.ears.upgrade().unwrap();
         let health = WatchHealth {
-            deaf: ears.deaf.clone(),
+            ended: ears.ended.clone(),
         };
         assert!(health.lost().is_none());
         // Reading a directory's descriptor fails each time.
@@ -676,7 +676,7 @@ fn a_watch_goes_with_its_directory() {
 
 /// FRESH-1: a directory found under the number of one whose watch has ended is watched anew.
 #[test]
-fn a_directory_whose_watch_has_ended_is_not_believed_in() {
+fn names_in_a_directory_whose_watch_has_ended_are_not_fresh() {
     with_each(a_tree, |tree, watcher| {
         let ears = tree.ears.upgrade().unwrap();
         let Source::Inotify(inotify) = &ears.source else {

@@ -92,7 +92,7 @@ impl Guess {
     }
 
     /// `op` has succeeded.
-    pub(super) fn believe(&mut self, op: &Op) {
+    pub(super) fn note(&mut self, op: &Op) {
         match op {
             Op::Open {
                 slot, path, flags, ..

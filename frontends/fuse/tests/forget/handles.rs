@@ -154,7 +154,7 @@ fn forget_all(mount: &Mount) {
 const STALE: &str = "errno 116";
 
 /// A mount of `source` without caching: the kernel asks each time, and so does the back end.
-fn mount_unbelieving(source: &Path) -> Mount {
+fn mount_without_caching(source: &Path) -> Mount {
     let host = HostFs::new(source).unwrap();
     let vfs = Vfs::new(host.with_freshness(Freshness::EachUse)).unwrap();
     let options = Options {
@@ -407,7 +407,7 @@ fn handles_do_not_lead_out_of_the_source() {
     fs::create_dir(&outside).unwrap();
     fs::write(source.join("f"), "file").unwrap();
     fs::write(source.join("d/sub/g"), "below").unwrap();
-    let mount = mount_unbelieving(&source);
+    let mount = mount_without_caching(&source);
     let paths = ["f", "d", "d/sub", "d/sub/g"].map(|path| mount.path().join(path));
     let handles = program.take("0", &paths);
     let before = program.open(&mount, &handles);
@@ -457,7 +457,7 @@ fn handles_outlast_the_daemon() {
     fs::create_dir_all(source.path().join("d/sub")).unwrap();
     fs::write(source.path().join("d/f"), "file").unwrap();
     fs::write(source.path().join("d/gone"), "gone").unwrap();
-    let first = mount_unbelieving(source.path());
+    let first = mount_without_caching(source.path());
     let paths = ["d", "d/sub", "d/f", "d/gone"].map(|path| first.path().join(path));
     let handles = program.take("0", &paths);
     drop(first);
@@ -465,7 +465,7 @@ fn handles_outlast_the_daemon() {
     fs::rename(source.path().join("d"), source.path().join("e")).unwrap();
     // The host's own cache is dropped by other tests: this keeps the name.
     let _held = File::open(source.path().join("e/f")).unwrap();
-    let second = mount_unbelieving(source.path());
+    let second = mount_without_caching(source.path());
     let lines = program.open(&second, &handles);
     assert_eq!(lines[3], STALE, "HANDLE-1: removed meanwhile");
     if !finds_by_number(source.path()) {
@@ -484,7 +484,7 @@ fn handles_outlast_the_daemon() {
     drop(second);
     fs::write(source.path().join("e/f"), "written since").unwrap();
     let other = tempfile::tempdir().unwrap();
-    let elsewhere = mount_unbelieving(other.path());
+    let elsewhere = mount_without_caching(other.path());
     assert_eq!(
         program.open(&elsewhere, &handles),
         [STALE; 4],
@@ -537,7 +537,7 @@ fn handles_find_files_of_a_whole_file_system() {
     for name in ["f", "moved", "removed"] {
         fs::write(source.join("d").join(name), name).unwrap();
     }
-    let first = mount_unbelieving(source);
+    let first = mount_without_caching(source);
     let names = ["d/f", "d/moved", "d/removed", "d/sub"];
     let handles = program.take("0", &names.map(|name| first.path().join(name)));
     drop(first);
@@ -545,7 +545,7 @@ fn handles_find_files_of_a_whole_file_system() {
     fs::remove_file(source.join("d/removed")).unwrap();
     // The host no longer has the names in its cache, either.
     (0..3).for_each(|_| drop_caches());
-    let second = mount_unbelieving(source);
+    let second = mount_without_caching(source);
     // First, while no directory has been listed: nothing has a name.
     let sizes = program.sizes(&second, &handles[0], &source.join("d/f"));
     assert_eq!(
