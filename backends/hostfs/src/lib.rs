@@ -62,8 +62,6 @@
 //! the root's descriptor, and those of directories that a call uses, that are open with `PATH`,
 //! or that were removed while a process is in them.
 //!
-//! A file that was made without a name keeps one as well, counted like a directory's:
-//! nothing else leads to it. An open file has its own, which is the caller's affair; so
 //! A file that was made without a name keeps a descriptor as well, counted like a directory's:
 //! nothing else leads to it. An open file has its own, which belongs to the caller; so does one
 //! that is open with `PATH`. By these, calls that have only its path reach a file that has lost
