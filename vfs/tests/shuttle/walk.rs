@@ -209,7 +209,7 @@ impl Tree {
         let tree = Tree { vfs, ctx, ended };
         for entry in entries.split_whitespace() {
             match entry.strip_suffix('/') {
-                Some(dir) => tree.vfs.mkdir(&tree.ctx, dir, 0o755).unwrap(),
+                Some(dir) => drop(tree.vfs.mkdir(&tree.ctx, dir, 0o755).unwrap()),
                 None => tree.create(entry),
             }
             assert_ne!(tree.ino(entry), NONE);
