@@ -49,6 +49,12 @@ impl Drop for LastName<'_> {
     }
 }
 
+/// True for an error by which a back end refuses to make a name that exists.
+fn may_exist(refusal: &Error) -> bool {
+    use Error::{Exists, NotPermitted, PermissionDenied, ReadOnly};
+    matches!(refusal, Exists | NotPermitted | PermissionDenied | ReadOnly)
+}
+
 impl Unspliced {
     /// For a change, which can only begin again; `reval`, if it has.
     fn error(self, reval: bool) -> Error {
@@ -249,7 +255,9 @@ impl<'a> Locked<'a> {
     /// which exists takes precedence over.
     ///
     /// The back end is asked once if the cache knows no file of that name: it refuses if there is
-    /// one. Another refusal may not be the error to report, so the name is looked up then.
+    /// one. It is looked up then: the cache learns of it, and a server may refuse for want of
+    /// rights before it looks for the name itself. After any other error it is not: the name may
+    /// be what this call has made half-way.
     ///
     /// # Errors
     /// [`Error::Exists`]; those of `may` and `make`.
@@ -264,7 +272,7 @@ impl<'a> Locked<'a> {
         let presumes = may.is_ok() && !flags.contains(LookupFlags::REVAL);
         if presumes && let Some(last) = self.presume_missing(name)? {
             let made = make(&last);
-            if made.as_ref().is_err_and(|err| *err != Error::Stale) {
+            if made.as_ref().is_err_and(may_exist) {
                 self.find_missing(name, flags)?;
             }
             return made;
@@ -362,9 +370,11 @@ impl<'a> Locked<'a> {
         };
         caches.make_room(1);
         // If another process has moved the new directory and a walk has found it there already,
-        // and it cannot move here at once, its dentry stays there: the next lookup asks where
-        // it is.
-        dentry.unwrap_or_else(|_| Dentry::uncached(at.dir.clone(), &last.name, inode))
+        // and it cannot move here at once, its dentry stays there (DENTRY-5): the next lookup
+        // asks where it is.
+        let elsewhere = || dcache.dentry_of_dir(&inode);
+        let dentry = dentry.ok().or_else(elsewhere);
+        dentry.unwrap_or_else(|| Dentry::uncached(at.dir.clone(), &last.name, inode))
     }
 
     /// Checks that the caller may create names in the directory: that takes write permission.

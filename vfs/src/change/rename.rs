@@ -264,8 +264,9 @@ impl Renaming<'_, '_> {
         let target = pair
             .replaced
             .filter(|_| !pair.replaces_dir || self.locks_target_dir(pair));
-        if let (None, Some(replaced_dir)) = (source, target) {
-            return Some([victim.lock(replaced_dir), None]).filter(|locked| locked[0].is_some());
+        // In one directory: a directory that is replaced, or a file that one is exchanged with.
+        if let (None, Some(only)) = (source, target) {
+            return Some([victim.lock(only), None]).filter(|locked| locked[0].is_some());
         }
         let lock = |inode: Option<&'l InodeRef>| inode.map(|inode| inode.rwsem.write_nested());
         let target_first = match (source, target) {

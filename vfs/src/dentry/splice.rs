@@ -44,6 +44,7 @@ use rcuwalk_sync::{Seq, Shared, rcu};
 use super::cache::set_inode;
 use super::{Ask, CachedName, Checked, Dcache, Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::attr::FileType;
+use crate::fresh::NEVER;
 use crate::inode::{DEAD_DIR, HAD_DENTRY, InodeRef, Listed, ROOT_DIR};
 use crate::name::Name;
 use crate::super_block::SuperBlock;
@@ -147,7 +148,13 @@ impl Busy {
                 true => None,
                 false => dcache.d_alloc_unless_pending(dir, dcache.name(name)),
             };
+            // Our own changes may have made and removed the name meanwhile, which leaves no
+            // trace here: the next use asks about it.
             let (inode, validity) = self.found;
+            let validity = Validity {
+                until: NEVER,
+                ..validity
+            };
             in_lookup.and_then(|in_lookup| in_lookup.done(&at, Some(inode), validity).ok())
         };
         dcache.put(self.alias);
@@ -318,6 +325,13 @@ impl Dcache {
         }
         self.d_drop(dentry);
         self.splice_dir(at, name, inode, validity)
+    }
+
+    /// The dentry of a directory, wherever it is, if it has one.
+    #[doc(alias = "d_find_any_alias")]
+    pub(crate) fn dentry_of_dir(&self, inode: &InodeRef) -> Option<DentryRef> {
+        let _one_at_a_time = inode.shared().lock(Rank::Inode);
+        self.alias_of(inode)
     }
 
     /// The dentry of a directory, if it has one. The caller holds the inode's lock, so that

@@ -8,5 +8,6 @@ mod changes;
 mod copy;
 mod create_presumed;
 mod files;
+mod made;
 mod setattr;
 mod xattrs;
