@@ -30,7 +30,7 @@ mod remove;
 mod rename;
 mod victim;
 
-pub(crate) use locked::{LastName, Locked};
+pub(crate) use locked::{LastName, Locked, may_exist};
 pub(crate) use make::Make;
 
 use crate::attr::FileType;

@@ -49,10 +49,14 @@ impl Drop for LastName<'_> {
     }
 }
 
-/// True for an error by which a back end refuses to make a name that exists.
-fn may_exist(refusal: &Error) -> bool {
-    use Error::{Exists, NotPermitted, PermissionDenied, ReadOnly};
-    matches!(refusal, Exists | NotPermitted | PermissionDenied | ReadOnly)
+/// True for an error by which a back end may refuse to make a name because it exists. After any
+/// other one the name is not looked up: it may be what the call has made half-way.
+pub(crate) fn may_exist(refusal: &Error) -> bool {
+    use Error::{Exists, NotPermitted, NotSupported, PermissionDenied, ReadOnly};
+    matches!(
+        refusal,
+        Exists | NotPermitted | PermissionDenied | ReadOnly | NotSupported
+    )
 }
 
 impl Unspliced {
@@ -255,9 +259,8 @@ impl<'a> Locked<'a> {
     /// which exists takes precedence over.
     ///
     /// The back end is asked once if the cache knows no file of that name: it refuses if there is
-    /// one. It is looked up then: the cache learns of it, and a server may refuse for want of
-    /// rights before it looks for the name itself. After any other error it is not: the name may
-    /// be what this call has made half-way.
+    /// one. It [is looked up](may_exist) then: the cache learns of it, and a server may refuse for
+    /// want of rights before it looks for the name itself.
     ///
     /// # Errors
     /// [`Error::Exists`]; those of `may` and `make`.

@@ -4,7 +4,7 @@ use super::may::{do_open, may_open, to_write};
 use super::{OpenFlags, OpenHow};
 use crate::acl;
 use crate::attr::FileType;
-use crate::change::{LastName, Locked, Make};
+use crate::change::{LastName, Locked, Make, may_exist};
 use crate::context::{Context, VfsPath};
 use crate::dentry::{Dentry, DentryRef};
 use crate::error::{Error, Result};
@@ -43,10 +43,9 @@ impl Made {
             return Ok(None);
         };
         match Made::new(dir, &last, how) {
-            Err(Error::Stale) => Err(Error::Stale),
-            // The name exists; or there is another error, and which error to report depends on
-            // whether the name exists.
-            made => Ok(made.ok()),
+            Ok(made) => Ok(Some(made)),
+            Err(refusal) if may_exist(&refusal) => Ok(None),
+            Err(err) => Err(err),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is told of a name that was made, when the back end or another process gets in between.
+//! Names that are made while the back end fails, or while another process moves them.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use rcuwalk::{
-    At, Caller, Credentials, Error, FileSystem, Freshness, Inode, InodeRef, LookupFlags, Name,
-    NewFile, Rename, Result, SuperBlock, Vfs,
+    At, Caller, Credentials, Error, FileHandle, FileSystem, Freshness, Inode, InodeRef,
+    LookupFlags, Name, NewFile, OpenFlags, Rename, Result, SuperBlock, Vfs,
 };
 use rcuwalk_memfs::{MemFs, directory, file};
 use rcuwalk_testkit::{Wrapped, Wrapper};
@@ -35,6 +35,17 @@ impl Wrapper for Lost {
         self.0.link(by, at, dir, name)?;
         Err(Error::NoSpace)
     }
+    fn create_open(
+        &self,
+        by: &Caller<'_>,
+        dir: &Inode,
+        name: Name<'_>,
+        new: &NewFile<'_>,
+        _: OpenFlags,
+    ) -> Result<(InodeRef, Box<dyn FileHandle>)> {
+        self.0.create(by, dir, name, new)?;
+        Err(Error::NoSpace)
+    }
 }
 
 /// EDGE-1: the back end's error is reported, and not that the name exists: this call has made it.
@@ -50,16 +61,16 @@ fn a_half_made_name_is_not_reported_as_existing() {
         let vfs = Vfs::new(Wrapped::new(Lost(fs, fresh))).unwrap();
         let ctx = vfs.context(Credentials::root());
         vfs.stat(&ctx, "/f", LookupFlags::empty()).unwrap();
-        let mkdir = vfs.mkdir(&ctx, "/d", 0o755).map(drop);
-        let link = vfs.link(&ctx, "/f", "/g").map(drop);
-        assert!(
-            matches!(mkdir, Err(Error::NoSpace)),
-            "EDGE-1: {fresh:?}: {mkdir:?}"
-        );
-        assert!(
-            matches!(link, Err(Error::NoSpace)),
-            "EDGE-1: {fresh:?}: {link:?}"
-        );
+        let how = OpenFlags::WRITE | OpenFlags::CREATE;
+        let open = |path, how: OpenFlags| vfs.open(&ctx, path, how.mode(0o644)).map(drop);
+        for (what, failed) in [
+            ("mkdir", vfs.mkdir(&ctx, "/d", 0o755).map(drop)),
+            ("link", vfs.link(&ctx, "/f", "/g").map(drop)),
+            ("open", open("/h", how)),
+            ("open exclusively", open("/i", how | OpenFlags::EXCL)),
+        ] {
+            assert_eq!(failed, Err(Error::NoSpace), "EDGE-1: {fresh:?}: {what}");
+        }
     }
 }
 
