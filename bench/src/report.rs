@@ -113,13 +113,13 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-/// Rounds to so many decimals: more would only look precise.
+/// Rounds `value` to `decimals` digits after the point: more would only look precise.
 pub(crate) fn decimals(value: f64, decimals: i32) -> f64 {
     let unit = 10_f64.powi(decimals);
     (value * unit).round() / unit
 }
 
-/// Rounds to so many digits that count, so that a small number does not become 0.
+/// Rounds `value` to `digits` significant digits, so that a small one does not become 0.
 pub(crate) fn leading(value: f64, digits: i32) -> f64 {
     let scale = 10_f64.powf(f64::from(digits - 1) - value.abs().log10().floor());
     if scale.is_finite() {

@@ -12,7 +12,7 @@ mod call;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 pub use call::{Call, assert_no_call};
 
@@ -346,11 +346,7 @@ impl<T> Mutex<T> {
 
     fn try_lock_as(&self, held: Held) -> Option<MutexGuard<'_, T>> {
         assert_may_sleep();
-        let inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(std::sync::TryLockError::Poisoned(panicked)) => panicked.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => return None,
-        };
+        let inner = unless_blocked(self.inner.try_lock())?;
         Some(MutexGuard { inner, _held: held })
     }
 
@@ -370,6 +366,15 @@ impl<T> Deref for MutexGuard<'_, T> {
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
+    }
+}
+
+/// The guard of a lock that was tried; `None` if another thread holds it.
+fn unless_blocked<G>(tried: Result<G, TryLockError<G>>) -> Option<G> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(panicked)) => Some(panicked.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -432,11 +437,7 @@ impl<T: Ranked> RwLock<T> {
     pub fn try_read_out_of_order(&self) -> Option<ReadGuard<'_, T>> {
         assert_may_sleep();
         let held = Held::unchecked(T::RANK);
-        let inner = match self.inner.try_read() {
-            Ok(inner) => inner,
-            Err(std::sync::TryLockError::Poisoned(panicked)) => panicked.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => return None,
-        };
+        let inner = unless_blocked(self.inner.try_read())?;
         Some(ReadGuard { inner, _held: held })
     }
 
@@ -459,11 +460,7 @@ impl<T: Ranked> RwLock<T> {
     pub fn try_write_out_of_order(&self) -> Option<WriteGuard<'_, T>> {
         assert_may_sleep();
         let held = Held::unchecked(T::RANK);
-        let inner = match self.inner.try_write() {
-            Ok(inner) => inner,
-            Err(std::sync::TryLockError::Poisoned(panicked)) => panicked.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => return None,
-        };
+        let inner = unless_blocked(self.inner.try_write())?;
         Some(WriteGuard { inner, _held: held })
     }
 

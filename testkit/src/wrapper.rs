@@ -281,7 +281,7 @@ forward! {
     }
 }
 
-/// The back end that a [`Wrapper`] makes: what is mounted.
+/// The mountable back end that a [`Wrapper`] becomes.
 pub struct Wrapped<W>(Arc<W>);
 
 impl<W: Wrapper> Wrapped<W> {

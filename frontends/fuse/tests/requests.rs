@@ -330,8 +330,8 @@ fn a_program_that_may_only_be_executed_starts() {
     }
 }
 
-/// The kernel looks a name up before it has it made. The request that makes it asks the back end
-/// once, and is answered from what was made.
+/// The kernel sends a LOOKUP before the request that makes the name. That request asks the back
+/// end about the name once, and its answer describes the file that the back end has made.
 #[test]
 fn what_is_made_is_not_looked_up() {
     if !can_mount() {

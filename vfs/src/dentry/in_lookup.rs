@@ -28,14 +28,6 @@ struct Pending {
 }
 
 impl Pending {
-    fn new(dir: usize, name: &[u8]) -> Pending {
-        Pending {
-            dir,
-            name: name.into(),
-            over: None,
-        }
-    }
-
     fn is(&self, dir: usize, name: &[u8]) -> bool {
         self.dir == dir && *self.name == *name
     }
@@ -98,14 +90,8 @@ impl Dcache {
             }
             let others = shard.iter_mut().find(|other| other.is(dir, bytes));
             let Some(others) = others else {
-                shard.push(Pending::new(dir, bytes));
-                drop(shard);
-                return ParallelLookup::Mine(InLookup {
-                    dcache: self,
-                    parent,
-                    name,
-                    hash,
-                });
+                let mine = self.begin(&mut shard, parent, (name, hash));
+                return ParallelLookup::Mine(mine);
             };
             let new = || Ref::with_flags((), &[PENDING]);
             let over = others.over.get_or_insert_with(new).clone();
@@ -124,18 +110,32 @@ impl Dcache {
         let hash = name.in_dir(parent.address());
         let (dir, bytes) = (parent.address(), name.name.as_bytes());
         let mut shard = self.in_lookup.shard(hash).lock();
-        if self.d_lookup(parent, &name).is_some() || shard.iter().any(|other| other.is(dir, bytes))
-        {
+        if let Some(dentry) = self.d_lookup(parent, &name) {
+            drop(shard);
+            self.put(dentry);
             return None;
         }
-        shard.push(Pending::new(dir, bytes));
-        drop(shard);
-        Some(InLookup {
+        let is_pending = shard.iter().any(|other| other.is(dir, bytes));
+        (!is_pending).then(|| self.begin(&mut shard, parent, (name, hash)))
+    }
+
+    fn begin<'a>(
+        &'a self,
+        shard: &mut Vec<Pending>,
+        parent: &'a DentryRef,
+        (name, hash): (NameHash<'a>, u64),
+    ) -> InLookup<'a> {
+        shard.push(Pending {
+            dir: parent.address(),
+            name: name.name.as_bytes().into(),
+            over: None,
+        });
+        InLookup {
             dcache: self,
             parent,
             name,
             hash,
-        })
+        }
     }
 }
 

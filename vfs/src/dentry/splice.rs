@@ -164,7 +164,6 @@ impl Busy {
 
 /// Takes the locks of a splice. Holds none while it waits: it waits for the one that it could
 /// not have, and tries the others.
-#[doc(alias = "std::lock")]
 fn lock<'a>(
     sb: &'a SuperBlock,
     dirs: (&'a InodeRef, Option<&'a InodeRef>),
