@@ -107,6 +107,9 @@ impl Data {
     }
 
     fn clear(&mut self, space: &Space, from: u64, to: u64) {
+        if self.taken == 0 {
+            return;
+        }
         let first_whole = from.div_ceil(PAGE as u64);
         let end_whole = to / PAGE as u64;
         let (head, tail) = (from / PAGE as u64, to / PAGE as u64);
