@@ -15,9 +15,14 @@
 
 use std::borrow::Cow;
 
-use super::{LookupFlags, MAX_LINKS, RefWalk, Request, check_path, may_follow_link, resolve};
+use rcuwalk_sync::rcu;
+
+use super::{
+    Contained, LookupFlags, MAX_LINKS, RefWalk, Request, check_path, may_follow_link, resolve,
+};
+use crate::attr::FileType;
 use crate::context::VfsPath;
-use crate::dentry::DentryRef;
+use crate::dentry::{DentryRef, Flags};
 use crate::error::{Error, Result};
 use crate::inode::Protection;
 use crate::mount::MountFlags;
@@ -71,6 +76,12 @@ pub(crate) fn path_parentat<'a>(request: &Request<'a>) -> Result<Parent<'a>> {
         is_head: true,
         ..*request
     };
+    if head == b"."
+        && let Some(dir) = start(&above)?
+    {
+        let protection = dir.inode().protection();
+        return Parent::new(request, dir, protection, (last, must_be_dir), above.links);
+    }
     let (dir, protection, links) = resolve(
         &above,
         |found| {
@@ -83,17 +94,46 @@ pub(crate) fn path_parentat<'a>(request: &Request<'a>) -> Result<Parent<'a>> {
             Ok((dir, protection, links))
         },
     )?;
-    // The root is not searched for itself.
-    if last != LastType::Root {
-        Target::new(&dir, request.ctx.credentials()).may(Access::EXEC)?;
+    Parent::new(request, dir, protection, (last, must_be_dir), links)
+}
+
+/// The start of a path of one name, if it is a directory that needs no walk: nothing is above
+/// the root that it could have left for (WALK-3), and its attributes are fresh.
+fn start(request: &Request<'_>) -> Result<Option<VfsPath>> {
+    let walks = LookupFlags::REF_WALK.union(LookupFlags::REVAL);
+    if Contained::of(request)?.is_some() || request.flags.intersects(walks) {
+        return Ok(None);
     }
-    Ok(Parent {
-        dir,
-        protection,
-        last,
-        must_be_dir,
-        links,
-    })
+    let (start, guard) = (request.start, rcu::read_lock());
+    let is_fresh = !start.dentry().flags().contains(Flags::REVALIDATE)
+        || start.mnt().sb.is_place_fresh(start.dentry(), &guard);
+    let is_there = is_fresh && start.inode().kind() == FileType::Directory;
+    Ok(is_there.then(|| {
+        request.ns.caches.counters.get_with(&guard).hit();
+        start.clone()
+    }))
+}
+
+impl<'a> Parent<'a> {
+    fn new(
+        request: &Request<'_>,
+        dir: VfsPath,
+        protection: Protection,
+        (last, must_be_dir): (LastType<'a>, bool),
+        links: u32,
+    ) -> Result<Parent<'a>> {
+        // The root is not searched for itself.
+        if last != LastType::Root {
+            Target::new(&dir, request.ctx.credentials()).may(Access::EXEC)?;
+        }
+        Ok(Parent {
+            dir,
+            protection,
+            last,
+            must_be_dir,
+            links,
+        })
+    }
 }
 
 impl Parent<'_> {
