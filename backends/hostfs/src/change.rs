@@ -33,7 +33,7 @@ use crate::create::adopt_whiteout;
 use crate::dirs::Pin;
 use crate::host::held::Held;
 use crate::host::{self, names};
-use crate::identity::Seen;
+use crate::identity::Stat;
 use crate::pin::{
     Nameless, confirm, hold_as_decided, hold_name, kept, known, pinned, publish, publish_dir,
 };
@@ -64,18 +64,18 @@ pub(crate) fn remove(
 ) -> Result<()> {
     let dir_pin = pinned(by.sb, dir)?;
     if is_last_of_it(fs, inode) {
-        let seen = confirm(&dir_pin, name, inode)?;
-        if seen.attr.nlink == 1 {
-            if !is_whose_it_was(&seen, inode) {
-                seen.publish(inode);
+        let stat = confirm(&dir_pin, name, inode)?;
+        if stat.attr.nlink == 1 {
+            if !is_whose_it_was(&stat, inode) {
+                stat.publish(inode);
                 return Err(Error::Stale);
             }
-            return remove_last(fs, by, (dir, &dir_pin), name, inode, seen);
+            return remove_last(fs, by, (dir, &dir_pin), name, inode, stat);
         }
     }
     // Held, to learn how many names are left.
-    let (held, seen) = hold_victim(fs, by, (dir, &dir_pin), name, inode)?;
-    if !is_whose_it_was(&seen, inode) {
+    let (held, stat) = hold_victim(fs, by, (dir, &dir_pin), name, inode)?;
+    if !is_whose_it_was(&stat, inode) {
         publish(fs, &held, inode);
         return Err(Error::Stale);
     }
@@ -90,8 +90,8 @@ pub(crate) fn remove(
 
 /// In a sticky directory the owner decides about removal. If the VFS has decided by an owner
 /// that was cached for a while, it has to check once more.
-fn is_whose_it_was(seen: &Seen, inode: &Inode) -> bool {
-    seen.attr.uid == inode.attr().uid
+fn is_whose_it_was(stat: &Stat, inode: &Inode) -> bool {
+    stat.attr.uid == inode.attr().uid
 }
 
 /// True if the file is freed with this name: it is the only one, and the file is not open. With
@@ -113,14 +113,14 @@ fn remove_last(
     (dir, dir_pin): (&Inode, &Pin),
     name: Name<'_>,
     inode: &Inode,
-    seen: Seen,
+    stat: Stat,
 ) -> Result<()> {
     let done = fs.act(by, || names::remove(dir_pin.fd(), name, inode.kind()));
     if done.is_ok() {
         match fs.opened.find(inode) {
             // Another process has opened it meanwhile.
             Some(held) => publish(fs, &held, inode),
-            None => seen.removed().publish(inode),
+            None => stat.removed().publish(inode),
         }
     }
     publish_dir(fs, dir, dir_pin);
@@ -142,17 +142,17 @@ pub(crate) fn rename(fs: &HostFs, by: &Caller<'_>, how: &Rename<'_>) -> Result<(
         from: pinned(by.sb, from_dir)?,
         to: pinned(by.sb, to_dir)?,
     };
-    let seen = confirm(&pins.from, from_name, how.moved)?;
-    if !is_whose_it_was(&seen, how.moved) {
-        seen.publish(how.moved);
+    let stat = confirm(&pins.from, from_name, how.moved)?;
+    if !is_whose_it_was(&stat, how.moved) {
+        stat.publish(how.moved);
         return Err(Error::Stale);
     }
     let replaced = match how.replaced {
         None => None,
         Some(inode) => {
             let dir = (to_dir, &pins.to);
-            let (held, seen) = hold_victim(fs, by, dir, to_name, inode)?;
-            if !is_whose_it_was(&seen, inode) {
+            let (held, stat) = hold_victim(fs, by, dir, to_name, inode)?;
+            if !is_whose_it_was(&stat, inode) {
                 publish(fs, &held, inode);
                 return Err(Error::Stale);
             }
@@ -212,9 +212,9 @@ fn hold_victim<'a>(
     (dir, pin): (&Inode, &Pin),
     name: Name<'_>,
     inode: &'a Inode,
-) -> Result<(Held<'a>, Seen)> {
+) -> Result<(Held<'a>, Stat)> {
     match kept(by.sb, inode)? {
-        Some(held) => confirm(pin, name, inode).map(|seen| (held, seen)),
+        Some(held) => confirm(pin, name, inode).map(|stat| (held, stat)),
         None => hold_name(fs, by.sb, dir, name, inode),
     }
 }
@@ -249,8 +249,8 @@ fn ask_rename(how: &Rename<'_>, pins: &Pins) -> Result<()> {
 /// Publishes the moved file's attributes, if the new name stands for it.
 fn arrived(fs: &HostFs, how: &Rename<'_>, pins: &Pins) -> Result<()> {
     let arrived = fs.publish(how.moved, || {
-        let seen = host::stat_at(pins.to.fd(), how.to.1)?;
-        Ok(seen.filter(|seen| seen.is_still_after_rename(how.moved)))
+        let stat = host::stat_at(pins.to.fd(), how.to.1)?;
+        Ok(stat.filter(|stat| stat.is_still_after_rename(how.moved)))
     })?;
     if arrived { Ok(()) } else { Err(Error::Stale) }
 }

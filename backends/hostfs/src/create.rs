@@ -49,7 +49,7 @@ use crate::dirs::Pin;
 use crate::file::{HostFile, access};
 use crate::host::held::Held;
 use crate::host::{self, as_fd, names};
-use crate::identity::Seen;
+use crate::identity::Stat;
 use crate::lookup::{ATTEMPTS, retire_if_replaced};
 use crate::pin::{Nameless, found_at, kept, pinned, publish_dir};
 use crate::watch::Watch;
@@ -74,13 +74,13 @@ pub(crate) fn create(
         return Ok(inode);
     }
     let owner = making.make_other(at)?;
-    let seen = at.stat()?.ok_or(Error::Stale)?;
-    if !is_newborn(&seen, new.kind, owner) {
+    let stat = at.stat()?.ok_or(Error::Stale)?;
+    if !is_newborn(&stat, new.kind, owner) {
         return Err(Error::Stale);
     }
-    let made = making.other(at, &seen, owner);
-    if making.may_be_given(&seen, owner) {
-        return settle(fs, at, &seen, made);
+    let made = making.other(at, &stat, owner);
+    if making.may_be_given(&stat, owner) {
+        return settle(fs, at, &stat, made);
     }
     // It may be another user's, and is not ours to remove after an error.
     publish_dir(fs, dir, &at.pin);
@@ -116,9 +116,9 @@ pub(crate) fn tmpfile(
     let make = || names::make_nameless(pin.fd(), mode);
     let file = fs.dirs.open(|| fs.act(by, make))?;
     let held = Held::open(as_fd(&file));
-    let seen = making.as_asked(&held, host::stat_fd(held.fd())?, true)?;
+    let stat = making.as_asked(&held, host::stat_fd(held.fd())?, true)?;
     let kept = Nameless(file, by.sb.hold_descriptor());
-    making.inode(&seen, seen.fill().private(kept))
+    making.inode(&stat, stat.fill().private(kept))
 }
 
 /// Sets owner, mode and ACLs of a whiteout that the host has made in a rename; unless the name
@@ -132,12 +132,12 @@ pub(crate) fn adopt_whiteout(
 ) -> Result<()> {
     let at = &Within::new(by.sb, dir, name)?;
     let pin = fs.dirs.open(|| host::pin_at(at.pin.fd(), name))?;
-    let seen = host::stat_fd(as_fd(&pin))?;
+    let stat = host::stat_fd(as_fd(&pin))?;
     let making = Making::begin(fs, by, new, Place::Named(at));
     let maker = making.asker();
-    if is_newborn(&seen, new.kind, maker) && seen.attr.rdev == new.rdev {
-        let known = has_birth(&seen) && seen.attr.uid == maker;
-        making.as_asked(&Held::kept(as_fd(&pin)), seen, known)?;
+    if is_newborn(&stat, new.kind, maker) && stat.attr.rdev == new.rdev {
+        let known = has_birth(&stat) && stat.attr.uid == maker;
+        making.as_asked(&Held::kept(as_fd(&pin)), stat, known)?;
     }
     Ok(())
 }
@@ -165,7 +165,7 @@ impl<'a> Within<'a> {
         Ok(Within { dir, pin, name })
     }
 
-    fn stat(&self) -> Result<Option<Seen>> {
+    fn stat(&self) -> Result<Option<Stat>> {
         host::stat_at(self.pin.fd(), self.name)
     }
 }
@@ -239,80 +239,80 @@ impl<'a> Making<'a> {
             let make = || names::make_file(at.pin.fd(), at.name, access, mode);
             self.fs.act(self.by, make)
         })?;
-        let seen = host::stat_fd(as_fd(&file))?;
+        let stat = host::stat_fd(as_fd(&file))?;
         let made = self
-            .as_asked(&Held::open(as_fd(&file)), seen, true)
-            .and_then(|seen| self.inode(&seen, seen.fill()));
-        Ok((settle(self.fs, at, &seen, made)?, file))
+            .as_asked(&Held::open(as_fd(&file)), stat, true)
+            .and_then(|stat| self.inode(&stat, stat.fill()));
+        Ok((settle(self.fs, at, &stat, made)?, file))
     }
 
     /// Finishes a creation that returned no descriptor.
-    fn other(&self, at: &Within<'_>, seen: &Seen, owner: u32) -> Result<InodeRef> {
+    fn other(&self, at: &Within<'_>, stat: &Stat, owner: u32) -> Result<InodeRef> {
         let new = self.new;
-        let done = seen.attr;
+        let done = stat.attr;
         let is_as_asked = (done.uid, done.gid) == (new.uid, new.gid)
             && done.mode == new.mode
             && new.acl.is_none()
             && new.default_acl.is_none();
         // A directory is kept by a descriptor, and a link's target read through one.
         if !matches!(new.kind, FileType::Directory | FileType::Symlink) && is_as_asked {
-            return self.inode(seen, seen.fill());
+            return self.inode(stat, stat.fill());
         }
         if new.kind == FileType::Directory {
-            return self.directory(at, seen, owner);
+            return self.directory(at, stat, owner);
         }
         let pin = self.fs.dirs.open(|| host::pin_at(at.pin.fd(), at.name))?;
         if new.kind == FileType::Symlink && *host::read_link(as_fd(&pin))? != *new.target {
             return Err(Error::Stale);
         }
-        let seen = self.held_as_asked(&Held::kept(as_fd(&pin)), seen, owner)?;
+        let stat = self.held_as_asked(&Held::kept(as_fd(&pin)), stat, owner)?;
         let fill = match new.kind {
-            FileType::Symlink => seen.fill().link(new.target),
-            _ => seen.fill(),
+            FileType::Symlink => stat.fill().link(new.target),
+            _ => stat.fill(),
         };
-        self.inode(&seen, fill)
+        self.inode(&stat, fill)
     }
 
-    fn directory(&self, at: &Within<'_>, seen: &Seen, owner: u32) -> Result<InodeRef> {
+    fn directory(&self, at: &Within<'_>, stat: &Stat, owner: u32) -> Result<InodeRef> {
         let opened = self.fs.open_directory(self.by.sb, &at.pin, at.name)?;
-        let watch = self.fs.register(opened.fd(), seen.key);
-        let seen = self.held_as_asked(&Held::dir(opened.clone()), seen, owner)?;
+        let watch = self.fs.register(opened.fd(), stat.key);
+        let stat = self.held_as_asked(&Held::dir(opened.clone()), stat, owner)?;
         let place = (at.dir, at.name);
         let fill = self
             .fs
-            .fill_directory(self.by.sb, place, &opened, watch, &seen)?;
-        self.inode(&seen, fill)
+            .fill_directory(self.by.sb, place, &opened, watch, &stat)?;
+        self.inode(&stat, fill)
     }
 
     /// Calls `as_asked` for the held file, if it is the one that was made.
-    fn held_as_asked(&self, held: &Held<'_>, made: &Seen, owner: u32) -> Result<Seen> {
-        let seen = host::stat_fd(held.fd())?;
-        if seen.key != made.key || !is_newborn(&seen, self.new.kind, owner) {
+    fn held_as_asked(&self, held: &Held<'_>, made: &Stat, owner: u32) -> Result<Stat> {
+        let stat = host::stat_fd(held.fd())?;
+        if stat.key != made.key || !is_newborn(&stat, self.new.kind, owner) {
             return Err(Error::Stale);
         }
-        let known = self.may_be_given(&seen, owner);
-        self.as_asked(held, seen, known)
+        let known = self.may_be_given(&stat, owner);
+        self.as_asked(held, stat, known)
     }
 
     /// Returns whether the new file, which its maker's credentials have made, may be given to
     /// its owner: see the module's documentation.
-    fn may_be_given(&self, seen: &Seen, maker: u32) -> bool {
-        has_birth(seen) && is_makers(seen, maker, self.first_mode())
+    fn may_be_given(&self, stat: &Stat, maker: u32) -> bool {
+        has_birth(stat) && is_makers(stat, maker, self.first_mode())
     }
 
-    /// Sets owner, mode and ACLs of the new file, which is `seen` so far, as far as the host
+    /// Sets owner, mode and ACLs of the new file, whose attributes are `stat`, as far as the host
     /// allows it; unless it is not `known` to be the new one.
-    fn as_asked(&self, held: &Held<'_>, mut seen: Seen, known: bool) -> Result<Seen> {
+    fn as_asked(&self, held: &Held<'_>, mut stat: Stat, known: bool) -> Result<Stat> {
         if !known {
-            return Ok(seen);
+            return Ok(stat);
         }
         let (fs, by, new) = (self.fs, self.by, self.new);
         let mut mode = new.mode;
         // A file's set-gid bit, where the host has left it to the caller.
-        let is_given = new.kind == FileType::Directory || seen.attr.mode & 0o2000 != 0;
+        let is_given = new.kind == FileType::Directory || stat.attr.mode & 0o2000 != 0;
         let mut changed = false;
         // As the caller, whose it is has been the host's to decide.
-        if fs.actor == Actor::Daemon && (seen.attr.uid, seen.attr.gid) != (new.uid, new.gid) {
+        if fs.actor == Actor::Daemon && (stat.attr.uid, stat.attr.gid) != (new.uid, new.gid) {
             match held.chown(Some(new.uid), Some(new.gid)) {
                 Ok(()) => changed = true,
                 // No privilege here; or a user that this namespace does not know.
@@ -326,7 +326,7 @@ impl<'a> Making<'a> {
                 Err(err) => return Err(err),
             }
         }
-        if new.kind != FileType::Symlink && (changed || seen.attr.mode != mode) {
+        if new.kind != FileType::Symlink && (changed || stat.attr.mode != mode) {
             fs.act(by, || held.chmod(mode))?;
             changed = true;
         }
@@ -344,25 +344,25 @@ impl<'a> Making<'a> {
             }
         }
         if changed {
-            seen = host::stat_fd(held.fd())?;
+            stat = host::stat_fd(held.fd())?;
         }
         let keeps = is_given && mode & 0o2000 != 0;
-        if keeps && seen.attr.mode & 0o2000 == 0 && fs.actor == Actor::Caller {
+        if keeps && stat.attr.mode & 0o2000 == 0 && fs.actor == Actor::Caller {
             // In a directory that hands its group down, a chmod(2) and an ACL take this if
             // the caller is not in the group, as making it does not; and a chmod(2) it takes
             // where this process has a umask. Without the right to
             // give it back, the host's answer stands.
-            if held.chmod(seen.attr.mode | 0o2000).is_ok() {
-                seen = host::stat_fd(held.fd())?;
+            if held.chmod(stat.attr.mode | 0o2000).is_ok() {
+                stat = host::stat_fd(held.fd())?;
             }
         }
-        Ok(seen)
+        Ok(stat)
     }
 
     /// The inode of the new file.
-    fn inode(&self, seen: &Seen, fill: InodeFill) -> Result<InodeRef> {
+    fn inode(&self, stat: &Stat, fill: InodeFill) -> Result<InodeRef> {
         for _ in 0..ATTEMPTS {
-            match self.by.sb.iget(seen.key)? {
+            match self.by.sb.iget(stat.key)? {
                 Iget::New(new) => {
                     let inode = new.init(fill);
                     if let Some(watch) = &self.fs.watch {
@@ -370,11 +370,11 @@ impl<'a> Making<'a> {
                     }
                     return Ok(inode);
                 }
-                Iget::Cached(inode) if seen.attr.nlink > 0 && seen.is_still(&inode) => {
+                Iget::Cached(inode) if stat.attr.nlink > 0 && stat.is_still(&inode) => {
                     // Another lookup has found it by a second name that it was given on the
                     // host.
                     let ask = || self.ask(&inode);
-                    self.fs.publish_seen(&inode, *seen, self.before, ask)?;
+                    self.fs.publish_stat(&inode, *stat, self.before, ask)?;
                     if let Place::Named(at) = self.place {
                         found_at(&inode, at.dir, at.name);
                     }
@@ -386,7 +386,7 @@ impl<'a> Making<'a> {
         Err(Error::Stale)
     }
 
-    fn ask(&self, inode: &Inode) -> Result<Option<Seen>> {
+    fn ask(&self, inode: &Inode) -> Result<Option<Stat>> {
         match self.place {
             Place::Named(at) => at.stat(),
             Place::Nowhere => kept(self.by.sb, inode)?
@@ -409,7 +409,7 @@ impl<'a> Making<'a> {
 }
 
 /// Ends a creation: publishes the directory's change, and removes the new file after an error.
-fn settle<T>(fs: &HostFs, at: &Within<'_>, made: &Seen, done: Result<T>) -> Result<T> {
+fn settle<T>(fs: &HostFs, at: &Within<'_>, made: &Stat, done: Result<T>) -> Result<T> {
     // Stale means that the name stands for another file.
     if matches!(&done, Err(err) if !matches!(err, Error::Stale))
         && let Ok(Some(now)) = at.stat()
@@ -424,10 +424,10 @@ fn settle<T>(fs: &HostFs, at: &Within<'_>, made: &Seen, done: Result<T>) -> Resu
 
 /// Returns whether this can be the file made just now, for `owner`; see the module's
 /// documentation.
-fn is_newborn(seen: &Seen, kind: FileType, owner: u32) -> bool {
-    let attr = &seen.attr;
+fn is_newborn(stat: &Stat, kind: FileType, owner: u32) -> bool {
+    let attr = &stat.attr;
     let one_name = kind == FileType::Directory || attr.nlink == 1;
-    let untouched = if has_birth(seen) {
+    let untouched = if has_birth(stat) {
         (0..NEWBORN).contains(&(nanoseconds(attr.ctime) - nanoseconds(attr.btime)))
     } else {
         attr.uid == owner
@@ -437,14 +437,14 @@ fn is_newborn(seen: &Seen, kind: FileType, owner: u32) -> bool {
 
 /// Returns whether the file belongs to `maker` and opens itself to nobody whom `mode` excludes.
 /// The host makes a link's mode; it may take permissions off others', and hands down set-gid.
-fn is_makers(seen: &Seen, maker: u32, mode: u16) -> bool {
-    let excess = seen.attr.mode & 0o777 & !mode;
-    seen.attr.uid == maker && (seen.attr.kind == FileType::Symlink || excess == 0)
+fn is_makers(stat: &Stat, maker: u32, mode: u16) -> bool {
+    let excess = stat.attr.mode & 0o777 & !mode;
+    stat.attr.uid == maker && (stat.attr.kind == FileType::Symlink || excess == 0)
 }
 
 /// Returns whether the host records birth times.
-fn has_birth(seen: &Seen) -> bool {
-    seen.attr.btime != Timestamp::default()
+fn has_birth(stat: &Stat) -> bool {
+    stat.attr.btime != Timestamp::default()
 }
 
 fn nanoseconds(stamp: rcuwalk::Timestamp) -> i128 {
@@ -456,7 +456,7 @@ mod tests {
     use super::*;
     use rcuwalk::{Attr, InodeKey, Timestamp};
 
-    fn seen(birth: i64, change: (i64, u32), nlink: u32) -> Seen {
+    fn stat(birth: i64, change: (i64, u32), nlink: u32) -> Stat {
         let attr = Attr {
             nlink,
             btime: Timestamp {
@@ -470,14 +470,14 @@ mod tests {
             ..Attr::new(12, FileType::Fifo, 0o600)
         };
         let key = InodeKey::new(12);
-        Seen { key, attr }
+        Stat { key, attr }
     }
 
     /// INODE-1: another user's new file is not given away, and neither is one of the maker's that
     /// is open to others already.
     #[test]
     fn a_new_file_of_another_maker_is_not_given_away() {
-        let mut new = seen(5, (5, 999_999_999), 1);
+        let mut new = stat(5, (5, 999_999_999), 1);
         assert!(is_makers(&new, 0, 0o700), "INODE-1: ours");
         assert!(!is_makers(&new, 0, 0o400), "INODE-1: another mode");
         new.attr.uid = 1000;
@@ -488,13 +488,13 @@ mod tests {
     /// INODE-1: a file moved or linked to a new file's name is not taken for the new file.
     #[test]
     fn an_old_file_is_not_newborn() {
-        let is = |seen: &Seen| is_newborn(seen, FileType::Fifo, 0);
-        assert!(is(&seen(5, (5, 999_999_999), 1)), "INODE-1: of one moment");
-        assert!(is(&seen(5, (6, 9_000_000), 1)), "INODE-1: a tick later");
-        assert!(!is(&seen(5, (7, 0), 1)), "INODE-1: changed later");
-        assert!(!is(&seen(5, (5, 999_999_999), 2)), "INODE-1: linked");
-        assert!(!is(&seen(5, (5, 0), 1)), "INODE-1: changed before it was");
-        let same = seen(5, (5, 999_999_999), 1);
+        let is = |stat: &Stat| is_newborn(stat, FileType::Fifo, 0);
+        assert!(is(&stat(5, (5, 999_999_999), 1)), "INODE-1: of one moment");
+        assert!(is(&stat(5, (6, 9_000_000), 1)), "INODE-1: a tick later");
+        assert!(!is(&stat(5, (7, 0), 1)), "INODE-1: changed later");
+        assert!(!is(&stat(5, (5, 999_999_999), 2)), "INODE-1: linked");
+        assert!(!is(&stat(5, (5, 0), 1)), "INODE-1: changed before it was");
+        let same = stat(5, (5, 999_999_999), 1);
         assert!(!is_newborn(&same, FileType::Socket, 0), "INODE-1: retyped");
         let mut unborn = same;
         unborn.attr.btime = Timestamp::default();

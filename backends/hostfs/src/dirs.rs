@@ -45,7 +45,7 @@ use rcuwalk::{FileType, HeldDescriptor, InodeKey, SuperBlock, Timestamp};
 use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::host::{self, as_fd};
-use crate::identity::{Seen, host_mount_id, may_be_one_birth};
+use crate::identity::{Stat, host_mount_id, may_be_one_birth};
 use crate::sys;
 
 pub use queue::DescriptorCounts;
@@ -177,9 +177,9 @@ fn lasting_handle(fd: BorrowedFd<'_>) -> Option<Box<[u8]>> {
 
 impl Dir {
     /// The root, which `pin` holds for good.
-    pub(crate) fn root(among: &Arc<Dirs>, sb: &SuperBlock, pin: &Pin, seen: &Seen) -> Arc<Dir> {
-        let mount = HostMount::of(pin, host_mount_id(seen.key), among, sb);
-        Arc::new(Dir::new(among, pin, seen, None, Arc::new(mount)))
+    pub(crate) fn root(among: &Arc<Dirs>, sb: &SuperBlock, pin: &Pin, stat: &Stat) -> Arc<Dir> {
+        let mount = HostMount::of(pin, host_mount_id(stat.key), among, sb);
+        Arc::new(Dir::new(among, pin, stat, None, Arc::new(mount)))
     }
 
     /// The directory found as `name` in `dir`, held by `pin`.
@@ -188,9 +188,9 @@ impl Dir {
         name: &[u8],
         sb: &SuperBlock,
         pin: &Pin,
-        seen: &Seen,
+        stat: &Stat,
     ) -> Arc<Dir> {
-        let mount = match host_mount_id(seen.key) {
+        let mount = match host_mount_id(stat.key) {
             id if id == dir.mount.id => dir.mount.clone(),
             id => Arc::new(HostMount::of(pin, id, &dir.among, sb)),
         };
@@ -198,7 +198,7 @@ impl Dir {
             dir: dir.clone(),
             name: name.into(),
         };
-        let new = Arc::new(Dir::new(&dir.among, pin, seen, Some(above), mount));
+        let new = Arc::new(Dir::new(&dir.among, pin, stat, Some(above), mount));
         let mut slot = new.slot_mut();
         slot.turn = new.among.enqueue(&new);
         drop(slot);
@@ -208,13 +208,13 @@ impl Dir {
     fn new(
         among: &Arc<Dirs>,
         pin: &Pin,
-        seen: &Seen,
+        stat: &Stat,
         above: Option<Above>,
         mount: Arc<HostMount>,
     ) -> Dir {
         Dir {
-            key: seen.key,
-            born: seen.attr.btime,
+            key: stat.key,
+            born: stat.attr.btime,
             mount,
             among: among.clone(),
             is_root: above.is_none(),
@@ -350,11 +350,11 @@ impl Dir {
         pin
     }
 
-    /// True if `seen` can be this directory.
-    fn is(&self, seen: &Seen) -> bool {
-        seen.key == self.key
-            && seen.attr.kind == FileType::Directory
-            && may_be_one_birth(self.born, seen.attr.btime)
+    /// True if `stat` can be this directory.
+    fn is(&self, stat: &Stat) -> bool {
+        stat.key == self.key
+            && stat.attr.kind == FileType::Directory
+            && may_be_one_birth(self.born, stat.attr.btime)
     }
 
     /// Another directory has got its number and time of birth: the inode does not belong to the

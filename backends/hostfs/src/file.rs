@@ -23,7 +23,7 @@ use crate::dirs::Pin;
 use crate::handles;
 use crate::host::held::Held;
 use crate::host::{self, as_fd};
-use crate::identity::Seen;
+use crate::identity::Stat;
 use crate::opened::Opened;
 use crate::pin::{
     Nameless, as_decided, decides, hold, known, open_file, pinned, publish_contents, refresh_held,
@@ -106,12 +106,12 @@ pub(crate) fn open(
         },
         false => by,
     };
-    let (file, seen) = open_regular(fs, by, at, access(flags))?;
+    let (file, stat) = open_regular(fs, by, at, access(flags))?;
     // To be executed, it is opened as the daemon in any case.
     if decides(fs, caller) || flags.contains(OpenFlags::EXEC) {
         let held = Held::open(as_fd(&file));
-        let seen = seen.map_or_else(|| host::stat_fd(held.fd()), Ok)?;
-        as_decided(fs, &held, &seen, at.inode)?;
+        let stat = stat.map_or_else(|| host::stat_fd(held.fd()), Ok)?;
+        as_decided(fs, &held, &stat, at.inode)?;
     }
     if !procfs::is_on_procfs(at.inode.inode_key(), as_fd(&file))
         || !procfs::is_asked_as(by.credentials)?
@@ -137,7 +137,7 @@ pub(crate) fn open_regular(
     by: &Caller<'_>,
     at: &At<'_>,
     access: OFlags,
-) -> Result<(OwnedFd, Option<Seen>)> {
+) -> Result<(OwnedFd, Option<Stat>)> {
     if let Some(Nameless(fd, _)) = at.inode.private() {
         return Ok((open_nameless(fs, fd, access)?, None));
     }
@@ -155,11 +155,11 @@ pub(crate) fn open_regular(
     let file = fs
         .dirs
         .open(|| fs.act(by, || host::open_file_at(dir.fd(), name, access)))?;
-    let seen = host::stat_fd(as_fd(&file))?;
-    if !seen.is_still(at.inode) {
+    let stat = host::stat_fd(as_fd(&file))?;
+    if !stat.is_still(at.inode) {
         return Err(Error::Stale);
     }
-    Ok((file, Some(seen)))
+    Ok((file, Some(stat)))
 }
 
 /// Opens a file that has no name. Its maker may open it for any access, whatever its mode; so

@@ -35,7 +35,7 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::HostFs;
 use crate::host::held::{Held, statfs};
 use crate::host::{self, as_fd};
-use crate::identity::Seen;
+use crate::identity::Stat;
 use crate::lookup::{ATTEMPTS, fill_link};
 use crate::pin::{kept, known, pinned};
 use crate::procfs::magic_link;
@@ -123,7 +123,7 @@ const TAKE_ANY: [TakesAny; 2] = [
 
 /// Opens the file that has `number` in the root's file system, and says whether the root is that
 /// of the whole file system.
-fn open_number(fs: &HostFs, sb: &SuperBlock, number: u64) -> Result<(OwnedFd, Seen, bool)> {
+fn open_number(fs: &HostFs, sb: &SuperBlock, number: u64) -> Result<(OwnedFd, Stat, bool)> {
     // Numbers of other devices do not fit.
     let ino = u32::try_from(number).map_err(|_| Error::Stale)?;
     let top = host::stat_fd(fs.root.fd())?;
@@ -174,7 +174,7 @@ fn path_below(root: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<Box<[u8]>> {
 }
 
 /// True if this path leads the VFS to the file that looks like `found`.
-fn leads_to(root: BorrowedFd<'_>, path: &[u8], found: &Seen) -> bool {
+fn leads_to(root: BorrowedFd<'_>, path: &[u8], found: &Stat) -> bool {
     const BELOW: ResolveFlags = ResolveFlags::BENEATH
         .union(ResolveFlags::NO_SYMLINKS)
         .union(ResolveFlags::NO_MAGICLINKS);
@@ -194,7 +194,7 @@ fn path_of(fd: BorrowedFd<'_>) -> Result<Box<[u8]>> {
 }
 
 /// The inode of the file that `fd` holds: not a directory, with the attributes `found`.
-fn inode_of(sb: &SuperBlock, fd: BorrowedFd<'_>, found: &Seen) -> Result<InodeRef> {
+fn inode_of(sb: &SuperBlock, fd: BorrowedFd<'_>, found: &Stat) -> Result<InodeRef> {
     for _ in 0..ATTEMPTS {
         match sb.iget(found.key)? {
             Iget::Cached(inode) if found.is_still(&inode) => {

@@ -32,7 +32,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::identity::{Seen, WANTED};
+use crate::identity::{Stat, WANTED};
 
 /// Resolution stays at the one name it is given.
 const ONE_NAME: ResolveFlags = ResolveFlags::BENEATH
@@ -53,10 +53,10 @@ pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
 }
 
 /// What `name` in `dir` is, or `None` if there is no such name.
-pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<Seen>> {
+pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<Stat>> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match retry_on_intr(|| rustix::fs::statx(dir, name.as_bytes(), flags, WANTED)) {
-        Ok(statx) => Seen::from_statx(&statx).map(Some),
+        Ok(statx) => Stat::from_statx(&statx).map(Some),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(err(errno)),
     }
@@ -65,10 +65,10 @@ pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<Seen
 /// Cached attributes of `name` in `dir` (its file system asks no server), and its device
 /// number; `None` if there is no such name.
 #[doc(alias = "AT_STATX_DONT_SYNC")]
-pub(crate) fn known_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<(u64, Result<Seen>)>> {
+pub(crate) fn known_at(dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<(u64, Result<Stat>)>> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     match retry_on_intr(|| rustix::fs::statx(dir, name.as_bytes(), flags, WANTED)) {
-        Ok(statx) => Ok(Some((device(&statx), Seen::from_statx(&statx)))),
+        Ok(statx) => Ok(Some((device(&statx), Stat::from_statx(&statx)))),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(err(errno)),
     }
@@ -86,10 +86,10 @@ fn device(statx: &Statx) -> u64 {
 }
 
 /// Attributes of an open descriptor.
-pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> Result<Seen> {
+pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> Result<Stat> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let statx = retry_on_intr(|| rustix::fs::statx(fd, c"", flags, WANTED)).map_err(err)?;
-    Seen::from_statx(&statx)
+    Stat::from_statx(&statx)
 }
 
 /// A descriptor that stands for `name` itself, be it a link, and keeps it.
@@ -216,8 +216,8 @@ mod tests {
         for (link, target) in [("out", "/etc"), ("up", ".."), ("magic", "/proc/self/root")] {
             symlink(target, dir.path().join(link)).unwrap();
             let pin = pin_at(as_fd(&root), name(link)).unwrap();
-            let seen = stat_fd(as_fd(&pin)).unwrap();
-            assert_eq!(seen.attr.kind, FileType::Symlink, "WALK-3: {link}");
+            let stat = stat_fd(as_fd(&pin)).unwrap();
+            assert_eq!(stat.attr.kind, FileType::Symlink, "WALK-3: {link}");
             assert_eq!(&*read_link(as_fd(&pin)).unwrap(), target.as_bytes());
             let by_name = stat_at(as_fd(&root), name(link)).unwrap().unwrap();
             assert_eq!(by_name.attr.kind, FileType::Symlink, "WALK-3: {link}");

@@ -1,6 +1,6 @@
 //! The identity of a host file, and whether a file still is the same one.
 //!
-//! [`Seen`] is one answer of statx(2), split in two: the [`InodeKey`] says which
+//! [`Stat`] is one answer of statx(2), split in two: the [`InodeKey`] says which
 //! file, the [`Attr`] says how it was at that moment.
 //!
 //! # The key
@@ -21,7 +21,7 @@
 //! # One number, two files
 //!
 //! A host gives a freed inode number to the next file. The key cannot tell the two apart; the
-//! type and the time of birth usually can, and [`Seen::is_still`] compares them. On a file
+//! type and the time of birth usually can, and [`Stat::is_still`] compares them. On a file
 //! system that records no birth times (its `stx_mask` says so) only the type decides: there, a
 //! cached inode can stand for a new file of the same type and number, with nothing but its
 //! attributes updated. So it can where both were born within one tick of the host's clock (up
@@ -45,13 +45,13 @@ pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS
 
 /// A host file as it was at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Stat {
     pub(crate) key: InodeKey,
     pub(crate) attr: Attr,
 }
 
-impl Seen {
-    pub(crate) fn from_statx(statx: &Statx) -> Result<Seen> {
+impl Stat {
+    pub(crate) fn from_statx(statx: &Statx) -> Result<Stat> {
         // A type this kernel knows and we do not: better not shown than shown wrong.
         let kind = FileType::from_mode(statx.stx_mode.into()).ok_or(Error::NotSupported)?;
         let told = |what: StatxFlags| statx.stx_mask & what.bits() != 0;
@@ -65,7 +65,7 @@ impl Seen {
         } else {
             Timestamp::default()
         };
-        Ok(Seen {
+        Ok(Stat {
             key: InodeKey {
                 ino: statx.stx_ino,
                 space: space(mount, statx.stx_dev_major, statx.stx_dev_minor),
@@ -120,7 +120,7 @@ impl Seen {
 
     /// The file's attributes after it has lost its only name just now, estimated because no
     /// descriptor holds it.
-    pub(crate) fn removed(self) -> Seen {
+    pub(crate) fn removed(self) -> Stat {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -133,7 +133,7 @@ impl Seen {
             ctime,
             ..self.attr
         };
-        Seen { attr, ..self }
+        Stat { attr, ..self }
     }
 
     /// True if the inode has the same owner, group and mode: what the VFS decides by. The ACL

@@ -273,13 +273,13 @@ impl HostFs {
             path: path.to_owned(),
             source,
         })?;
-        let seen = host::stat_fd(host::as_fd(&root));
-        let seen = seen.map_err(|source| RootError {
+        let stat = host::stat_fd(host::as_fd(&root));
+        let stat = stat.map_err(|source| RootError {
             path: path.to_owned(),
             source,
         })?;
         Ok(HostFs {
-            numbers: Numbers::of_root(seen.key),
+            numbers: Numbers::of_root(stat.key),
             own_mounts: OwnMounts::of_root(host::as_fd(&root)),
             root: Pin::uncounted(root),
             freshness: DEFAULT_FRESHNESS,

@@ -38,7 +38,7 @@ use rustix::fd::BorrowedFd;
 use crate::HostFs;
 use crate::dirs::{Dir, Pin};
 use crate::host::{self, as_fd};
-use crate::identity::Seen;
+use crate::identity::Stat;
 use crate::pin::{Directory, found_at, known, pinned};
 use crate::watch::{self, Registration, Watch};
 use crate::{change, create, file, handles, listing, procfs, setattr, xattr};
@@ -65,10 +65,10 @@ impl FileSystem for HostFs {
             Iget::Cached(root) => Ok(root),
             Iget::New(new) => {
                 let watch = self.register(self.root.fd(), key);
-                let seen = host::stat_fd(self.root.fd())?;
-                let dir = Dir::root(&self.dirs, sb, &self.root, &seen);
+                let stat = host::stat_fd(self.root.fd())?;
+                let dir = Dir::root(&self.dirs, sb, &self.root, &stat);
                 let root = Directory::new(dir, watch);
-                Ok(new.init(root.fill(&self.root, &seen, self.freshness)))
+                Ok(new.init(root.fill(&self.root, &stat, self.freshness)))
             }
         }
     }
@@ -127,8 +127,8 @@ impl FileSystem for HostFs {
             return Ok(self.own_mounts.stat_at(pin.fd(), name)?.is_none());
         };
         let is_still = self.publish(inode, || {
-            let seen = self.own_mounts.stat_at(pin.fd(), name)?;
-            Ok(seen.filter(|seen| seen.is_still(inode) && !is_replaced(inode)))
+            let stat = self.own_mounts.stat_at(pin.fd(), name)?;
+            Ok(stat.filter(|stat| stat.is_still(inode) && !is_replaced(inode)))
         })?;
         if is_still {
             found_at(inode, dir, name);
@@ -262,16 +262,16 @@ impl HostFs {
         let pin = pinned(sb, dir)?;
         let before = self.watch.as_ref().map_or(0, Watch::unplaced);
         let ask = || self.own_mounts.stat_at(pin.fd(), name);
-        let Some(seen) = ask()? else {
+        let Some(stat) = ask()? else {
             return Ok(Round::Answer(None));
         };
-        match sb.iget(seen.key)? {
+        match sb.iget(stat.key)? {
             Iget::Cached(inode) if is_replaced(&inode) => {
                 sb.unhash(&inode);
                 Ok(Round::Again)
             }
-            Iget::Cached(inode) if seen.is_still(&inode) => {
-                Ok(match self.publish_seen(&inode, seen, before, ask)? {
+            Iget::Cached(inode) if stat.is_still(&inode) => {
+                Ok(match self.publish_stat(&inode, stat, before, ask)? {
                     true => {
                         found_at(&inode, dir, name);
                         Round::Answer(Some(inode))
@@ -283,7 +283,7 @@ impl HostFs {
                 retire_if_replaced(sb, pin.fd(), name, &inode)?;
                 Ok(Round::Again)
             }
-            Iget::New(new) => Ok(match self.read_in(sb, (dir, &pin), name, seen)? {
+            Iget::New(new) => Ok(match self.read_in(sb, (dir, &pin), name, stat)? {
                 Some(fill) => {
                     let inode = new.init(fill);
                     if let Some(watch) = &self.watch {
@@ -303,12 +303,12 @@ impl HostFs {
         sb: &SuperBlock,
         (dir, pin): (&Inode, &Pin),
         name: Name<'_>,
-        seen: Seen,
+        stat: Stat,
     ) -> Result<Option<InodeFill>> {
-        match seen.attr.kind {
-            FileType::Directory => self.read_in_directory(sb, (dir, pin), name, &seen),
-            FileType::Symlink => self.read_in_link((dir, pin), name, &seen),
-            _ => Ok(Some(seen.fill())),
+        match stat.attr.kind {
+            FileType::Directory => self.read_in_directory(sb, (dir, pin), name, &stat),
+            FileType::Symlink => self.read_in_link((dir, pin), name, &stat),
+            _ => Ok(Some(stat.fill())),
         }
     }
 
@@ -317,16 +317,16 @@ impl HostFs {
         sb: &SuperBlock,
         (dir, pin): (&Inode, &Pin),
         name: Name<'_>,
-        seen: &Seen,
+        stat: &Stat,
     ) -> Result<Option<InodeFill>> {
         let opened = match self.open_directory(sb, pin, name) {
             Err(Error::NotFound) => return Ok(None),
             opened => opened?,
         };
         // From here on the descriptor is the truth, and the name may change as it likes.
-        let watch = self.register(opened.fd(), seen.key);
+        let watch = self.register(opened.fd(), stat.key);
         let held = host::stat_fd(opened.fd())?;
-        if held.key != seen.key || held.attr.kind != FileType::Directory {
+        if held.key != stat.key || held.attr.kind != FileType::Directory {
             return Ok(None);
         }
         let fill = self.fill_directory(sb, (dir, name), &opened, watch, &held)?;
@@ -337,14 +337,14 @@ impl HostFs {
         &self,
         (dir, pin): (&Inode, &Pin),
         name: Name<'_>,
-        seen: &Seen,
+        stat: &Stat,
     ) -> Result<Option<InodeFill>> {
         let fd = match self.dirs.open(|| host::pin_at(pin.fd(), name)) {
             Err(Error::NotFound) => return Ok(None),
             fd => fd?,
         };
         let held = host::stat_fd(as_fd(&fd))?;
-        if held.key != seen.key || held.attr.kind != FileType::Symlink {
+        if held.key != stat.key || held.attr.kind != FileType::Symlink {
             return Ok(None);
         }
         let is_top = dir.inode_key().ino == procfs::ROOT_INO;
@@ -367,7 +367,7 @@ impl HostFs {
         (dir, name): (&Inode, Name<'_>),
         opened: &Pin,
         watch: Option<Registration>,
-        held: &Seen,
+        held: &Stat,
     ) -> Result<InodeFill> {
         let above = known(dir).ok_or(Error::NotADirectory)?;
         let new = Dir::below(above, name.as_bytes(), sb, opened, held);
@@ -386,36 +386,36 @@ impl HostFs {
     pub(crate) fn publish(
         &self,
         inode: &Inode,
-        mut ask: impl FnMut() -> Result<Option<Seen>>,
+        mut ask: impl FnMut() -> Result<Option<Stat>>,
     ) -> Result<bool> {
         if self.watch.is_some() {
             return watch::publish_latest(inode, ask);
         }
-        let seen = ask()?;
-        if let Some(seen) = &seen {
-            seen.publish(inode);
+        let stat = ask()?;
+        if let Some(stat) = &stat {
+            stat.publish(inode);
         }
-        Ok(seen.is_some())
+        Ok(stat.is_some())
     }
 
     /// Like `publish`, with an answer at hand: to a question asked after `before` (see
     /// [`Watch::unplaced`]) and before the inode was found.
-    pub(crate) fn publish_seen(
+    pub(crate) fn publish_stat(
         &self,
         inode: &Inode,
-        seen: Seen,
+        stat: Stat,
         before: u64,
-        ask: impl Fn() -> Result<Option<Seen>>,
+        ask: impl Fn() -> Result<Option<Stat>>,
     ) -> Result<bool> {
         match &self.watch {
             // An answer that differs from the cached attributes may be older: only another
             // answer tells.
-            Some(watch) if seen.is_news(inode) || watch.has_heard(before) => {
+            Some(watch) if stat.is_news(inode) || watch.has_heard(before) => {
                 watch::publish_latest(inode, || Ok(ask()?.filter(|now| now.is_still(inode))))
             }
             Some(_) => Ok(true),
             None => {
-                seen.publish(inode);
+                stat.publish(inode);
                 Ok(true)
             }
         }
@@ -424,7 +424,7 @@ impl HostFs {
 
 /// The initial contents of the inode of the link that `fd` holds. If it `is_guarded`, not every
 /// caller may read its target.
-pub(crate) fn fill_link(fd: BorrowedFd<'_>, held: &Seen, is_guarded: bool) -> Result<InodeFill> {
+pub(crate) fn fill_link(fd: BorrowedFd<'_>, held: &Stat, is_guarded: bool) -> Result<InodeFill> {
     let fill = held.fill();
     match host::read_link(fd) {
         Ok(_) if is_guarded => Ok(fill.private(Unreadable(Error::PermissionDenied.errno()))),

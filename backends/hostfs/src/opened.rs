@@ -45,8 +45,8 @@ impl OpenFiles {
             same.next().map(|(_, holder)| holder.clone())?
         };
         // The inode may be an older file's, whose number that one has got.
-        let seen = host::stat_fd(as_fd(&fd)).ok()?;
-        seen.is_still(inode).then(|| Held::shared(fd, path_only))
+        let stat = host::stat_fd(as_fd(&fd)).ok()?;
+        stat.is_still(inode).then(|| Held::shared(fd, path_only))
     }
 
     /// Returns whether there is one; it may be another file's that has the same number now.

@@ -21,7 +21,7 @@ use rustix::fs::fstatfs;
 use rustix::io::retry_on_intr;
 
 use crate::host;
-use crate::identity::Seen;
+use crate::identity::Stat;
 
 /// So many mounts may show one tree. The numbers guard nothing: relaxed accesses are enough.
 const MOST: usize = 4;
@@ -64,19 +64,19 @@ impl OwnMounts {
     ///
     /// # Errors
     /// [`Error::TooManySymlinks`] for this tree's own mount; those of statx(2).
-    pub(crate) fn stat_at(&self, dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<Seen>> {
+    pub(crate) fn stat_at(&self, dir: BorrowedFd<'_>, name: Name<'_>) -> Result<Option<Stat>> {
         let devices = || self.devices.iter().map(|device| device.load(Relaxed));
         if devices().all(|device| device == NONE) {
             return host::stat_at(dir, name);
         }
-        let Some((device, seen)) = host::known_at(dir, name)? else {
+        let Some((device, stat)) = host::known_at(dir, name)? else {
             return Ok(None);
         };
         if devices().any(|own| own == device) {
             return Err(Error::TooManySymlinks);
         }
         match self.local == Some(device) {
-            true => seen.map(Some),
+            true => stat.map(Some),
             false => host::stat_at(dir, name),
         }
     }

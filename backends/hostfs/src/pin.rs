@@ -1,7 +1,7 @@
 //! From an inode or a path of the VFS to a descriptor of the file that an operation acts on.
 //!
 //! No change relies on a name alone. The file is held first, then compared with the expected
-//! inode ([`Seen::is_still`]), and the held file is changed:
+//! inode ([`Stat::is_still`]), and the held file is changed:
 //!
 //! | the inode                         | is held by                                |
 //! |-----------------------------------|-------------------------------------------|
@@ -32,7 +32,7 @@ use crate::file::HostFile;
 use crate::handles;
 use crate::host::held::Held;
 use crate::host::{self, as_fd};
-use crate::identity::Seen;
+use crate::identity::Stat;
 use crate::watch::{Registration, publish_latest};
 use crate::{Actor, HostFs};
 
@@ -62,10 +62,10 @@ impl Directory {
     ///
     /// With `Freshness::Always` the host is asked at once whether it has an ACL: only a
     /// directory that is known to have none can be searched without a permission check.
-    pub(crate) fn fill(self, pin: &Pin, seen: &Seen, freshness: Freshness) -> InodeFill {
+    pub(crate) fn fill(self, pin: &Pin, stat: &Stat, freshness: Freshness) -> InodeFill {
         let watched = self.watch.is_some();
-        let mut fill = seen.fill();
-        if freshness == Freshness::Always && seen.attr.mode & 0o111 == 0o111 {
+        let mut fill = stat.fill();
+        if freshness == Freshness::Always && stat.attr.mode & 0o111 == 0o111 {
             fill = fill.acl(
                 match Held::kept(pin.fd()).get_xattr(b"system.posix_acl_access") {
                     Ok(acl) => Acl::Known(acl),
@@ -113,11 +113,15 @@ pub(crate) fn found_at(inode: &Inode, dir: &Inode, name: Name<'_>) {
 /// [`Error::Stale`] if its name stands for another file by now, or if it has lost the name and
 /// is not open.
 pub(crate) fn hold<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held<'a>> {
-    hold_seen(fs, by, at).map(|(held, _)| held)
+    hold_and_stat(fs, by, at).map(|(held, _)| held)
 }
 
 /// Like [`hold`]; also returns the attributes, if they had to be asked for.
-fn hold_seen<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<(Held<'a>, Option<Seen>)> {
+fn hold_and_stat<'a>(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    at: &At<'a>,
+) -> Result<(Held<'a>, Option<Stat>)> {
     if let Some(file) = open_file(at) {
         return Ok((Held::open(file.fd.fd()), None));
     }
@@ -130,7 +134,7 @@ fn hold_seen<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<(Held<'a>,
     match hold_name(fs, by.sb, dir, name, at.inode) {
         // It may well be there under another name.
         Err(Error::NotFound) => Err(Error::Stale),
-        held => held.map(|(held, seen)| (held, Some(seen))),
+        held => held.map(|(held, stat)| (held, Some(stat))),
     }
 }
 
@@ -140,10 +144,10 @@ fn hold_seen<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<(Held<'a>,
 /// # Errors
 /// As [`hold`]; [`Error::Stale`] if owner, group, mode or ACL are not what the VFS knew.
 pub(crate) fn hold_as_decided<'a>(fs: &HostFs, by: &Caller<'_>, at: &At<'a>) -> Result<Held<'a>> {
-    let (held, seen) = hold_seen(fs, by, at)?;
+    let (held, stat) = hold_and_stat(fs, by, at)?;
     if decides(fs, by) {
-        let seen = seen.map_or_else(|| host::stat_fd(held.fd()), Ok)?;
-        as_decided(fs, &held, &seen, at.inode)?;
+        let stat = stat.map_or_else(|| host::stat_fd(held.fd()), Ok)?;
+        as_decided(fs, &held, &stat, at.inode)?;
     }
     Ok(held)
 }
@@ -154,14 +158,15 @@ pub(crate) fn decides(fs: &HostFs, by: &Caller<'_>) -> bool {
     fs.actor == Actor::Daemon && !by.credentials.caps.contains(Caps::all())
 }
 
-/// Checks that the VFS has decided by the protection that the held file, `seen` just now, has.
-/// Otherwise the daemon would do to another user's file what its former owner was permitted.
+/// Checks that the VFS has decided by the protection that the held file has by `stat`, which is
+/// recent. Otherwise the daemon would do to another user's file what its former owner was
+/// permitted.
 ///
 /// # Errors
 /// [`Error::Stale`] if the protection is another one. The inode has the file's attributes then,
 /// so the VFS decides by them when it tries again.
-pub(crate) fn as_decided(fs: &HostFs, held: &Held<'_>, seen: &Seen, inode: &Inode) -> Result<()> {
-    if seen.is_owned_as(inode) && has_known_acl(held, seen, inode) {
+pub(crate) fn as_decided(fs: &HostFs, held: &Held<'_>, stat: &Stat, inode: &Inode) -> Result<()> {
+    if stat.is_owned_as(inode) && has_known_acl(held, stat, inode) {
         return Ok(());
     }
     publish(fs, held, inode);
@@ -170,8 +175,8 @@ pub(crate) fn as_decided(fs: &HostFs, held: &Held<'_>, seen: &Seen, inode: &Inod
 
 /// An ACL can change without the mode. Then the ctime changes as well, as it does with all else:
 /// so the ACL itself is compared.
-fn has_known_acl(held: &Held<'_>, seen: &Seen, inode: &Inode) -> bool {
-    if seen.attr.ctime == inode.attr().ctime || seen.attr.kind == FileType::Symlink {
+fn has_known_acl(held: &Held<'_>, stat: &Stat, inode: &Inode) -> bool {
+    if stat.attr.ctime == inode.attr().ctime || stat.attr.kind == FileType::Symlink {
         return true;
     }
     let known = match inode.cached_acl() {
@@ -196,14 +201,14 @@ pub(crate) fn hold_name<'a>(
     dir: &Inode,
     name: Name<'_>,
     inode: &Inode,
-) -> Result<(Held<'a>, Seen)> {
+) -> Result<(Held<'a>, Stat)> {
     let dir = pinned(sb, dir)?;
     let pin = fs.dirs.open(|| host::pin_at(dir.fd(), name))?;
-    let seen = host::stat_fd(as_fd(&pin))?;
-    if !seen.is_still(inode) {
+    let stat = host::stat_fd(as_fd(&pin))?;
+    if !stat.is_still(inode) {
         return Err(Error::Stale);
     }
-    Ok((Held::pinned(pin), seen))
+    Ok((Held::pinned(pin), stat))
 }
 
 /// By the descriptor that an inode keeps, or opens again, if it is one that does.
@@ -225,10 +230,10 @@ pub(crate) fn open_file<'a>(at: &At<'a>) -> Option<&'a HostFile> {
 ///
 /// # Errors
 /// [`Error::NotFound`] if there is nothing, [`Error::Stale`] if it is something else.
-pub(crate) fn confirm(dir: &Pin, name: Name<'_>, inode: &Inode) -> Result<Seen> {
+pub(crate) fn confirm(dir: &Pin, name: Name<'_>, inode: &Inode) -> Result<Stat> {
     match host::stat_at(dir.fd(), name)? {
         None => Err(Error::NotFound),
-        Some(seen) if seen.is_still(inode) => Ok(seen),
+        Some(stat) if stat.is_still(inode) => Ok(stat),
         Some(_) => Err(Error::Stale),
     }
 }
@@ -246,7 +251,7 @@ pub(crate) fn publish(fs: &HostFs, held: &Held<'_>, inode: &Inode) {
 /// removed now, and not by the mode that the VFS reports. While the file is open for writing,
 /// it is not executed.
 pub(crate) fn publish_contents(held: &Held<'_>, inode: &Inode, watched: bool, strip: Option<u16>) {
-    if let Some(Seen { attr, .. }) = publish_held(held, inode, watched)
+    if let Some(Stat { attr, .. }) = publish_held(held, inode, watched)
         && let Some(left) = strip
         && attr.kind == FileType::Regular
         && let gone = set_ids(attr.mode) & !left
@@ -271,18 +276,18 @@ fn set_ids(mode: u16) -> u16 {
 }
 
 /// Like `publish`, by an open file, which knows whether its file system is watched.
-fn publish_held(held: &Held<'_>, inode: &Inode, watched: bool) -> Option<Seen> {
+fn publish_held(held: &Held<'_>, inode: &Inode, watched: bool) -> Option<Stat> {
     let mut last = None;
     let mut ask = || {
-        let seen = host::stat_fd(held.fd())?;
-        last = Some(seen);
+        let stat = host::stat_fd(held.fd())?;
+        last = Some(stat);
         // Of another one there is nothing to tell.
-        Ok(Some(seen).filter(|seen| seen.key == inode.inode_key()))
+        Ok(Some(stat).filter(|stat| stat.key == inode.inode_key()))
     };
     if watched {
         let _ = publish_latest(inode, ask);
-    } else if let Ok(Some(seen)) = ask() {
-        seen.publish(inode);
+    } else if let Ok(Some(stat)) = ask() {
+        stat.publish(inode);
     }
     last
 }

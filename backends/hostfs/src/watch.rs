@@ -89,7 +89,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::host::{self, as_fd};
-use crate::identity::Seen;
+use crate::identity::Stat;
 use crate::pin::pinned;
 
 mod fanotify;
@@ -251,7 +251,7 @@ impl Watch {
         sb: &SuperBlock,
         inode: &InodeRef,
         before: u64,
-        ask: impl Fn() -> Result<Option<Seen>>,
+        ask: impl Fn() -> Result<Option<Stat>>,
     ) -> Result<()> {
         if self.has_heard(before) {
             tell(sb, inode, ask)?;
@@ -465,10 +465,10 @@ impl Ears {
     fn tell_if_cached(
         &self,
         sb: &SuperBlock,
-        ask: impl Fn() -> Result<Option<Seen>>,
+        ask: impl Fn() -> Result<Option<Stat>>,
     ) -> Result<()> {
-        if let Some(seen) = ask()?
-            && let Some(inode) = self.ilookup(sb, seen.key)?
+        if let Some(stat) = ask()?
+            && let Some(inode) = self.ilookup(sb, stat.key)?
         {
             tell(sb, &inode, ask)?;
         }
@@ -521,7 +521,7 @@ impl Turns {
 
 /// Brings an inode up to date of which something has been reported. One that is another
 /// file's by now, or a link that has changed, is taken out of the cache.
-fn tell(sb: &SuperBlock, inode: &InodeRef, ask: impl Fn() -> Result<Option<Seen>>) -> Result<()> {
+fn tell(sb: &SuperBlock, inode: &InodeRef, ask: impl Fn() -> Result<Option<Stat>>) -> Result<()> {
     let still = || Ok(ask()?.filter(|now| now.is_still(inode)));
     if !publish(inode, true, still)?
         && let Some(now) = ask()?
@@ -539,7 +539,7 @@ fn tell(sb: &SuperBlock, inode: &InodeRef, ask: impl Fn() -> Result<Option<Seen>
 /// repeated. So the last to publish has asked after all others had published.
 pub(crate) fn publish_latest(
     inode: &Inode,
-    ask: impl FnMut() -> Result<Option<Seen>>,
+    ask: impl FnMut() -> Result<Option<Stat>>,
 ) -> Result<bool> {
     publish(inode, false, ask)
 }
@@ -548,14 +548,14 @@ pub(crate) fn publish_latest(
 fn publish(
     inode: &Inode,
     anyhow: bool,
-    mut ask: impl FnMut() -> Result<Option<Seen>>,
+    mut ask: impl FnMut() -> Result<Option<Stat>>,
 ) -> Result<bool> {
     for _ in 0..ROUNDS {
         let asked = inode.before_asking();
-        let Some(seen) = ask()? else {
+        let Some(stat) = ask()? else {
             return Ok(false);
         };
-        if !anyhow && !seen.is_news(inode) || inode.set_attr_since(asked, &seen.attr) {
+        if !anyhow && !stat.is_news(inode) || inode.set_attr_since(asked, &stat.attr) {
             break;
         }
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::thread;
 
-use common::asked::{Asked, ask, attr, name};
+use common::back_end::{BackEnd, attr, name, with_back_end};
 use common::{is_root, skip};
 use rcuwalk::{
     Allocate, Caller, Context, Credentials, Error, File, FileSystem, FileType, Freshness, NewFile,
@@ -17,7 +17,7 @@ use rcuwalk_hostfs::{Actor, HostFs};
 use rustix::fs::{Gid, Uid};
 
 /// A root that everyone may write to, with a directory and a file of root's.
-fn in_scratch(actor: Actor, test: impl FnOnce(&Asked<'_>) + Send + 'static) {
+fn in_scratch(actor: Actor, test: impl FnOnce(&BackEnd<'_>) + Send + 'static) {
     let dir = tempfile::tempdir().unwrap();
     let mode = |path: &Path, mode| {
         fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
@@ -28,7 +28,7 @@ fn in_scratch(actor: Actor, test: impl FnOnce(&Asked<'_>) + Send + 'static) {
     fs::write(dir.path().join("secret"), b"secret").unwrap();
     mode(&dir.path().join("secret"), 0o600);
     let fs = HostFs::new(dir.path()).unwrap().acting_as(actor).unwrap();
-    ask(dir.path(), fs, move |t| {
+    with_back_end(dir.path(), fs, move |t| {
         test(&t);
         assert!(rustix::process::geteuid().is_root(), "EDGE-1: root again");
     });
@@ -213,7 +213,7 @@ fn a_write_takes_privileges_off_others_files() {
     }
 }
 
-type Forbidden = fn(&Asked<'_>, &Caller<'_>) -> Result<()>;
+type Forbidden = fn(&BackEnd<'_>, &Caller<'_>) -> Result<()>;
 
 /// Operations that user 1000 may not do in that root, though no VFS checks it here.
 const FORBIDDEN: [(&str, Error, Forbidden); 10] = [
@@ -386,7 +386,7 @@ fn an_unprivileged_daemon_keeps_what_it_makes() {
     let worker = thread::spawn(move || {
         // As above, but the test changes the root's mode first.
         let fs = HostFs::new(&path).unwrap();
-        ask(&path, fs, |t| {
+        with_back_end(&path, fs, |t| {
             let (uid, gid) = (Uid::from_raw(1500), Gid::from_raw(1500));
             rustix::thread::set_thread_groups(&[]).unwrap();
             rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();

@@ -8,18 +8,20 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::asked::{Asked, ask, assert_published, errno, host_errno, name, open_at};
+use common::back_end::{
+    BackEnd, assert_published, errno, host_errno, name, open_at, with_back_end,
+};
 use rcuwalk::{
     Allocate, At, Error, FileSystem, FileType, Inode, InodeRef, NewFile, OpenFlags, SeekTo, SetAttr,
 };
 use rcuwalk_hostfs::HostFs;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
-fn in_scratch(fill: impl Fn(&Path), test: impl FnOnce(&Asked<'_>) + Send + 'static) {
+fn in_scratch(fill: impl Fn(&Path), test: impl FnOnce(&BackEnd<'_>) + Send + 'static) {
     let dir = tempfile::tempdir().unwrap();
     fill(dir.path());
     let fs = HostFs::new(dir.path()).unwrap();
-    ask(dir.path(), fs, move |t| test(&t));
+    with_back_end(dir.path(), fs, move |t| test(&t));
 }
 
 fn one_file(dir: &Path) {
@@ -208,7 +210,7 @@ fn nameless<'a>(inode: &'a Inode) -> At<'a> {
     }
 }
 
-fn make_nameless(t: &Asked<'_>, mode: u16) -> InodeRef {
+fn make_nameless(t: &BackEnd<'_>, mode: u16) -> InodeRef {
     let new = NewFile {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),

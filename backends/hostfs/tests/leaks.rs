@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::asked::{Asked, ask, name};
+use common::back_end::{BackEnd, name, with_back_end};
 use rcuwalk::{
     At, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, RenameFlags, SetAttr,
     SetTime, XattrFlags,
@@ -18,7 +18,7 @@ fn open_descriptors() -> usize {
 }
 
 /// Each operation once; some of them fail.
-fn everything(t: &Asked<'_>) {
+fn everything(t: &BackEnd<'_>) {
     let me = Credentials {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
@@ -108,10 +108,10 @@ fn changes_keep_no_descriptors() {
     for actor in actors {
         let fs = || HostFs::new(path).unwrap().acting_as(actor).unwrap();
         // Counted when the `Vfs` that asks is gone, and all that it has cached.
-        ask(path, fs(), |t| everything(&t));
+        with_back_end(path, fs(), |t| everything(&t));
         let before = open_descriptors();
         for _ in 0..20 {
-            ask(path, fs(), |t| everything(&t));
+            with_back_end(path, fs(), |t| everything(&t));
         }
         assert_eq!(open_descriptors(), before, "MEM-1: {actor:?}");
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::asked::{Asked, ask, assert_published, name};
+use common::back_end::{BackEnd, assert_published, name, with_back_end};
 use common::{is_root, skip};
 use rcuwalk::{
     Allocate, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, RenameFlags,
@@ -42,9 +42,9 @@ impl Drop for Mounted {
     }
 }
 
-fn on(host: &Mounted, actor: Actor, test: impl FnOnce(&Asked<'_>) + Send + 'static) {
+fn on(host: &Mounted, actor: Actor, test: impl FnOnce(&BackEnd<'_>) + Send + 'static) {
     let fs = HostFs::new(&host.0).unwrap().acting_as(actor).unwrap();
-    ask(&host.0, fs, move |t| test(&t));
+    with_back_end(&host.0, fs, move |t| test(&t));
 }
 
 fn new(kind: FileType) -> NewFile<'static> {

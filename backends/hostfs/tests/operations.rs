@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use common::asked::{Asked, ask, assert_published, errno, host_errno, name, shape};
+use common::back_end::{BackEnd, assert_published, errno, host_errno, name, shape, with_back_end};
 use common::{is_root, skip};
 use rcuwalk::{
     Credentials, Error, FileSystem, FileType, InodeFlags, NewFile, OpenFlags, Rename, RenameFlags,
@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, CWD, Mode};
 /// host.
 fn beside(
     fill: impl Fn(&Path),
-    test: impl FnOnce(&Asked<'_>, &dyn Fn(&str) -> PathBuf) + Send + 'static,
+    test: impl FnOnce(&BackEnd<'_>, &dyn Fn(&str) -> PathBuf) + Send + 'static,
 ) {
     let dir = tempfile::tempdir().unwrap();
     let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
@@ -29,7 +29,7 @@ fn beside(
         fill(side);
     }
     let host = HostFs::new(&ours).unwrap();
-    ask(&ours, host, move |t| {
+    with_back_end(&ours, host, move |t| {
         test(&t, &|path: &str| theirs.join(path));
     });
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Se
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::asked::{Asked, ask, errno, name, open_at};
+use common::back_end::{BackEnd, errno, name, open_at, with_back_end};
 use common::{AN_HOUR, Scratch};
 use rcuwalk::{
     Error, FileSystem, FileType, Inode, NewFile, OpenFlags, Rename, RenameFlags, Result, SetAttr,
@@ -22,7 +22,7 @@ use rcuwalk_hostfs::HostFs;
 use rustix::fs::{CWD, Mode};
 
 /// A root with `file`, `dir` and `link` in it, and a `canary` beside the root.
-fn in_scratch(test: impl FnOnce(&Asked<'_>) + Send + 'static) {
+fn in_scratch(test: impl FnOnce(&BackEnd<'_>) + Send + 'static) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
@@ -30,7 +30,7 @@ fn in_scratch(test: impl FnOnce(&Asked<'_>) + Send + 'static) {
     fs::write(root.join("file"), b"old").unwrap();
     fs::create_dir(root.join("dir")).unwrap();
     symlink("nowhere", root.join("link")).unwrap();
-    ask(&root, HostFs::new(&root).unwrap(), move |t| test(&t));
+    with_back_end(&root, HostFs::new(&root).unwrap(), move |t| test(&t));
 }
 
 /// A file that replaces another on the host.
@@ -54,7 +54,7 @@ const ALL: [Another; 6] = [
 ];
 
 impl Another {
-    fn take_the_place_of(self, t: &Asked<'_>, path: &str) {
+    fn take_the_place_of(self, t: &BackEnd<'_>, path: &str) {
         let at = t.host(path);
         // Moved away, not removed: its number is not free for the new file.
         fs::rename(&at, t.host("../moved away")).unwrap();
@@ -88,7 +88,7 @@ fn look(path: &Path) -> Option<Look> {
     ))
 }
 
-type Operation = fn(&Asked<'_>, &Inode) -> Result<()>;
+type Operation = fn(&BackEnd<'_>, &Inode) -> Result<()>;
 
 fn all_of_it() -> SetAttr {
     SetAttr {

@@ -3,23 +3,23 @@
 use super::*;
 use std::path::Path;
 
-fn open(path: &Path) -> (Pin, Seen) {
+fn open(path: &Path) -> (Pin, Stat) {
     let pin = Pin::uncounted(host::open_root(path).unwrap());
-    let seen = host::stat_fd(pin.fd()).unwrap();
-    (pin, seen)
+    let stat = host::stat_fd(pin.fd()).unwrap();
+    (pin, stat)
 }
 
 /// A directory below no other, in the queue of `among`.
-fn dir(among: &Arc<Dirs>, path: &Path, mut seen: Seen) -> Arc<Dir> {
+fn dir(among: &Arc<Dirs>, path: &Path, mut stat: Stat) -> Arc<Dir> {
     let pin = open(path).0;
     // As a file system tells it that records no times of birth.
-    seen.attr.btime = Timestamp::default();
+    stat.attr.btime = Timestamp::default();
     let mount = Arc::new(HostMount {
-        id: host_mount_id(seen.key),
+        id: host_mount_id(stat.key),
         within: open(Path::new("/")).0,
         opens_handles: false,
     });
-    let dir = Arc::new(Dir::new(among, &pin, &seen, None, mount));
+    let dir = Arc::new(Dir::new(among, &pin, &stat, None, mount));
     let mut slot = dir.slot_mut();
     slot.turn = among.enqueue(&dir);
     drop(slot);
@@ -35,8 +35,8 @@ fn a_number_that_is_used_again_is_told_apart_by_the_handle() {
     let mut told_apart = 0;
     for _ in 0..50 {
         std::fs::create_dir(&path).unwrap();
-        let (pin, seen) = open(&path);
-        let known = dir(&among, &path, seen);
+        let (pin, stat) = open(&path);
+        let known = dir(&among, &path, stat);
         let turn = known.slot().turn;
         assert!(known.give_back(turn, false));
         assert!(known.compare(pin.fd()).is_ok(), "HOST-1: it is itself");
@@ -45,7 +45,7 @@ fn a_number_that_is_used_again_is_told_apart_by_the_handle() {
         std::fs::create_dir(&path).unwrap();
         let (pin, now) = open(&path);
         let has_handle = matches!(known.slot().handle, Handle::Is(_));
-        if now.key == seen.key && has_handle {
+        if now.key == stat.key && has_handle {
             assert!(known.is(&now), "by its number and birth it could be");
             assert!(known.compare(pin.fd()).is_err(), "HOST-1: another one");
             assert!(known.is_replaced(), "HOST-1: and the inode is to go");
@@ -63,16 +63,16 @@ fn a_number_that_is_used_again_is_told_apart_by_the_handle() {
 #[test]
 fn a_deep_chain_is_dropped() {
     let scratch = tempfile::tempdir().unwrap();
-    let (pin, seen) = open(scratch.path());
+    let (pin, stat) = open(scratch.path());
     let among = Arc::default();
-    let mut deepest = dir(&among, scratch.path(), seen);
+    let mut deepest = dir(&among, scratch.path(), stat);
     let mount = deepest.mount.clone();
     for _ in 0..200_000 {
         let above = Above {
             dir: deepest,
             name: b"d"[..].into(),
         };
-        let new = Dir::new(&among, &pin, &seen, Some(above), mount.clone());
+        let new = Dir::new(&among, &pin, &stat, Some(above), mount.clone());
         deepest = Arc::new(new);
     }
     drop(deepest);

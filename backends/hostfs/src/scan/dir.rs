@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::host::{as_fd, err};
-use crate::identity::{Seen, WANTED};
+use crate::identity::{Stat, WANTED};
 use crate::sys;
 
 /// Which part of the tree belongs to a scan.
@@ -55,11 +55,11 @@ pub(super) struct Identity {
 
 impl Identity {
     fn of(dir: &OwnedFd) -> Result<Identity> {
-        let (seen, device) = stat(as_fd(dir), c"", AtFlags::EMPTY_PATH).map_err(err)??;
+        let (stat, device) = stat(as_fd(dir), c"", AtFlags::EMPTY_PATH).map_err(err)??;
         Ok(Identity {
             device,
-            ino: seen.attr.ino,
-            space: seen.key.space,
+            ino: stat.attr.ino,
+            space: stat.key.space,
         })
     }
 }
@@ -282,11 +282,11 @@ impl Found {
             } else {
                 AtFlags::SYMLINK_NOFOLLOW
             };
-            let (seen, device) = match stat(dir, name, flags) {
+            let (stat, device) = match stat(dir, name, flags) {
                 Err(Errno::NOENT) => return Ok(None),
-                seen => seen.map_err(err)??,
+                stat => stat.map_err(err)??,
             };
-            let mut attr = seen.attr;
+            let mut attr = stat.attr;
             attr.dev = device;
             let target = if target && attr.kind == FileType::Symlink {
                 match retry_on_intr(|| rustix::fs::readlinkat(dir, name, Vec::new())) {
@@ -327,9 +327,9 @@ fn generation(handle: &[u8]) -> Option<u32> {
 
 /// statx(2), with stat(2)'s answer: on a network file system it asks the server where stat
 /// would ask it. A backup would otherwise read attributes that do not match.
-fn stat(dir: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<Result<(Seen, u64)>, Errno> {
+fn stat(dir: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<Result<(Stat, u64)>, Errno> {
     let flags = flags | AtFlags::NO_AUTOMOUNT;
     let statx = retry_on_intr(|| rustix::fs::statx(dir, name, flags, WANTED))?;
     let device = rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor);
-    Ok(Seen::from_statx(&statx).map(|seen| (seen, device)))
+    Ok(Stat::from_statx(&statx).map(|stat| (stat, device)))
 }

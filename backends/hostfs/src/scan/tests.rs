@@ -15,12 +15,12 @@ use super::{HostScan, Order};
 
 /// Everything that was delivered.
 #[derive(Default)]
-struct Seen {
+struct Recorder {
     entries: Vec<(Vec<u8>, Attr, Option<Vec<u8>>)>,
     problems: Vec<(Vec<u8>, String)>,
 }
 
-impl Visitor for Seen {
+impl Visitor for Recorder {
     fn entry(&mut self, entry: &ScanEntry<'_>) -> ControlFlow<()> {
         let mut path = Vec::new();
         entry.path_into(&mut path);
@@ -35,8 +35,8 @@ impl Visitor for Seen {
     }
 }
 
-fn visitors(threads: usize) -> Vec<Seen> {
-    (0..threads).map(|_| Seen::default()).collect()
+fn visitors(threads: usize) -> Vec<Recorder> {
+    (0..threads).map(|_| Recorder::default()).collect()
 }
 
 /// By path; a path that comes twice fails.

@@ -492,8 +492,8 @@ fn ino_of(tree: &Scratch, path: &str) -> u64 {
 /// FRESH-1: a second name that is gone, or moved, before the thread looks it up.
 #[test]
 fn a_second_name_of_a_moment_shows() {
-    type Then = fn(&Scratch);
-    let cases: [(&str, Then, u32); 5] = [
+    type Change = fn(&Scratch);
+    let cases: [(&str, Change, u32); 5] = [
         (
             "removed",
             |tree| fs::remove_file(tree.host("c/second")).unwrap(),
@@ -523,7 +523,7 @@ fn a_second_name_of_a_moment_shows() {
             2,
         ),
     ];
-    for (what, then, nlink) in cases {
+    for (what, change, nlink) in cases {
         with_each(a_tree, |tree, watcher| {
             tree.settle();
             tree.warm(&["/a/file", "/c/old", "/a/b/deep"]);
@@ -533,7 +533,7 @@ fn a_second_name_of_a_moment_shows() {
             let dirs = ears.dirs();
             fs::hard_link(tree.host("a/file"), tree.host("c/second")).unwrap();
             fs::set_permissions(tree.host("c/second"), Permissions::from_mode(0o611)).unwrap();
-            then(tree);
+            change(tree);
             assert_eq!(
                 tree.lstat("/a/file").unwrap().ctime,
                 before,

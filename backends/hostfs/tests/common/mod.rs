@@ -6,7 +6,7 @@
     reason = "each test binary uses its own part"
 )]
 
-pub(crate) mod asked;
+pub(crate) mod back_end;
 pub(crate) mod levels;
 
 use std::path::{Path, PathBuf};

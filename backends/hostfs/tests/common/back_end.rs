@@ -1,4 +1,4 @@
-//! The back end asked directly, with the directory and the caller of the test's choice.
+//! The back end called directly, with the directory and the caller of the test's choice.
 //!
 //! Through the `Vfs` nothing can happen on the host between the lookup of a file and its
 //! change. Here it can: a test looks the file up, changes the host, and then runs the
@@ -17,15 +17,15 @@ use rcuwalk::{
 use rcuwalk_hostfs::HostFs;
 use rcuwalk_testkit::{Wrapped, Wrapper};
 
-/// The back end, the mounted root, and the caller, for the time of one question.
-pub(crate) struct Asked<'a> {
+/// The back end, the mounted root, and the caller, for the time of one call.
+pub(crate) struct BackEnd<'a> {
     pub(crate) fs: &'a HostFs,
     pub(crate) by: Caller<'a>,
     pub(crate) root: &'a Inode,
     host: PathBuf,
 }
 
-impl Asked<'_> {
+impl BackEnd<'_> {
     /// A path below the mounted root, as the host sees it.
     pub(crate) fn host(&self, path: &str) -> PathBuf {
         self.host.join(path)
@@ -70,41 +70,41 @@ pub(crate) fn name(text: &str) -> Name<'_> {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// Asks a back end whose root is `host`.
-pub(crate) fn ask<T: Send + 'static>(
+/// Calls `test` with a back end whose root is `host`; returns its result.
+pub(crate) fn with_back_end<T: Send + 'static>(
     host: &Path,
     fs: HostFs,
-    question: impl FnOnce(Asked<'_>) -> T + Send + 'static,
+    test: impl FnOnce(BackEnd<'_>) -> T + Send + 'static,
 ) -> T {
-    let answer = Arc::new(Mutex::new(None));
+    let result = Arc::new(Mutex::new(None));
     let hook = Hook {
         fs,
-        question: Mutex::new(Some(Box::new({
-            let (answer, host) = (answer.clone(), host.to_owned());
+        test: Mutex::new(Some(Box::new({
+            let (result, host) = (result.clone(), host.to_owned());
             move |fs: &HostFs, by: &Caller<'_>, root: &Inode| {
-                let asked = Asked {
+                let back_end = BackEnd {
                     fs,
                     by: *by,
                     root,
                     host,
                 };
-                *answer.lock().unwrap() = Some(question(asked));
+                *result.lock().unwrap() = Some(test(back_end));
             }
         }))),
     };
     let vfs = Vfs::new(Wrapped::new(hook)).unwrap();
     let ctx = vfs.context(Credentials::root());
     vfs.chmod(&ctx, "/", 0o755).unwrap();
-    answer.lock().unwrap().take().unwrap()
+    result.lock().unwrap().take().unwrap()
 }
 
-type Question = Box<dyn FnOnce(&HostFs, &Caller<'_>, &Inode) + Send>;
+type Test = Box<dyn FnOnce(&HostFs, &Caller<'_>, &Inode) + Send>;
 
-/// A back end that runs a question against another one in a chmod of its root: there, it knows
+/// A back end that runs a test against the one within in a chmod of its root: there, it knows
 /// the super block.
 struct Hook {
     fs: HostFs,
-    question: Mutex<Option<Question>>,
+    test: Mutex<Option<Test>>,
 }
 
 impl Wrapper for Hook {
@@ -117,8 +117,8 @@ impl Wrapper for Hook {
     }
 
     fn setattr(&self, by: &Caller<'_>, at: &At<'_>, _: &SetAttr) -> Result<()> {
-        let question = self.question.lock().unwrap().take().unwrap();
-        question(&self.fs, by, at.inode);
+        let test = self.test.lock().unwrap().take().unwrap();
+        test(&self.fs, by, at.inode);
         Ok(())
     }
 }
