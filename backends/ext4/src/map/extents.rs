@@ -30,11 +30,11 @@ pub(super) fn map(volume: &Volume, inode: &RawInode, logical: u32) -> Result<Map
     let all = 0..1 << 32;
     root.check(volume, &all)?;
     let mut depth = root.depth;
-    let mut step = root.step(wanted, all);
+    let mut search = root.search(wanted, all);
     loop {
-        match step {
-            Step::Found(mapping) => return Ok(mapping),
-            Step::Down(number, covers) => {
+        match search {
+            Search::Found(mapping) => return Ok(mapping),
+            Search::Child(number, covers) => {
                 let block = volume.block(number)?;
                 let node = Node::new(inode, Some(number), &block)?;
                 if node.depth + 1 != depth {
@@ -48,16 +48,16 @@ pub(super) fn map(volume: &Volume, inode: &RawInode, logical: u32) -> Result<Map
                     block.set_verified_as(Verified::Extents);
                 }
                 depth = node.depth;
-                step = node.step(wanted, covers);
+                search = node.search(wanted, covers);
             }
         }
     }
 }
 
-enum Step {
+enum Search {
     Found(Mapping),
     /// To the node in this block, which covers these logical blocks.
-    Down(u64, Range<u64>),
+    Child(u64, Range<u64>),
 }
 
 struct Node<'a> {
@@ -151,7 +151,7 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the target of the last entry that begins at or before `wanted`.
-    fn step(&self, wanted: u64, covers: Range<u64>) -> Step {
+    fn search(&self, wanted: u64, covers: Range<u64>) -> Search {
         let after = self
             .entries
             .partition_point(|entry| first_of(entry) <= wanted);
@@ -160,18 +160,18 @@ impl<'a> Node<'a> {
             .checked_sub(1)
             .and_then(|index| self.entries.get(index));
         let Some(entry) = entry else {
-            return Step::Found(Mapping::hole(next.saturating_sub(wanted)));
+            return Search::Found(Mapping::hole(next.saturating_sub(wanted)));
         };
         let first = first_of(entry);
         if self.depth > 0 {
-            return Step::Down(child_of(entry), first..next);
+            return Search::Child(child_of(entry), first..next);
         }
         let extent = Extent::parse(entry);
         let skipped = wanted.saturating_sub(first);
         if skipped >= extent.length {
-            return Step::Found(Mapping::hole(next.saturating_sub(wanted)));
+            return Search::Found(Mapping::hole(next.saturating_sub(wanted)));
         }
-        Step::Found(Mapping {
+        Search::Found(Mapping {
             physical: Some(extent.start + skipped),
             length: (extent.length - skipped) as u32,
             unwritten: extent.unwritten,

@@ -2,7 +2,7 @@
 //!
 //! All threads read the tables in large pieces, past the cache of windows. Each inode in use is
 //! kept in one cache line. **The table only saves time:** unreadable inodes, and the few that
-//! do not fit a line, are missing from it. Callers then read the image itself and get the
+//! do not fit into one, are missing from it. Callers then read the image itself and get the
 //! reason.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -23,13 +23,13 @@ const PIECE: usize = 1 << 20;
 /// The inodes by their numbers.
 pub(super) struct Table {
     per_group: u32,
-    groups: Vec<Box<[Line]>>,
+    groups: Vec<Box<[PackedInode]>>,
 }
 
 /// An inode in a cache line; all zeros where there is none.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
-struct Line {
+struct PackedInode {
     size: u64,
     /// Blocks, of which there are less than 2^56, below the flags.
     blocks_and_flags: u64,
@@ -57,13 +57,13 @@ impl Table {
                 if number >= count || stop.load(Relaxed) {
                     return;
                 }
-                let lines = read_group(volume, number, &mut piece);
+                let inodes = read_group(volume, number, &mut piece);
                 let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
-                if groups.len() <= number as usize && !lines.is_empty() {
+                if groups.len() <= number as usize && !inodes.is_empty() {
                     groups.resize_with(number as usize + 1, Box::default);
                 }
                 if let Some(place) = groups.get_mut(number as usize) {
-                    *place = lines;
+                    *place = inodes;
                 }
             }
         };
@@ -83,13 +83,13 @@ impl Table {
     pub(super) fn get(&self, ino: u32) -> Option<(Attr, u32)> {
         let index = ino.checked_sub(1)?;
         let group = self.groups.get((index / self.per_group) as usize)?;
-        let line = group.get((index % self.per_group) as usize)?;
-        Some((line.attr(ino)?, line.generation))
+        let inode = group.get((index % self.per_group) as usize)?;
+        Some((inode.attr(ino)?, inode.generation))
     }
 }
 
 /// The inodes of one group, up to the last one in use.
-fn read_group(volume: &Volume, number: u32, piece: &mut Vec<u8>) -> Box<[Line]> {
+fn read_group(volume: &Volume, number: u32, piece: &mut Vec<u8>) -> Box<[PackedInode]> {
     let super_block = volume.super_block();
     let Ok(group) = Groups::descriptor(volume, number) else {
         return Box::default();
@@ -104,7 +104,7 @@ fn read_group(volume: &Volume, number: u32, piece: &mut Vec<u8>) -> Box<[Line]> 
     let per_piece = (PIECE.max(block_size) / size) as u32;
     let first_ino = u64::from(number) * u64::from(per_group) + 1;
 
-    let mut lines = Vec::new();
+    let mut inodes = Vec::new();
     let mut start = 0;
     while start < used {
         let count = per_piece.min(used - start);
@@ -119,13 +119,13 @@ fn read_group(volume: &Volume, number: u32, piece: &mut Vec<u8>) -> Box<[Line]> 
                 let Ok(inode) = RawInode::parse(super_block, ino, slot, verify) else {
                     continue;
                 };
-                lines.resize(index as usize, Line::default());
-                lines.push(Line::of(&inode));
+                inodes.resize(index as usize, PackedInode::default());
+                inodes.push(PackedInode::of(&inode));
             }
         }
         start += count;
     }
-    lines.into()
+    inodes.into()
 }
 
 /// Blocks of the image as they read with the journal.
@@ -140,14 +140,14 @@ fn read_blocks(volume: &Volume, piece: &mut [u8], first: u64) -> Result<()> {
     Ok(())
 }
 
-impl Line {
+impl PackedInode {
     /// All zeros for a device: its number has no room here.
-    fn of(inode: &RawInode) -> Line {
+    fn of(inode: &RawInode) -> PackedInode {
         let attr = inode.attr();
         if attr.rdev != 0 {
-            return Line::default();
+            return PackedInode::default();
         }
-        Line {
+        PackedInode {
             size: attr.size,
             blocks_and_flags: attr.blocks | u64::from(attr.flags.bits()) << BLOCK_BITS,
             times: [attr.atime, attr.mtime, attr.ctime, attr.btime].map(pack),
@@ -214,6 +214,6 @@ mod tests {
                 assert_eq!(unpack(pack(time)), time);
             }
         }
-        assert_eq!(size_of::<Line>(), 64);
+        assert_eq!(size_of::<PackedInode>(), 64);
     }
 }

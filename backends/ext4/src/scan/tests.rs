@@ -19,12 +19,12 @@ use crate::testing::Image;
 
 const BOTH: [Order; 2] = [Order::Tree, Order::Inode];
 
-/// What a scan says of a name.
-type Said = (Attr, Option<u32>, Option<Vec<u8>>);
+/// Attributes, generation and link target of an entry.
+type EntryData = (Attr, Option<u32>, Option<Vec<u8>>);
 
 /// Keeps what it gets, and has had enough after so many.
 struct Keep<'a> {
-    entries: Vec<(Vec<u8>, Said)>,
+    entries: Vec<(Vec<u8>, EntryData)>,
     problems: Vec<(Vec<u8>, String)>,
     /// All visitors' together.
     count: &'a AtomicUsize,
@@ -62,7 +62,7 @@ impl Visitor for Keep<'_> {
 /// What a whole scan found, by path.
 #[derive(Debug, PartialEq)]
 struct Scanned {
-    entries: BTreeMap<Vec<u8>, Said>,
+    entries: BTreeMap<Vec<u8>, EntryData>,
     problems: Vec<(Vec<u8>, String)>,
 }
 
