@@ -88,8 +88,8 @@ fn replay(seeds: &[Seed], text: &str) -> ExitCode {
         return ExitCode::from(2);
     };
     match examine(seed, &mutant) {
-        Ok(seen) => {
-            println!("{seen:?}");
+        Ok(coverage) => {
+            println!("{coverage:?}");
             ExitCode::SUCCESS
         }
         Err(finding) => {
@@ -111,10 +111,10 @@ fn run(seeds: &[Seed], options: &Options) -> ExitCode {
         let (seed, mutant) = Mutant::plan(seeds, &mut choices);
         let now = Instant::now();
         match examine(seed, &mutant) {
-            Ok(seen) => {
-                stats.opened += u64::from(seen.opened);
-                stats.entries += seen.entries as u64;
-                stats.problems += seen.problems as u64;
+            Ok(coverage) => {
+                stats.opened += u64::from(coverage.opened);
+                stats.entries += coverage.entries as u64;
+                stats.problems += coverage.problems as u64;
             }
             Err(finding) => {
                 println!("mutant {index} of seed {}: {mutant}", options.seed);

@@ -12,7 +12,7 @@ use rcuwalk::{FileType, LookupFlags, NAME_MAX, PATH_MAX};
 use crate::answer::{Answer, Which, errno_name};
 use crate::model::{Class, Model, Trace};
 use crate::tree::{Node, ROOT, Tree};
-use crate::walks::{Walk, Who};
+use crate::walks::{User, Walk};
 
 /// Something that a path walk treats specially.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,7 +101,7 @@ fn of(tree: &Tree, walk: &Walk, answer: &Answer, trace: &Trace) -> Vec<Feature> 
     use Feature::*;
     let Walk {
         place,
-        who,
+        user,
         path,
         flags,
         order: _,
@@ -182,23 +182,23 @@ fn of(tree: &Tree, walk: &Walk, answer: &Answer, trace: &Trace) -> Vec<Feature> 
             DirectoryRefused,
             has(LookupFlags::DIRECTORY) && failed(libc::ENOTDIR) && !ends(b"/"),
         ),
-        (AsRoot, *who == Who::Root),
-        (AsUser, matches!(who, Who::User | Who::Member)),
+        (AsRoot, *user == User::Root),
+        (AsUser, matches!(user, User::Plain | User::Member)),
         (DeniedOwner, denied(Class::Owner)),
         (DeniedGroup, denied(Class::Group)),
         (DeniedOther, denied(Class::Other)),
         (SupplementaryGroup, trace.by_supplementary_group),
         (
             SearchCapability,
-            trace.by_capability && *who == Who::Searcher,
+            trace.by_capability && *user == User::Searcher,
         ),
         (
             OverrideCapability,
-            trace.by_capability && *who == Who::Overrider,
+            trace.by_capability && *user == User::Overrider,
         ),
         (
             PowerlessRoot,
-            failed(libc::EACCES) && *who == Who::Powerless,
+            failed(libc::EACCES) && *user == User::Powerless,
         ),
     ];
     list.into_iter()

@@ -32,7 +32,7 @@ mod plan;
 mod repair;
 mod seeds;
 
-pub use exercise::{Seen, exercise};
+pub use exercise::{Coverage, exercise};
 pub use finding::{Finding, examine};
 pub use layout::{Kind, Layout};
 pub use limits::{Counting, Limits, watch};

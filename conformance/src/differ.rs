@@ -2,7 +2,7 @@
 //!
 //! [`run`] grows tree after tree. For each it plans a batch of walks, has the
 //! oracle answer all of them, and then asks one `Vfs`, whose caches fill up as it
-//! goes, every walk in each [`Way`]. WALK-1 is the reason for the ways: an
+//! goes, every walk in each [`Query`]. WALK-1 is the reason for the ways: an
 //! RCU-walk may only ever say what a REF-walk would have said.
 
 use std::path::PathBuf;
@@ -48,8 +48,8 @@ pub enum Subject {
 
 /// How rcuwalk is asked; all must give the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// stat with default flags: RCU-walk first. Asked twice, so that the second
+pub enum Query {
+    /// stat with default flags: RCU-walk first. MountedTree twice, so that the second
     /// time the caches know the path.
     RcuFirst,
     /// stat with [`LookupFlags::REF_WALK`].
@@ -58,12 +58,27 @@ pub enum Way {
     Lookup,
 }
 
-/// The orders in which the ways of asking take their turns: the first one meets the
+/// The orders in which the queries are made: the first one meets the
 /// caches cold and fills them for the others.
-pub const ORDERS: [[Way; 4]; 3] = [
-    [Way::RcuFirst, Way::RcuFirst, Way::RefWalk, Way::Lookup],
-    [Way::RefWalk, Way::RcuFirst, Way::RcuFirst, Way::Lookup],
-    [Way::Lookup, Way::RefWalk, Way::RcuFirst, Way::RcuFirst],
+pub const ORDERS: [[Query; 4]; 3] = [
+    [
+        Query::RcuFirst,
+        Query::RcuFirst,
+        Query::RefWalk,
+        Query::Lookup,
+    ],
+    [
+        Query::RefWalk,
+        Query::RcuFirst,
+        Query::RcuFirst,
+        Query::Lookup,
+    ],
+    [
+        Query::Lookup,
+        Query::RefWalk,
+        Query::RcuFirst,
+        Query::RcuFirst,
+    ],
 ];
 
 /// A walk on which the two sides disagree.
@@ -72,7 +87,7 @@ pub struct Difference {
     /// Which of the batch.
     pub index: usize,
     /// How rcuwalk was asked.
-    pub way: Way,
+    pub query: Query,
     /// What the oracle says.
     pub expected: Answer,
     /// What rcuwalk says.
@@ -145,30 +160,30 @@ pub fn compare(tree: &Tree, walks: &[Walk], setup: &Setup) -> Option<Difference>
         let (index, (expected, got)) = pairs.find(|(_, (expected, got))| expected != got)?;
         return Some(Difference {
             index,
-            way: Way::RefWalk,
+            query: Query::RefWalk,
             expected,
             got,
         });
     }
-    let mut asked = match Asked::new(tree, setup, host.as_ref()) {
-        Ok(asked) => asked,
+    let mut mounted = match MountedTree::new(tree, setup, host.as_ref()) {
+        Ok(mounted) => mounted,
         Err(got) => {
             let expected = expected.into_iter().next()?;
             return Some(Difference {
                 index: 0,
-                way: Way::RcuFirst,
+                query: Query::RcuFirst,
                 expected,
                 got,
             });
         }
     };
     for (index, (walk, expected)) in walks.iter().zip(expected).enumerate() {
-        for way in ORDERS[walk.order] {
-            let got = asked.ask(walk, way);
+        for query in ORDERS[walk.order] {
+            let got = mounted.ask(walk, query);
             if got != expected {
                 return Some(Difference {
                     index,
-                    way,
+                    query,
                     expected,
                     got,
                 });
@@ -191,15 +206,19 @@ fn model_answers(tree: &Tree, walks: &[Walk]) -> Vec<Answer> {
 }
 
 /// rcuwalk over one materialised tree.
-struct Asked<'t> {
+struct MountedTree<'t> {
     tree: &'t Tree,
     vfs: Vfs,
     numbers: Numbers,
 }
 
-impl<'t> Asked<'t> {
+impl<'t> MountedTree<'t> {
     /// The `Err` is how rcuwalk failed to mount.
-    fn new(tree: &'t Tree, setup: &Setup, host: Option<&OnHost>) -> Result<Asked<'t>, Answer> {
+    fn new(
+        tree: &'t Tree,
+        setup: &Setup,
+        host: Option<&OnHost>,
+    ) -> Result<MountedTree<'t>, Answer> {
         let mounted = ask(|| match (&setup.subject, host) {
             (Subject::HostFs(_), Some(host)) => {
                 let fs = rcuwalk_hostfs::HostFs::new(host.top())?;
@@ -211,19 +230,19 @@ impl<'t> Asked<'t> {
             }
         })?;
         let (vfs, numbers) = mounted;
-        Ok(Asked { tree, vfs, numbers })
+        Ok(MountedTree { tree, vfs, numbers })
     }
 
-    fn ask(&mut self, walk: &Walk, way: Way) -> Answer {
+    fn ask(&mut self, walk: &Walk, query: Query) -> Answer {
         let attr = ask(|| {
             let context = self.context(walk)?;
             let path = &walk.path[..];
-            match way {
-                Way::RcuFirst => self.vfs.stat(&context, path, walk.flags),
-                Way::RefWalk => self
+            match query {
+                Query::RcuFirst => self.vfs.stat(&context, path, walk.flags),
+                Query::RefWalk => self
                     .vfs
                     .stat(&context, path, walk.flags | LookupFlags::REF_WALK),
-                Way::Lookup => {
+                Query::Lookup => {
                     let found = self.vfs.lookup(&context, path, walk.flags)?;
                     Ok(found.inode().attr())
                 }
@@ -247,7 +266,7 @@ impl<'t> Asked<'t> {
             let cwd = self.dir(&self.vfs.context(Credentials::root()), cwd)?;
             context = context.with_cwd(cwd);
         }
-        Ok(context.with_credentials(walk.who.credentials()))
+        Ok(context.with_credentials(walk.user.credentials()))
     }
 
     fn dir(&self, context: &Context, dir: NodeIx) -> rcuwalk::Result<rcuwalk::VfsPath> {

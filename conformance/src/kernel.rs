@@ -27,7 +27,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use crate::answer::{Answer, Found, Numbers, Raw};
 use crate::materialise::{OnHost, Powers};
 use crate::tree::{ROOT, Tree};
-use crate::walks::{Place, Walk, Who};
+use crate::walks::{Place, User, Walk};
 
 /// What this process may do, found out by trying.
 ///
@@ -44,18 +44,18 @@ pub fn powers() -> Result<Powers, String> {
             enter(scratch.path(), Path::new("."))?;
             std::fs::write("file", "")?;
             let powers = Powers {
-                many_ids: Who::ALL.into_iter().all(|who| may_become(who, "file")),
+                many_ids: User::ALL.into_iter().all(|user| may_become(user, "file")),
                 devices: make_device("device").is_ok(),
             };
-            let callers: &[Who] = if powers.many_ids {
-                &Who::ALL
+            let callers: &[User] = if powers.many_ids {
+                &User::ALL
             } else {
-                &[Who::Powerless]
+                &[User::Powerless]
             };
-            callers.iter().try_for_each(|&who| {
+            callers.iter().try_for_each(|&user| {
                 thread::scope(|scope| {
                     scope
-                        .spawn(|| become_caller(who, powers))
+                        .spawn(|| become_caller(user, powers))
                         .join()
                         .expect("no panic")
                 })
@@ -67,8 +67,8 @@ pub fn powers() -> Result<Powers, String> {
     attempt.map_err(|err: io::Error| format!("needs root with its capabilities ({err})"))
 }
 
-fn may_become(who: Who, file: &str) -> bool {
-    std::os::unix::fs::chown(file, Some(who.uid()), Some(who.gid())).is_ok()
+fn may_become(user: User, file: &str) -> bool {
+    std::os::unix::fs::chown(file, Some(user.uid()), Some(user.gid())).is_ok()
 }
 
 fn make_device(name: &str) -> Result<(), Errno> {
@@ -86,17 +86,17 @@ fn make_device(name: &str) -> Result<(), Errno> {
 /// # Panics
 /// If the kernel refuses to let a thread become a caller: see [`powers`].
 pub fn answers(tree: &Tree, host: &OnHost, walks: &[Walk], powers: Powers) -> Vec<Answer> {
-    let mut groups: BTreeMap<(Place, Who), Vec<usize>> = BTreeMap::new();
+    let mut groups: BTreeMap<(Place, User), Vec<usize>> = BTreeMap::new();
     for (index, walk) in walks.iter().enumerate() {
         groups
-            .entry((walk.place, walk.who))
+            .entry((walk.place, walk.user))
             .or_default()
             .push(index);
     }
     let mut answers = vec![Answer::Errno(libc::EINVAL); walks.len()];
-    for ((place, who), indices) in groups {
+    for ((place, user), indices) in groups {
         let group: Vec<&Walk> = indices.iter().map(|&index| &walks[index]).collect();
-        let said = as_caller(tree, host, (place, who), &group, powers);
+        let said = as_caller(tree, host, (place, user), &group, powers);
         for (index, answer) in indices.into_iter().zip(said) {
             answers[index] = answer;
         }
@@ -107,7 +107,7 @@ pub fn answers(tree: &Tree, host: &OnHost, walks: &[Walk], powers: Powers) -> Ve
 fn as_caller(
     tree: &Tree,
     host: &OnHost,
-    (place, who): (Place, Who),
+    (place, user): (Place, User),
     walks: &[&Walk],
     powers: Powers,
 ) -> Vec<Answer> {
@@ -119,11 +119,11 @@ fn as_caller(
     thread::scope(|scope| {
         let caller = scope.spawn(|| -> io::Result<Vec<Answer>> {
             enter(&root, Path::new(OsStr::from_bytes(&cwd)))?;
-            become_caller(who, powers)?;
+            become_caller(user, powers)?;
             Ok(walks.iter().map(|walk| ask(walk, host.numbers())).collect())
         });
         let answers = caller.join().expect("the kernel's thread does not panic");
-        answers.unwrap_or_else(|err| panic!("cannot become {who:?} at {place:?}: {err}"))
+        answers.unwrap_or_else(|err| panic!("cannot become {user:?} at {place:?}: {err}"))
     })
 }
 
@@ -138,15 +138,19 @@ fn enter(root: &Path, cwd: &Path) -> io::Result<()> {
     Ok(rustix::process::chdir(cwd)?)
 }
 
-/// Takes on `who`'s ids and only those capabilities.
-fn become_caller(who: Who, powers: Powers) -> io::Result<()> {
-    let groups: Vec<Gid> = who.groups().iter().map(|&gid| Gid::from_raw(gid)).collect();
+/// Takes on `user`'s ids and only those capabilities.
+fn become_caller(user: User, powers: Powers) -> io::Result<()> {
+    let groups: Vec<Gid> = user
+        .groups()
+        .iter()
+        .map(|&gid| Gid::from_raw(gid))
+        .collect();
     // Forbidden where there is one id only, and without consequence: everything in
     // the tree belongs to the caller's own group then.
     if powers.many_ids {
         rustix::thread::set_thread_groups(&groups)?;
     }
-    let (uid, gid) = (Uid::from_raw(who.uid()), Gid::from_raw(who.gid()));
+    let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
     // Else the change of uid would drop the capabilities that some callers keep.
     rustix::thread::set_keep_capabilities(true)?;
@@ -154,11 +158,11 @@ fn become_caller(who: Who, powers: Powers) -> io::Result<()> {
     let mut kept = CapabilitySet::empty();
     kept.set(
         CapabilitySet::DAC_OVERRIDE,
-        who.caps().contains(Caps::DAC_OVERRIDE),
+        user.caps().contains(Caps::DAC_OVERRIDE),
     );
     kept.set(
         CapabilitySet::DAC_READ_SEARCH,
-        who.caps().contains(Caps::DAC_READ_SEARCH),
+        user.caps().contains(Caps::DAC_READ_SEARCH),
     );
     let sets = CapabilitySets {
         effective: kept,

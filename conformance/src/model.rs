@@ -11,7 +11,7 @@ use rcuwalk::{Caps, LookupFlags, NAME_MAX, PATH_MAX};
 
 use crate::answer::{Answer, Found, Raw, Which};
 use crate::tree::{NodeIx, Tree};
-use crate::walks::{Place, Walk, Who};
+use crate::walks::{Place, User, Walk};
 
 /// How many links a walk may follow.
 const MAXSYMLINKS: u32 = 40;
@@ -77,7 +77,7 @@ impl<'t> Model<'t> {
     pub fn trace(&self, walk: &Walk) -> (Answer, Trace) {
         let Walk {
             place,
-            who,
+            user,
             ref path,
             flags,
             order: _,
@@ -92,7 +92,7 @@ impl<'t> Model<'t> {
         let mut walk = Resolution {
             tree: self.tree,
             place,
-            who,
+            user,
             flags,
             at: place.cwd,
             trace,
@@ -122,7 +122,7 @@ impl<'t> Model<'t> {
 struct Resolution<'t> {
     tree: &'t Tree,
     place: Place,
-    who: Who,
+    user: User,
     flags: LookupFlags,
     at: NodeIx,
     trace: Trace,
@@ -259,12 +259,12 @@ impl<'t> Resolution<'t> {
     /// May the caller search the directory we are in?
     fn may_lookup(&mut self) -> Result<(), i32> {
         let dir = self.tree.node(self.at);
-        let who = self.who;
-        let supplementary = who.gid() != dir.gid && who.groups().contains(&dir.gid);
+        let user = self.user;
+        let supplementary = user.gid() != dir.gid && user.groups().contains(&dir.gid);
         // The first class that fits decides alone, even if the next would allow.
-        let class = if who.uid() == dir.uid {
+        let class = if user.uid() == dir.uid {
             Class::Owner
-        } else if who.gid() == dir.gid || supplementary {
+        } else if user.gid() == dir.gid || supplementary {
             Class::Group
         } else {
             Class::Other
@@ -278,7 +278,7 @@ impl<'t> Resolution<'t> {
             self.trace.by_supplementary_group |= class == Class::Group && supplementary;
             return Ok(());
         }
-        if who
+        if user
             .caps()
             .intersects(Caps::DAC_OVERRIDE | Caps::DAC_READ_SEARCH)
         {

@@ -10,7 +10,7 @@ use crate::answer::Answer;
 use crate::differ::{Difference, Setup, WALKS_PER_TREE, compare};
 use crate::frame::leave_out;
 use crate::tree::{ROOT, Tree};
-use crate::walks::{Place, Walk, Who};
+use crate::walks::{Place, User, Walk};
 
 /// Each try materialises a tree; this many take a few seconds.
 const MAX_TRIES: usize = 600;
@@ -89,8 +89,8 @@ impl Failure {
                     break;
                 }
             }
-            if self.walks[which].who != Who::Root {
-                self.tries_walk(which, |walk| walk.who = Who::Root);
+            if self.walks[which].user != User::Root {
+                self.tries_walk(which, |walk| walk.user = User::Root);
             }
         }
     }
@@ -228,7 +228,10 @@ impl fmt::Display for Failure {
             tries,
         } = self;
         let Difference {
-            way, expected, got, ..
+            query,
+            expected,
+            got,
+            ..
         } = difference;
         writeln!(f, "EDGE-1: rcuwalk and {:?} disagree", setup.oracle)?;
         let cases = (number + 1) * WALKS_PER_TREE as u64;
@@ -241,6 +244,6 @@ impl fmt::Display for Failure {
         }
         writeln!(f, "walk:  {last}")?;
         writeln!(f, "expected ({:?}): {expected}", setup.oracle)?;
-        write!(f, "got ({way:?}): {got}")
+        write!(f, "got ({query:?}): {got}")
     }
 }

@@ -16,7 +16,7 @@ pub struct Walk {
     /// Where it starts, and what `/` is.
     pub place: Place,
     /// Whose permissions count.
-    pub who: Who,
+    pub user: User,
     /// The path.
     pub path: Vec<u8>,
     /// [`LookupFlags::FOLLOW`], `DIRECTORY` and `EMPTY_PATH`.
@@ -38,11 +38,11 @@ pub struct Place {
 
 /// The callers that walks are made as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum User {
     /// uid 0 with its capabilities.
     Root,
     /// uid 1000, in no further groups.
-    User,
+    Plain,
     /// uid 2000, in groups 1000 and 3000 as well.
     Member,
     /// uid 1000 with CAP_DAC_READ_SEARCH.
@@ -53,23 +53,23 @@ pub enum Who {
     Powerless,
 }
 
-impl Who {
+impl User {
     /// All of them.
-    pub const ALL: [Who; 6] = [
-        Who::Root,
-        Who::User,
-        Who::Member,
-        Who::Searcher,
-        Who::Overrider,
-        Who::Powerless,
+    pub const ALL: [User; 6] = [
+        User::Root,
+        User::Plain,
+        User::Member,
+        User::Searcher,
+        User::Overrider,
+        User::Powerless,
     ];
 
     /// User id.
     pub fn uid(self) -> u32 {
         match self {
-            Who::Root | Who::Powerless => 0,
-            Who::User | Who::Searcher => 1000,
-            Who::Member | Who::Overrider => 2000,
+            User::Root | User::Powerless => 0,
+            User::Plain | User::Searcher => 1000,
+            User::Member | User::Overrider => 2000,
         }
     }
 
@@ -81,7 +81,7 @@ impl Who {
     /// Supplementary groups.
     pub fn groups(self) -> &'static [u32] {
         match self {
-            Who::Member => &[1000, 3000],
+            User::Member => &[1000, 3000],
             _ => &[],
         }
     }
@@ -89,10 +89,10 @@ impl Who {
     /// The capabilities that matter to a walk.
     pub fn caps(self) -> Caps {
         match self {
-            Who::Root => Caps::DAC_OVERRIDE | Caps::DAC_READ_SEARCH,
-            Who::Searcher => Caps::DAC_READ_SEARCH,
-            Who::Overrider => Caps::DAC_OVERRIDE,
-            Who::User | Who::Member | Who::Powerless => Caps::empty(),
+            User::Root => Caps::DAC_OVERRIDE | Caps::DAC_READ_SEARCH,
+            User::Searcher => Caps::DAC_READ_SEARCH,
+            User::Overrider => Caps::DAC_OVERRIDE,
+            User::Plain | User::Member | User::Powerless => Caps::empty(),
         }
     }
 
@@ -112,14 +112,14 @@ impl fmt::Display for Walk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Walk {
             place,
-            who,
+            user,
             path,
             flags,
             order,
         } = self;
         let Place { root, cwd } = place;
         write!(f, "\"{}\" ({} bytes)", Short(path), path.len())?;
-        write!(f, " flags {flags:?} as {who:?}, root node {root}")?;
+        write!(f, " flags {flags:?} as {user:?}, root node {root}")?;
         write!(f, ", cwd node {cwd}, order {order}")
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use rcuwalk::{LookupFlags, MountFlags};
-use rcuwalk_conformance::changes::differ::{self, Outcome, Subject};
+use rcuwalk_conformance::changes::differ::{self, Comparison, Subject};
 use rcuwalk_conformance::changes::endings;
 use rcuwalk_conformance::changes::generate::{Planner, Shape, Sticky};
 use rcuwalk_conformance::changes::host::{Clock, Host};
@@ -123,8 +123,8 @@ fn a_mount_that_protects_nothing_is_found_out() {
             let rng = Rng::derived(Settings::of_changes(0).seed, number);
             let mut planner = Planner::new(rng, differ::STEPS, shape);
             let (steps, _) = differ::record(&mut host, &mut planner);
-            if let Outcome::Different(found) = differ::compare(&mut host, &memfs, &steps) {
-                let (kernel, ours) = (found.kernel.said.errno(), found.ours.said.errno());
+            if let Comparison::Different(found) = differ::compare(&mut host, &memfs, &steps) {
+                let (kernel, ours) = (found.kernel.outcome.errno(), found.ours.outcome.errno());
                 let which = match (&steps[found.index].op, kernel, ours) {
                     (Op::Link { .. }, libc::EPERM, 0) => "hardlinks",
                     (Op::Open { .. }, libc::EACCES, libc::ENXIO) => "fifos",
@@ -165,11 +165,11 @@ fn every_way_to_end_a_path_matches_the_kernel() {
             for path in endings::paths() {
                 let steps = endings::steps(&path);
                 match differ::compare(&mut host, &memfs, &steps) {
-                    Outcome::Same(answers) => {
-                        seen.extend(answers.iter().map(|answer| answer.said.errno()));
+                    Comparison::Same(answers) => {
+                        seen.extend(answers.iter().map(|answer| answer.outcome.errno()));
                     }
-                    Outcome::Stopped(_) => unreachable!("nothing here differs on purpose"),
-                    Outcome::Different(found) => {
+                    Comparison::Stopped(_) => unreachable!("nothing here differs on purpose"),
+                    Comparison::Different(found) => {
                         let step = &steps[found.index];
                         panic!("EDGE-1: {walk:?} {path:?}: {step:?}: {found:?}");
                     }

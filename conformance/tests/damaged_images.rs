@@ -45,10 +45,19 @@ fn sound_images_are_read_without_a_problem() {
         let image = mutant.image(seed);
         let differ = image.iter().zip(&seed.bytes).position(|(a, b)| a != b);
         assert_eq!(differ, None, "{}", seed.name);
-        let seen = examine(seed, &mutant).unwrap();
+        let coverage = examine(seed, &mutant).unwrap();
         let encrypted = seed.name.contains("encrypt");
-        assert!(seen.opened && seen.entries > 400, "{}: {seen:?}", seed.name);
-        assert_eq!(seen.problems > 0, encrypted, "{}: {seen:?}", seed.name);
+        assert!(
+            coverage.opened && coverage.entries > 400,
+            "{}: {coverage:?}",
+            seed.name
+        );
+        assert_eq!(
+            coverage.problems > 0,
+            encrypted,
+            "{}: {coverage:?}",
+            seed.name
+        );
     }
 }
 
@@ -90,7 +99,7 @@ fn random_damage_ends_in_errors() {
         let mut choices = Choices::Random(Rng::derived(settings.seed, index));
         let (seed, mutant) = Mutant::plan(seeds, &mut choices);
         match examine(seed, &mutant) {
-            Ok(seen) => opened += usize::from(seen.opened),
+            Ok(coverage) => opened += usize::from(coverage.opened),
             Err(found) => panic!("mutant {index}: {}\n  {}", found.why, found.mutant),
         }
     }

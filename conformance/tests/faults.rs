@@ -256,7 +256,7 @@ fn acl(mask: u16) -> Vec<u8> {
 
 /// All attributes of a name.
 #[derive(Debug, PartialEq)]
-struct Known {
+struct Snapshot {
     attr: Attr,
     target: Option<Box<[u8]>>,
     contents: Option<Vec<u8>>,
@@ -264,7 +264,7 @@ struct Known {
 }
 
 /// The whole tree, by listing and by name.
-fn tree(vfs: &Vfs) -> BTreeMap<String, Known> {
+fn tree(vfs: &Vfs) -> BTreeMap<String, Snapshot> {
     let ctx = vfs.context(Credentials::root());
     vfs.remount(&ctx, "/", MountFlags::NO_ATIME).unwrap();
     let mut tree = BTreeMap::new();
@@ -272,7 +272,7 @@ fn tree(vfs: &Vfs) -> BTreeMap<String, Known> {
     tree
 }
 
-fn look(vfs: &Vfs, ctx: &Context, dir: String, tree: &mut BTreeMap<String, Known>) {
+fn look(vfs: &Vfs, ctx: &Context, dir: String, tree: &mut BTreeMap<String, Snapshot>) {
     let listing = vfs.read_dir(ctx, format!("{dir}/")).unwrap();
     let mut listed: Vec<_> = listing
         .map(|entry| String::from_utf8(entry.unwrap().name.into_vec()).unwrap())
@@ -291,7 +291,7 @@ fn look(vfs: &Vfs, ctx: &Context, dir: String, tree: &mut BTreeMap<String, Known
         let path = format!("{dir}/{name}");
         let attr = vfs.stat(ctx, &path, LookupFlags::empty()).unwrap();
         let is = |kind| attr.kind == kind;
-        let known = Known {
+        let snapshot = Snapshot {
             attr: Attr { dev: 0, ..attr },
             target: is(FileType::Symlink).then(|| vfs.read_link(ctx, &path).unwrap()),
             contents: is(FileType::Regular).then(|| {
@@ -309,7 +309,7 @@ fn look(vfs: &Vfs, ctx: &Context, dir: String, tree: &mut BTreeMap<String, Known
                 })
                 .collect(),
         };
-        tree.insert(path.clone(), known);
+        tree.insert(path.clone(), snapshot);
         if is(FileType::Directory) {
             look(vfs, ctx, path, tree);
         }
@@ -370,8 +370,8 @@ fn compare<F: FileSystem>(world: &World, fs: &impl Fn() -> F, when: &str) {
     let (mut warm, mut cold) = (tree(&world.vfs), tree(&fresh));
     if is_hosts {
         // Access times are the host's affair, and blocks it may allocate later.
-        for known in warm.values_mut().chain(cold.values_mut()) {
-            (known.attr.atime, known.attr.blocks) = Default::default();
+        for snapshot in warm.values_mut().chain(cold.values_mut()) {
+            (snapshot.attr.atime, snapshot.attr.blocks) = Default::default();
         }
     }
     for path in warm.keys().chain(cold.keys()) {
@@ -394,8 +394,8 @@ fn clean_up(world: World) {
     let mut paths: Vec<_> = tree(&vfs).into_iter().collect();
     // Children first.
     paths.reverse();
-    for (path, known) in paths {
-        match known.attr.kind {
+    for (path, snapshot) in paths {
+        match snapshot.attr.kind {
             FileType::Directory => vfs.rmdir(&ctx, path).unwrap(),
             _ => vfs.unlink(&ctx, path).unwrap(),
         }

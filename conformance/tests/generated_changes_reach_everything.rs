@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use rcuwalk_conformance::answer::errno_name;
-use rcuwalk_conformance::changes::answer::Said;
+use rcuwalk_conformance::changes::answer::Outcome;
 use rcuwalk_conformance::changes::coverage::Coverage;
 use rcuwalk_conformance::changes::differ::{self, Subject};
 use rcuwalk_conformance::changes::generate::{Shape, Sticky};
@@ -15,7 +15,7 @@ use rcuwalk_conformance::changes::known;
 use rcuwalk_conformance::changes::op::{At, Op, When};
 use rcuwalk_conformance::changes::side::Side;
 use rcuwalk_conformance::changes::sysctls::Sysctls;
-use rcuwalk_conformance::changes::users::Who;
+use rcuwalk_conformance::changes::users::User;
 use rcuwalk_conformance::ext4::workshop::{in_workshop, mke2fs};
 use rcuwalk_conformance::settings::Settings;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags};
@@ -53,8 +53,8 @@ struct Changed<'h> {
 }
 
 impl Side for Changed<'_> {
-    fn run(&mut self, who: Who, op: &Op) -> Said {
-        self.host.run(who, &(self.change)(op.clone()))
+    fn run(&mut self, user: User, op: &Op) -> Outcome {
+        self.host.run(user, &(self.change)(op.clone()))
     }
 }
 

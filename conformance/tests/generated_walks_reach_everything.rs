@@ -11,7 +11,7 @@ use rcuwalk_conformance::rng::Rng;
 use rcuwalk_conformance::settings::Settings;
 use rcuwalk_conformance::shrink::Failure;
 use rcuwalk_conformance::tree::{ROOT, Tree};
-use rcuwalk_conformance::walks::{Planner, Walk, Who};
+use rcuwalk_conformance::walks::{Planner, User, Walk};
 
 /// The seeds of the differential tests' 20,000 walks; not `RCUWALK_SEED`, because
 /// the counts below are promises about these.
@@ -119,17 +119,17 @@ fn known_mistakes_are_found_and_shrunk() {
             walk
         }),
         ("everybody may search", |walk| Walk {
-            who: Who::Root,
+            user: User::Root,
             ..walk.clone()
         }),
         ("uid 0 is all-powerful without capabilities", |walk| {
-            let who = if walk.who == Who::Powerless {
-                Who::Root
+            let user = if walk.user == User::Powerless {
+                User::Root
             } else {
-                walk.who
+                walk.user
             };
             Walk {
-                who,
+                user,
                 ..walk.clone()
             }
         }),

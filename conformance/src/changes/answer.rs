@@ -9,14 +9,14 @@ use crate::changes::op::{At, Bytes};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The operation's result.
-    pub said: Said,
+    pub outcome: Outcome,
     /// What root sees afterwards at the places it names.
-    pub seen: Vec<(At, Said)>,
+    pub after: Vec<(At, Outcome)>,
 }
 
 /// A result, with its data.
 #[derive(Clone, PartialEq)]
-pub enum Said {
+pub enum Outcome {
     /// It succeeded.
     Done,
     /// It succeeded with this number: of bytes, or an offset.
@@ -37,29 +37,29 @@ pub enum Said {
     Panicked(String),
 }
 
-impl Said {
+impl Outcome {
     /// 0 for success.
     pub fn errno(&self) -> i32 {
         match self {
-            Said::Errno(errno) => *errno,
-            Said::Panicked(_) => -1,
+            Outcome::Errno(errno) => *errno,
+            Outcome::Panicked(_) => -1,
             _ => 0,
         }
     }
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Said::Done => f.write_str("done"),
-            Said::Number(number) => write!(f, "{number}"),
-            Said::Data(data) => data.fmt(f),
-            Said::Stat(stat) => stat.fmt(f),
-            Said::Entries(entries) => entries.fmt(f),
-            Said::Names(names) => names.fmt(f),
-            Said::Tree(found) => write!(f, "a tree of {}", found.len()),
-            Said::Errno(errno) => f.write_str(&errno_name(*errno)),
-            Said::Panicked(message) => write!(f, "panicked: {message}"),
+            Outcome::Done => f.write_str("done"),
+            Outcome::Number(number) => write!(f, "{number}"),
+            Outcome::Data(data) => data.fmt(f),
+            Outcome::Stat(stat) => stat.fmt(f),
+            Outcome::Entries(entries) => entries.fmt(f),
+            Outcome::Names(names) => names.fmt(f),
+            Outcome::Tree(found) => write!(f, "a tree of {}", found.len()),
+            Outcome::Errno(errno) => f.write_str(&errno_name(*errno)),
+            Outcome::Panicked(message) => write!(f, "panicked: {message}"),
         }
     }
 }
@@ -153,9 +153,9 @@ pub struct Found {
     /// Where.
     pub place: At,
     /// Its attributes.
-    pub stat: Said,
+    pub stat: Outcome,
     /// Target of a link, contents of a file, or a directory's entries.
-    pub inside: Said,
+    pub inside: Outcome,
     /// Its extended attributes.
-    pub xattrs: Vec<(String, Said)>,
+    pub xattrs: Vec<(String, Outcome)>,
 }

@@ -17,7 +17,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::changes::answer::{Answer, Entry, Found, Moment, Said, Stat};
+use crate::changes::answer::{Answer, Entry, Found, Moment, Outcome, Stat};
 use crate::changes::known;
 
 /// A pair of numbers: the kernel's and rcuwalk's.
@@ -51,25 +51,25 @@ impl Comparer {
 
     /// Compares what both sides say to one step. `Err` says in words what differs.
     pub fn answers(&mut self, kernel: &Answer, ours: &Answer) -> Result<(), String> {
-        self.said(&kernel.said, &ours.said)?;
-        for ((at, kernel), (_, ours)) in kernel.seen.iter().zip(&ours.seen) {
-            self.said(kernel, ours)
+        self.outcomes(&kernel.outcome, &ours.outcome)?;
+        for ((at, kernel), (_, ours)) in kernel.after.iter().zip(&ours.after) {
+            self.outcomes(kernel, ours)
                 .map_err(|what| format!("afterwards, at {at:?}: {what}"))?;
         }
         Ok(())
     }
 
-    fn said(&mut self, kernel: &Said, ours: &Said) -> Result<(), String> {
+    fn outcomes(&mut self, kernel: &Outcome, ours: &Outcome) -> Result<(), String> {
         match (kernel, ours) {
-            (Said::Stat(kernel), Said::Stat(ours)) => {
+            (Outcome::Stat(kernel), Outcome::Stat(ours)) => {
                 self.stats(kernel, ours)?;
                 let born = |stat: &Stat| (stat.ino, stat.btime);
                 self.files.bind((born(kernel), born(ours)))
             }
-            (Said::Entries(kernel), Said::Entries(ours)) => entries(kernel, ours, |_| {}),
-            (Said::Tree(kernel), Said::Tree(ours)) => self.trees(kernel, ours),
+            (Outcome::Entries(kernel), Outcome::Entries(ours)) => entries(kernel, ours, |_| {}),
+            (Outcome::Tree(kernel), Outcome::Tree(ours)) => self.trees(kernel, ours),
             (kernel, ours) if kernel == ours => Ok(()),
-            (Said::Errno(_), _) | (_, Said::Errno(_)) => Err("another errno".into()),
+            (Outcome::Errno(_), _) | (_, Outcome::Errno(_)) => Err("another errno".into()),
             _ => Err("other data".into()),
         }
     }
@@ -138,12 +138,12 @@ impl Comparer {
         let mut strict: Bijection<u64> = Bijection::default();
         for (kernel, ours) in kernel.iter().zip(ours) {
             let at = |what: String| format!("in the tree, at {:?}: {what}", kernel.place);
-            if let (Said::Stat(kernel), Said::Stat(ours)) = (&kernel.stat, &ours.stat) {
+            if let (Outcome::Stat(kernel), Outcome::Stat(ours)) = (&kernel.stat, &ours.stat) {
                 strict.bind((kernel.ino, ours.ino)).map_err(at)?;
             }
-            self.said(&kernel.stat, &ours.stat).map_err(at)?;
+            self.outcomes(&kernel.stat, &ours.stat).map_err(at)?;
             match (&kernel.inside, &ours.inside) {
-                (Said::Entries(kernel), Said::Entries(ours)) => {
+                (Outcome::Entries(kernel), Outcome::Entries(ours)) => {
                     let mut bound = Ok(());
                     entries(kernel, ours, |pair| {
                         if bound.is_ok() {
@@ -154,7 +154,7 @@ impl Comparer {
                     .map_err(at)?;
                 }
                 (kernel, ours) => self
-                    .said(kernel, ours)
+                    .outcomes(kernel, ours)
                     .map_err(|what| at(format!("inside: {what}")))?,
             }
             if kernel.xattrs != ours.xattrs {
@@ -209,8 +209,8 @@ impl<T: Copy + Debug + Eq + Hash> Bijection<T> {
 mod tests {
     use super::*;
 
-    fn stat(ino: u64, btime: Moment, ctime: Moment) -> Said {
-        Said::Stat(Stat {
+    fn stat(ino: u64, btime: Moment, ctime: Moment) -> Outcome {
+        Outcome::Stat(Stat {
             ino,
             st_mode: libc::S_IFREG | 0o644,
             nlink: 1,
@@ -231,7 +231,7 @@ mod tests {
         let (old, new) = ((5, 1), (5, 2));
         let mut comparer = Comparer::new(false);
         comparer.start = 5;
-        let mut same = |kernel, ours| comparer.said(&kernel, &ours).is_ok();
+        let mut same = |kernel, ours| comparer.outcomes(&kernel, &ours).is_ok();
         assert!(same(stat(7, old, old), stat(17, old, old)));
         assert!(same(stat(7, old, new), stat(17, old, new)), "a change");
         assert!(!same(stat(7, old, new), stat(18, old, new)), "EDGE-1");

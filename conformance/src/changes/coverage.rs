@@ -23,7 +23,7 @@ impl Coverage {
         self.ops += 1;
         *self
             .counts
-            .entry((kind(&step.op), answer.said.errno()))
+            .entry((kind(&step.op), answer.outcome.errno()))
             .or_default() += 1;
     }
 

@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
-use crate::changes::answer::{Answer, Said};
+use crate::changes::answer::{Answer, Outcome};
 use crate::changes::compare::Comparer;
 use crate::changes::coverage::Coverage;
 use crate::changes::generate::{Planner, Shape, Sticky};
 use crate::changes::host::Host;
-use crate::changes::known::{self, Then};
+use crate::changes::known::{self, Handling};
 use crate::changes::op::{Op, Step};
 use crate::changes::shrink::{self, Failure};
 use crate::changes::side::{self, Side};
-use crate::changes::users::Who;
+use crate::changes::users::User;
 use crate::frame;
 use crate::rng::Rng;
 use crate::settings::Settings;
@@ -50,7 +50,7 @@ pub struct Difference {
 }
 
 /// What a comparison came to.
-pub enum Outcome {
+pub enum Comparison {
     /// All of these are the kernel's answers, and rcuwalk's.
     Same(Vec<Answer>),
     /// The same up to a difference that is meant.
@@ -97,12 +97,12 @@ pub fn run(
         let mut planner = Planner::new(Rng::derived(settings.seed, number), STEPS, shape);
         let (steps, kernel) = record(&mut host, &mut planner);
         match against(&mut host, subject, &steps, kernel) {
-            Outcome::Same(answers) => findings.count(&steps, &answers),
-            Outcome::Stopped(answers) => {
+            Comparison::Same(answers) => findings.count(&steps, &answers),
+            Comparison::Stopped(answers) => {
                 findings.count(&steps, &answers);
                 findings.coverage.stopped += 1;
             }
-            Outcome::Different(difference) => {
+            Comparison::Different(difference) => {
                 let mut compare = |steps: &[Step]| compare(&mut host, subject, steps);
                 let failure = shrink::shrink(steps, *difference, &mut compare);
                 let failure = failure.of(settings.seed, number);
@@ -145,7 +145,7 @@ impl Findings {
 }
 
 /// Runs `steps` on both sides and compares them up to the first difference.
-pub fn compare(host: &mut Host, subject: &impl Subject, steps: &[Step]) -> Outcome {
+pub fn compare(host: &mut Host, subject: &impl Subject, steps: &[Step]) -> Comparison {
     let kernel = in_kernel(host, |host| answers(host, steps));
     against(host, subject, steps, kernel)
 }
@@ -159,7 +159,7 @@ pub fn record(host: &mut Host, planner: &mut Planner) -> (Vec<Step>, Vec<Answer>
         let mut outcome = (Vec::new(), Vec::new());
         while let Some(step) = planner.plan() {
             let answer = side::answer(host, &step);
-            planner.learn(&step, &answer.said);
+            planner.learn(&step, &answer.outcome);
             outcome.0.push(step);
             outcome.1.push(answer);
         }
@@ -178,7 +178,7 @@ fn against(
     subject: &impl Subject,
     steps: &[Step],
     kernel: Vec<Answer>,
-) -> Outcome {
+) -> Comparison {
     let mut outcome = None;
     subject
         .with_side(host, &mut |side| {
@@ -187,12 +187,12 @@ fn against(
         })
         .unwrap_or_else(|err| panic!("cannot run a sequence in rcuwalk: {err}"));
     match outcome {
-        None => Outcome::Same(kernel),
-        Some(Err(difference)) => Outcome::Different(difference),
+        None => Comparison::Same(kernel),
+        Some(Err(difference)) => Comparison::Different(difference),
         Some(Ok(end)) => {
             let mut kernel = kernel;
             kernel.truncate(end);
-            Outcome::Stopped(kernel)
+            Comparison::Stopped(kernel)
         }
     }
 }
@@ -205,7 +205,7 @@ pub fn first_difference(
     kernel: &[Answer],
     mut comparer: Comparer,
 ) -> Option<Result<usize, Box<Difference>>> {
-    let mut ours = Asked(side);
+    let mut ours = CatchPanics(side);
     let pairs = steps.iter().zip(kernel).enumerate();
     pairs.into_iter().find_map(|(index, (step, kernel))| {
         let ours = side::answer(&mut ours, step);
@@ -221,9 +221,11 @@ fn differ(
     ours: Answer,
 ) -> Option<Result<usize, Box<Difference>>> {
     let what = comparer.answers(kernel, &ours).err()?;
-    match known::find(step, &kernel.said, &ours.said, comparer.on_host).map(|known| known.then) {
-        Some(Then::GoOn | Then::Avoided) => None,
-        Some(Then::Stop) => Some(Ok(index)),
+    match known::find(step, &kernel.outcome, &ours.outcome, comparer.on_host)
+        .map(|known| known.handling)
+    {
+        Some(Handling::Ignore | Handling::Avoided) => None,
+        Some(Handling::Stop) => Some(Ok(index)),
         None => Some(Err(Box::new(Difference {
             index,
             what,
@@ -239,10 +241,10 @@ pub fn answers(side: &mut impl Side, steps: &[Step]) -> Vec<Answer> {
 }
 
 /// rcuwalk's side, whose panics are answers.
-struct Asked<'a>(&'a mut dyn Side);
+struct CatchPanics<'a>(&'a mut dyn Side);
 
-impl Side for Asked<'_> {
-    fn run(&mut self, who: Who, op: &Op) -> Said {
-        frame::without_panic(|| self.0.run(who, op)).unwrap_or_else(Said::Panicked)
+impl Side for CatchPanics<'_> {
+    fn run(&mut self, user: User, op: &Op) -> Outcome {
+        frame::without_panic(|| self.0.run(user, op)).unwrap_or_else(Outcome::Panicked)
     }
 }

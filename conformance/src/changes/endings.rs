@@ -4,7 +4,7 @@
 use rustix::fs::{OFlags, RenameFlags};
 
 use crate::changes::op::{At, Bits, Node, Op, Step};
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 /// Paths below [`steps`]' tree, and out of it.
 pub fn paths() -> Vec<String> {
@@ -180,7 +180,7 @@ pub fn steps(path: &str) -> Vec<Step> {
         Op::Tree,
     ]);
     let step = |op| Step {
-        who: Who::Root,
+        user: User::Root,
         op,
         watch: false,
     };

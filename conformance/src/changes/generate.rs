@@ -21,9 +21,9 @@ mod guess;
 mod names;
 mod values;
 
-use crate::changes::answer::Said;
+use crate::changes::answer::Outcome;
 use crate::changes::op::{At, Bits, Op, Step};
-use crate::changes::users::Who;
+use crate::changes::users::User;
 use crate::rng::Rng;
 use choose::weighted;
 use guess::Guess;
@@ -62,7 +62,7 @@ pub struct Planner {
     left: usize,
     made: usize,
     guess: Guess,
-    who: Who,
+    user: User,
     /// Paths that may be immutable or append-only by now, and in the way.
     flagged: Vec<String>,
     /// Extended attributes that may be there by now.
@@ -78,7 +78,7 @@ impl Planner {
             left: length,
             made: 0,
             guess: Guess::default(),
-            who: Who::Root,
+            user: User::Root,
             flagged: Vec::new(),
             attributes: Vec::new(),
         }
@@ -92,7 +92,7 @@ impl Planner {
         let every = self.shape.tree_every;
         Some(if self.left == 0 || index % every == every - 1 {
             Step {
-                who: Who::Root,
+                user: User::Root,
                 op: Op::Tree,
                 watch: false,
             }
@@ -102,10 +102,10 @@ impl Planner {
     }
 
     /// What the step came to: the next ones are chosen accordingly.
-    pub fn learn(&mut self, step: &Step, said: &Said) {
-        match said {
-            Said::Tree(found) => self.guess.see(found),
-            said if said.errno() == 0 => {
+    pub fn learn(&mut self, step: &Step, outcome: &Outcome) {
+        match outcome {
+            Outcome::Tree(found) => self.guess.see(found),
+            outcome if outcome.errno() == 0 => {
                 self.guess.note(&step.op);
                 if let Op::SetXattr { at, name, .. } = &step.op {
                     self.attributes.insert(0, (at.clone(), name.clone()));
@@ -162,7 +162,7 @@ impl Planner {
     fn step(&mut self, index: usize) -> Step {
         // A few directories to begin with, open to all.
         if index < 5 {
-            self.who = Who::Root;
+            self.user = User::Root;
             let op = if index == 0 {
                 Op::Umask { mask: Bits(0) }
             } else {
@@ -171,7 +171,7 @@ impl Planner {
             return self.finish(op);
         }
         if !self.flagged.is_empty() && self.rng.chance(20) {
-            self.who = Who::Root;
+            self.user = User::Root;
             let path = self.flagged.remove(0);
             return self.finish(Op::SetFlags {
                 at: At::NoFollow(path),
@@ -180,19 +180,19 @@ impl Planner {
             });
         }
         if self.shape.sticky == Sticky::Protected && self.rng.chance(40) {
-            self.who = *self.rng.pick(&Who::ALL);
+            self.user = *self.rng.pick(&User::ALL);
         } else if self.rng.chance(25) {
-            self.who = *self.rng.pick(&[
-                Who::Root,
-                Who::Root,
-                Who::Root,
-                Who::Root,
-                Who::Root,
-                Who::Alice,
-                Who::Alice,
-                Who::Bob,
-                Who::Bob,
-                Who::Bare,
+            self.user = *self.rng.pick(&[
+                User::Root,
+                User::Root,
+                User::Root,
+                User::Root,
+                User::Root,
+                User::Alice,
+                User::Alice,
+                User::Bob,
+                User::Bob,
+                User::Bare,
             ]);
         }
         let make = *weighted(&mut self.rng, &WEIGHTS);
@@ -202,7 +202,7 @@ impl Planner {
 
     fn finish(&mut self, op: Op) -> Step {
         Step {
-            who: self.who,
+            user: self.user,
             op,
             watch: self.rng.chance(self.shape.watch),
         }

@@ -20,11 +20,11 @@ use rustix::path::Arg;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags};
 
-use crate::changes::answer::Said;
+use crate::changes::answer::Outcome;
 use crate::changes::known;
 use crate::changes::op::{Op, SLOTS};
 use crate::changes::side::Side;
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 /// The umask that a sequence starts with.
 const UMASK: Mode = Mode::from_raw_mode(0o022);
@@ -37,12 +37,12 @@ pub struct Host {
     /// The way back from a chroot.
     real_root: OwnedFd,
     all: CapabilitySet,
-    who: Who,
+    user: User,
     /// The machine protects hard links, and the comparison includes that.
     protected_hardlinks: bool,
     slots: [Option<OwnedFd>; SLOTS + 1],
     /// The user that opened the file in each slot.
-    openers: [Who; SLOTS + 1],
+    openers: [User; SLOTS + 1],
     /// For data that is read, names of attributes, entries of directories.
     buffer: Vec<u8>,
 }
@@ -66,10 +66,10 @@ impl Host {
             top: rustix::fs::openat(CWD, top, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?,
             real_root: rustix::fs::openat(CWD, "/", dir, Mode::empty())?,
             all: rustix::thread::capabilities(None)?.permitted,
-            who: Who::Root,
+            user: User::Root,
             protected_hardlinks: false,
             slots: Default::default(),
-            openers: [Who::Root; SLOTS + 1],
+            openers: [User::Root; SLOTS + 1],
             buffer: vec![0; 128 << 10],
         })
     }
@@ -105,7 +105,7 @@ impl Host {
         rustix::process::umask(UMASK);
         let outcome = work(self);
         self.slots = Default::default();
-        self.become_who(Who::Root)?;
+        self.become_user(User::Root)?;
         rustix::process::fchdir(&self.real_root)?;
         rustix::process::chroot(".")?;
         rustix::process::umask(UMASK);
@@ -114,23 +114,27 @@ impl Host {
     }
 
     /// Takes on another user's ids and capabilities.
-    fn become_who(&mut self, who: Who) -> io::Result<()> {
-        if who == self.who {
+    fn become_user(&mut self, user: User) -> io::Result<()> {
+        if user == self.user {
             return Ok(());
         }
-        self.change_to(who)?;
-        self.who = who;
+        self.change_to(user)?;
+        self.user = user;
         Ok(())
     }
 
-    fn change_to(&self, who: Who) -> io::Result<()> {
+    fn change_to(&self, user: User) -> io::Result<()> {
         self.make_effective(self.all)?;
-        let groups: Vec<Gid> = who.groups().iter().map(|&gid| Gid::from_raw(gid)).collect();
+        let groups: Vec<Gid> = user
+            .groups()
+            .iter()
+            .map(|&gid| Gid::from_raw(gid))
+            .collect();
         rustix::thread::set_thread_groups(&groups)?;
-        let (uid, gid) = (Uid::from_raw(who.uid()), Gid::from_raw(who.gid()));
+        let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-        self.make_effective(who.caps(self.all))
+        self.make_effective(user.caps(self.all))
     }
 
     fn make_effective(&self, effective: CapabilitySet) -> io::Result<()> {
@@ -177,16 +181,16 @@ impl Clock {
 }
 
 impl Side for Host {
-    fn run(&mut self, who: Who, op: &Op) -> Said {
-        let who = match known::is_done_by_opener(op) {
+    fn run(&mut self, user: User, op: &Op) -> Outcome {
+        let user = match known::is_done_by_opener(op) {
             Some(slot) => self.openers[slot],
-            None => who,
+            None => user,
         };
-        self.become_who(who)
+        self.become_user(user)
             .and_then(|()| self.clock.tick())
-            .unwrap_or_else(|err| panic!("cannot become {who:?}: {err}"));
+            .unwrap_or_else(|err| panic!("cannot become {user:?}: {err}"));
         self.call(op)
-            .unwrap_or_else(|errno| Said::Errno(errno.raw_os_error()))
+            .unwrap_or_else(|errno| Outcome::Errno(errno.raw_os_error()))
     }
 }
 

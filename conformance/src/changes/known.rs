@@ -8,17 +8,17 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use crate::changes::answer::Said;
+use crate::changes::answer::Outcome;
 use crate::changes::generate::Sticky;
 use crate::changes::op::{At, Op, Step};
 use crate::changes::sysctls::Sysctls;
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 /// What follows from a difference that is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum Handling {
     /// The two answers count as one.
-    GoOn,
+    Ignore,
     /// The two sides are no longer alike: the sequence ends here.
     Stop,
     /// The kernel's side is kept from it.
@@ -26,7 +26,7 @@ pub enum Then {
 }
 
 /// A difference that is meant.
-pub struct Known {
+pub struct Deviation {
     /// Its section in docs/semantics.md.
     pub section: &'static str,
     /// How its line begins there.
@@ -34,46 +34,46 @@ pub struct Known {
     /// Only with hostfs.
     pub on_host: bool,
     /// What follows.
-    pub then: Then,
+    pub handling: Handling,
     /// Whether it is this one: the kernel's answer, then rcuwalk's.
-    pub is: fn(&Step, &Said, &Said) -> bool,
+    pub is: fn(&Step, &Outcome, &Outcome) -> bool,
 }
 
 /// All of them.
-pub const ALL: [Known; 13] = [
-    Known {
+pub const ALL: [Deviation; 13] = [
+    Deviation {
         section: "Paths",
         line: "- `protected_symlinks`, `protected_hardlinks`, `protected_regular` and",
         on_host: false,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Opening and reading",
         line: "- On hostfs a truncation by path to the size that a file has",
         on_host: true,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Opening and reading",
         line: "- On hostfs a write or an allocation that the host finds too far out",
         on_host: true,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Opening and reading",
         line: "- Data and holes are sought in regular files.",
         on_host: false,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Opening and reading",
         line: "- A hole in the last page that a file can have is found.",
         on_host: false,
-        then: Then::GoOn,
+        handling: Handling::Ignore,
         is: |step, kernel, ours| {
             let last_page = 1_u64 << 63 >> 12;
             kernel.errno() != 0
@@ -81,73 +81,78 @@ pub const ALL: [Known; 13] = [
                 && matches!(step.op, Op::SeekHole { at, .. } if (at as u64 + 1) >> 12 >= last_page - 1)
         },
     },
-    Known {
+    Deviation {
         section: "Changes",
         line: "- An open file without a name can be linked by its owner",
         on_host: false,
-        then: Then::GoOn,
+        handling: Handling::Ignore,
         is: |step, kernel, ours| ours.errno() != 0 && is_link_by_owner(step, kernel),
     },
-    Known {
+    Deviation {
         section: "Changes",
         line: "- An open file without a name can be linked by its owner",
         on_host: false,
-        then: Then::Stop,
+        handling: Handling::Stop,
         is: |step, kernel, ours| ours.errno() == 0 && is_link_by_owner(step, kernel),
     },
-    Known {
+    Deviation {
         section: "Opening and reading",
         line: "- `allocate` neither collapses nor inserts ranges",
         on_host: false,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Opening and reading",
         line: "- Reading no bytes leaves the time of the last access alone.",
         on_host: false,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Opening and reading",
         line: "- Regular files and directories open, and with `PATH` anything.",
         on_host: false,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Opening and reading",
         line: "- An open file acts with its opener's credentials.",
         on_host: false,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Attributes and permissions",
         line: "- On hostfs the time of the last access is the host's own affair",
         on_host: true,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
-    Known {
+    Deviation {
         section: "Attributes and permissions",
         line: "- The time of the last access of a symbolic link",
         on_host: false,
-        then: Then::Avoided,
+        handling: Handling::Avoided,
         is: |_, _, _| false,
     },
 ];
 
 /// The difference that two answers are an instance of.
-pub fn find(step: &Step, kernel: &Said, ours: &Said, on_host: bool) -> Option<&'static Known> {
+pub fn find(
+    step: &Step,
+    kernel: &Outcome,
+    ours: &Outcome,
+    on_host: bool,
+) -> Option<&'static Deviation> {
     ALL.iter()
         .filter(|known| on_host || !known.on_host)
         .find(|known| (known.is)(step, kernel, ours))
 }
 
 /// The kernel's side never has the credentials that opened it.
-fn is_link_by_owner(step: &Step, kernel: &Said) -> bool {
+fn is_link_by_owner(step: &Step, kernel: &Outcome) -> bool {
     let of_handle = matches!(
         step.op,
         Op::Link {
@@ -155,7 +160,7 @@ fn is_link_by_owner(step: &Step, kernel: &Said) -> bool {
             ..
         }
     );
-    of_handle && step.who != Who::Root && kernel.errno() == libc::ENOENT
+    of_handle && step.user != User::Root && kernel.errno() == libc::ENOENT
 }
 
 /// There are no pipes, sockets and devices behind rcuwalk: "Devices, pipes and sockets are `ENXIO`."

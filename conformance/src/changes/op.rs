@@ -4,7 +4,7 @@ use std::fmt;
 
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags};
 
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 /// How many open files a sequence has at most.
 pub const SLOTS: usize = 5;
@@ -13,7 +13,7 @@ pub const SLOTS: usize = 5;
 #[derive(Clone, PartialEq)]
 pub struct Step {
     /// Whose permissions count.
-    pub who: Who,
+    pub user: User,
     /// The call.
     pub op: Op,
     /// Whether the files it names are looked at afterwards. Not always: looking
@@ -23,8 +23,8 @@ pub struct Step {
 
 impl fmt::Debug for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Step { who, op, watch } = self;
-        write!(f, "step({who:?}, {op:?}, {watch})")
+        let Step { user, op, watch } = self;
+        write!(f, "step({user:?}, {op:?}, {watch})")
     }
 }
 

@@ -4,10 +4,10 @@
 
 use std::fmt;
 
-use crate::changes::answer::{Found, Said};
-use crate::changes::differ::{Difference, Outcome};
+use crate::changes::answer::{Found, Outcome};
+use crate::changes::differ::{Comparison, Difference};
 use crate::changes::op::Step;
-use crate::changes::users::Who;
+use crate::changes::users::User;
 use crate::frame::leave_out;
 
 /// Comparisons that shrinking one difference may cost.
@@ -26,7 +26,7 @@ pub struct Failure {
 pub fn shrink(
     mut steps: Vec<Step>,
     difference: Difference,
-    compare: &mut impl FnMut(&[Step]) -> Outcome,
+    compare: &mut impl FnMut(&[Step]) -> Comparison,
 ) -> Failure {
     steps.truncate(difference.index + 1);
     let mut shrinking = Shrinking {
@@ -58,7 +58,7 @@ struct Shrinking<'c, C> {
     compare: &'c mut C,
 }
 
-impl<C: FnMut(&[Step]) -> Outcome> Shrinking<'_, C> {
+impl<C: FnMut(&[Step]) -> Comparison> Shrinking<'_, C> {
     /// Tries to do without runs of steps; not without the last one, which differs.
     fn leave_out(&mut self) {
         let others = |shrinking: &Self| shrinking.steps.len() - 1;
@@ -73,7 +73,7 @@ impl<C: FnMut(&[Step]) -> Outcome> Shrinking<'_, C> {
     fn make_plain(&mut self) {
         for index in 0..self.steps.len() {
             let as_root = |step: &Step| Step {
-                who: Who::Root,
+                user: User::Root,
                 ..step.clone()
             };
             let unwatched = |step: &Step| Step {
@@ -101,7 +101,7 @@ impl<C: FnMut(&[Step]) -> Outcome> Shrinking<'_, C> {
         }
         self.left -= 1;
         match (self.compare)(&steps) {
-            Outcome::Different(difference)
+            Comparison::Different(difference)
                 if kind(&steps, &difference) == kind(&self.steps, &self.difference) =>
             {
                 steps.truncate(difference.index + 1);
@@ -117,7 +117,7 @@ impl<C: FnMut(&[Step]) -> Outcome> Shrinking<'_, C> {
 /// What makes two differences look alike. Numbers in them do not.
 fn kind(steps: &[Step], difference: &Difference) -> String {
     let step = &steps[difference.index];
-    let (kernel, ours) = (&difference.kernel.said, &difference.ours.said);
+    let (kernel, ours) = (&difference.kernel.outcome, &difference.ours.outcome);
     // Where it is says little.
     let what = difference.what.rsplit("): ").next().unwrap_or("");
     let what: String = what.chars().filter(|c| !c.is_ascii_digit()).collect();
@@ -162,12 +162,12 @@ impl fmt::Display for Failure {
         for step in &self.steps {
             writeln!(f, "    {},", cut(&format!("{step:?}")))?;
         }
-        for (who, answer) in [("kernel ", kernel), ("rcuwalk", ours)] {
-            writeln!(f, "  {who}: {}", cut(&format!("{:?}", answer.said)))?;
-            for (at, said) in &answer.seen {
-                writeln!(f, "    {at:?}: {}", cut(&format!("{said:?}")))?;
+        for (side, answer) in [("kernel ", kernel), ("rcuwalk", ours)] {
+            writeln!(f, "  {side}: {}", cut(&format!("{:?}", answer.outcome)))?;
+            for (at, outcome) in &answer.after {
+                writeln!(f, "    {at:?}: {}", cut(&format!("{outcome:?}")))?;
             }
-            if let Said::Tree(found) = &answer.said {
+            if let Outcome::Tree(found) = &answer.outcome {
                 write_tree(f, found, what)?;
             }
         }

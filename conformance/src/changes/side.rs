@@ -5,9 +5,9 @@
 
 use rustix::fs::OFlags;
 
-use crate::changes::answer::{Answer, Found, Said};
+use crate::changes::answer::{Answer, Found, Outcome};
 use crate::changes::op::{At, Bits, Bytes, Op, SLOTS, Step};
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 /// The slot that reading a tree keeps for itself.
 const OWN_SLOT: usize = SLOTS;
@@ -18,36 +18,36 @@ const PART: usize = 24 << 10;
 /// Something that operations are made in.
 pub trait Side {
     /// Does it, and tells what came of it. There are [`SLOTS`] + 1 slots.
-    fn run(&mut self, who: Who, op: &Op) -> Said;
+    fn run(&mut self, user: User, op: &Op) -> Outcome;
 }
 
 /// What `side` says to `step`.
 pub fn answer(side: &mut impl Side, step: &Step) -> Answer {
-    let said = match step.op {
-        Op::Tree => Said::Tree(tree(side)),
-        _ => side.run(step.who, &step.op),
+    let outcome = match step.op {
+        Op::Tree => Outcome::Tree(tree(side)),
+        _ => side.run(step.user, &step.op),
     };
-    let seen = if step.watch {
+    let after = if step.watch {
         let look = |at: At| {
-            let stat = side.run(Who::Root, &Op::Stat { at: at.clone() });
+            let stat = side.run(User::Root, &Op::Stat { at: at.clone() });
             (at, stat)
         };
         step.op.names().into_iter().map(look).collect()
     } else {
         Vec::new()
     };
-    Answer { said, seen }
+    Answer { outcome, after }
 }
 
 /// The whole state: the tree from its root, the current directory, the open files.
 fn tree(side: &mut impl Side) -> Vec<Found> {
     let mut found = Vec::new();
     below(side, "/", &mut found);
-    let mut look = |place: At, inside: fn(&mut _, usize, &Said) -> Said| {
-        let stat = side.run(Who::Root, &Op::Stat { at: place.clone() });
+    let mut look = |place: At, inside: fn(&mut _, usize, &Outcome) -> Outcome| {
+        let stat = side.run(User::Root, &Op::Stat { at: place.clone() });
         let inside = match place {
             At::Handle(slot) if stat.errno() == 0 => inside(side, slot, &stat),
-            _ => Said::Done,
+            _ => Outcome::Done,
         };
         found.push(Found {
             place,
@@ -65,15 +65,15 @@ fn tree(side: &mut impl Side) -> Vec<Found> {
 
 fn below(side: &mut impl Side, path: &str, found: &mut Vec<Found>) {
     let place = At::NoFollow(path.to_string());
-    let stat = side.run(Who::Root, &Op::Stat { at: place.clone() });
+    let stat = side.run(User::Root, &Op::Stat { at: place.clone() });
     let kind = match &stat {
-        Said::Stat(stat) => stat.kind(),
+        Outcome::Stat(stat) => stat.kind(),
         _ => 0,
     };
     let inside = match kind {
         libc::S_IFDIR => opened(side, path, OFlags::DIRECTORY, |side| {
             side.run(
-                Who::Root,
+                User::Root,
                 &Op::List {
                     at: At::Handle(OWN_SLOT),
                 },
@@ -82,12 +82,12 @@ fn below(side: &mut impl Side, path: &str, found: &mut Vec<Found>) {
         libc::S_IFREG => opened(side, path, OFlags::empty(), |side| {
             contents(side, OWN_SLOT, &stat)
         }),
-        libc::S_IFLNK => side.run(Who::Root, &Op::ReadLink { at: place.clone() }),
-        _ => Said::Done,
+        libc::S_IFLNK => side.run(User::Root, &Op::ReadLink { at: place.clone() }),
+        _ => Outcome::Done,
     };
     let xattrs = xattrs(side, &place);
     let names: Vec<String> = match &inside {
-        Said::Entries(entries) => entries.iter().map(|entry| entry.name.clone()).collect(),
+        Outcome::Entries(entries) => entries.iter().map(|entry| entry.name.clone()).collect(),
         _ => Vec::new(),
     };
     found.push(Found {
@@ -107,8 +107,8 @@ fn opened<S: Side>(
     side: &mut S,
     path: &str,
     flags: OFlags,
-    look: impl FnOnce(&mut S) -> Said,
-) -> Said {
+    look: impl FnOnce(&mut S) -> Outcome,
+) -> Outcome {
     let open = Op::Open {
         slot: OWN_SLOT,
         path: path.into(),
@@ -116,24 +116,24 @@ fn opened<S: Side>(
         flags: flags | OFlags::NOFOLLOW | OFlags::NOATIME,
         mode: Bits(0),
     };
-    match side.run(Who::Root, &open) {
-        Said::Done => {
-            let said = look(side);
-            side.run(Who::Root, &Op::Close { slot: OWN_SLOT });
-            said
+    match side.run(User::Root, &open) {
+        Outcome::Done => {
+            let outcome = look(side);
+            side.run(User::Root, &Op::Close { slot: OWN_SLOT });
+            outcome
         }
         refused => refused,
     }
 }
 
 /// Both ends of a file. A handle that cannot be read returns its error.
-fn contents(side: &mut impl Side, slot: usize, stat: &Said) -> Said {
+fn contents(side: &mut impl Side, slot: usize, stat: &Outcome) -> Outcome {
     let (size, kind) = match stat {
-        Said::Stat(stat) => (stat.size, stat.kind()),
-        _ => return Said::Done,
+        Outcome::Stat(stat) => (stat.size, stat.kind()),
+        _ => return Outcome::Done,
     };
     if kind != libc::S_IFREG {
-        return Said::Done;
+        return Outcome::Done;
     }
     let mut read = |at: i64| {
         let op = Op::Read {
@@ -141,7 +141,7 @@ fn contents(side: &mut impl Side, slot: usize, stat: &Said) -> Said {
             at,
             len: PART,
         };
-        side.run(Who::Root, &op)
+        side.run(User::Root, &op)
     };
     let first = read(0);
     let rest = size.saturating_sub(PART as u64);
@@ -149,16 +149,16 @@ fn contents(side: &mut impl Side, slot: usize, stat: &Said) -> Said {
         return first;
     }
     match (first, read((size - rest.min(PART as u64)) as i64)) {
-        (Said::Data(Bytes(first)), Said::Data(Bytes(last))) => {
-            Said::Data(Bytes([first, last].concat()))
+        (Outcome::Data(Bytes(first)), Outcome::Data(Bytes(last))) => {
+            Outcome::Data(Bytes([first, last].concat()))
         }
         (_, refused) => refused,
     }
 }
 
-fn xattrs(side: &mut impl Side, place: &At) -> Vec<(String, Said)> {
-    let names = match side.run(Who::Root, &Op::ListXattr { at: place.clone() }) {
-        Said::Names(names) => names,
+fn xattrs(side: &mut impl Side, place: &At) -> Vec<(String, Outcome)> {
+    let names = match side.run(User::Root, &Op::ListXattr { at: place.clone() }) {
+        Outcome::Names(names) => names,
         refused => return vec![("(list)".into(), refused)],
     };
     let value = |name: String| {
@@ -166,7 +166,7 @@ fn xattrs(side: &mut impl Side, place: &At) -> Vec<(String, Said)> {
             at: place.clone(),
             name: name.clone(),
         };
-        (name, side.run(Who::Root, &op))
+        (name, side.run(User::Root, &op))
     };
     names.into_iter().map(value).collect()
 }

@@ -11,10 +11,10 @@ use rcuwalk::{
 };
 use rustix::fs::OFlags;
 
-use crate::changes::answer::{Entry, Moment, Said, Stat};
+use crate::changes::answer::{Entry, Moment, Outcome, Stat};
 use crate::changes::op::{At, Bytes, Node, Op, SLOTS, When};
 use crate::changes::side::Side;
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 /// A tree of rcuwalk's, or a part of one, with what a process has besides.
 pub struct Ours<'v> {
@@ -35,9 +35,9 @@ struct Slot {
 }
 
 impl Side for Ours<'_> {
-    fn run(&mut self, who: Who, op: &Op) -> Said {
-        self.call(who, op)
-            .unwrap_or_else(|err| Said::Errno(err.errno()))
+    fn run(&mut self, user: User, op: &Op) -> Outcome {
+        self.call(user, op)
+            .unwrap_or_else(|err| Outcome::Errno(err.errno()))
     }
 }
 
@@ -65,9 +65,9 @@ impl<'v> Ours<'v> {
         }
     }
 
-    fn call(&mut self, who: Who, op: &Op) -> Result<Said> {
+    fn call(&mut self, user: User, op: &Op) -> Result<Outcome> {
         let vfs = self.vfs;
-        let ctx = &self.ctx.clone().with_credentials(credentials(who));
+        let ctx = &self.ctx.clone().with_credentials(credentials(user));
         match op {
             Op::Open {
                 slot,
@@ -79,18 +79,18 @@ impl<'v> Ours<'v> {
                 let file = vfs.open(ctx, path, how)?;
                 let is_path = flags.contains(OFlags::PATH);
                 self.slots[*slot] = Some(Slot { file, is_path });
-                Ok(Said::Done)
+                Ok(Outcome::Done)
             }
             Op::Close { slot } => {
                 let closed = self.slots[*slot].take();
-                closed.map(|_| Said::Done).ok_or(Error::BadDescriptor)
+                closed.map(|_| Outcome::Done).ok_or(Error::BadDescriptor)
             }
             Op::Read { slot, at, len } => {
                 let (file, at) = self.file_and(*slot, *at)?;
                 let mut data = vec![0; *len];
                 let read = file.read_at(&mut data, at)?;
                 data.truncate(read);
-                Ok(Said::Data(Bytes(data)))
+                Ok(Outcome::Data(Bytes(data)))
             }
             Op::Write {
                 slot,
@@ -100,7 +100,7 @@ impl<'v> Ours<'v> {
             } => {
                 let (file, at) = self.file_and(*slot, *at)?;
                 let written = file.write_at(&vec![*fill; *len], at)?;
-                Ok(Said::Number(written as i64))
+                Ok(Outcome::Number(written as i64))
             }
             Op::SetLen { slot, len } => {
                 let (file, len) = self.file_and(*slot, *len)?;
@@ -119,11 +119,11 @@ impl<'v> Ours<'v> {
             }
             Op::SeekData { slot, at } => {
                 let found = self.file(*slot)?.seek_data(unsigned(*at)?)?;
-                Ok(Said::Number(found as i64))
+                Ok(Outcome::Number(found as i64))
             }
             Op::SeekHole { slot, at } => {
                 let found = self.file(*slot)?.seek_hole(unsigned(*at)?)?;
-                Ok(Said::Number(found as i64))
+                Ok(Outcome::Number(found as i64))
             }
             Op::Sync { slot, data_only } => done(self.file(*slot)?.sync(*data_only)),
             Op::Create { path, mode } => made(vfs, (ctx, path), vfs.create(ctx, path, mode.0)),
@@ -135,9 +135,9 @@ impl<'v> Ours<'v> {
             }
             Op::Symlink { target, path } => made(vfs, (ctx, path), vfs.symlink(ctx, target, path)),
             Op::Link { old, new } => {
-                let mut who = credentials(who);
-                who.caps |= self.link_caps;
-                let ctx = &ctx.clone().with_credentials(who);
+                let mut user = credentials(user);
+                user.caps |= self.link_caps;
+                let ctx = &ctx.clone().with_credentials(user);
                 let (from, path, flags) = self.at(ctx, old)?;
                 let linked = vfs.linkat(ctx, (from.cwd(), path), (ctx.cwd(), new), flags);
                 made(vfs, (ctx, new), linked)
@@ -164,20 +164,20 @@ impl<'v> Ours<'v> {
             }
             Op::Stat { at } => {
                 let (ctx, path, flags) = self.at(ctx, at)?;
-                Ok(Said::Stat(stat(&vfs.stat(&ctx, path, flags)?)))
+                Ok(Outcome::Stat(stat(&vfs.stat(&ctx, path, flags)?)))
             }
             Op::ReadLink { at } => {
                 let (ctx, path, _) = self.at(ctx, at)?;
-                Ok(Said::Data(Bytes(vfs.read_link(&ctx, path)?.into_vec())))
+                Ok(Outcome::Data(Bytes(vfs.read_link(&ctx, path)?.into_vec())))
             }
             Op::List { at } => self.list(ctx, at),
             Op::GetXattr { at, name } => {
                 if let Some(file) = self.place_only(at) {
-                    return Ok(Said::Data(Bytes(file.get_xattr(name)?.into_vec())));
+                    return Ok(Outcome::Data(Bytes(file.get_xattr(name)?.into_vec())));
                 }
                 let (ctx, path, flags) = self.at(ctx, at)?;
                 let value = vfs.get_xattr(&ctx, path, name, flags)?;
-                Ok(Said::Data(Bytes(value.into_vec())))
+                Ok(Outcome::Data(Bytes(value.into_vec())))
             }
             Op::SetXattr {
                 at,
@@ -202,7 +202,7 @@ impl<'v> Ours<'v> {
                 };
                 let mut names: Vec<String> = names.iter().map(|name| text(name)).collect();
                 names.sort_unstable();
-                Ok(Said::Names(names))
+                Ok(Outcome::Names(names))
             }
             Op::RemoveXattr { at, name } => {
                 if let Some(file) = self.place_only(at) {
@@ -223,12 +223,12 @@ impl<'v> Ours<'v> {
                         open.file.statfs()?
                     }
                 };
-                Ok(Said::Number(fs.name_max.into()))
+                Ok(Outcome::Number(fs.name_max.into()))
             }
             Op::Umask { mask } => {
                 let before = std::mem::replace(&mut self.umask, mask.0);
                 self.ctx = self.ctx.clone().with_umask(mask.0);
-                Ok(Said::Number(before.into()))
+                Ok(Outcome::Number(before.into()))
             }
             Op::Chdir { at } => {
                 let (from, path, flags) = self.at(ctx, at)?;
@@ -237,7 +237,7 @@ impl<'v> Ours<'v> {
                 let there = from.with_cwd(dir.clone());
                 vfs.access(&there, "", Access::EXEC, LookupFlags::EMPTY_PATH)?;
                 self.ctx = self.ctx.clone().with_cwd(dir);
-                Ok(Said::Done)
+                Ok(Outcome::Done)
             }
             Op::SetFlags {
                 at,
@@ -250,7 +250,7 @@ impl<'v> Ours<'v> {
                 change.flags = Some(flags);
             }),
             // Made of the others.
-            Op::Tree => Ok(Said::Done),
+            Op::Tree => Ok(Outcome::Done),
         }
     }
 
@@ -297,14 +297,14 @@ impl<'v> Ours<'v> {
         }
     }
 
-    fn set(&self, ctx: &Context, at: &At, what: impl FnOnce(&mut SetAttr)) -> Result<Said> {
+    fn set(&self, ctx: &Context, at: &At, what: impl FnOnce(&mut SetAttr)) -> Result<Outcome> {
         let (ctx, path, flags) = self.at(ctx, at)?;
         let mut change = SetAttr::default();
         what(&mut change);
         done(self.vfs.setattr(&ctx, path, &change, flags))
     }
 
-    fn list(&self, ctx: &Context, at: &At) -> Result<Said> {
+    fn list(&self, ctx: &Context, at: &At) -> Result<Outcome> {
         let opened;
         let file = match at {
             At::Handle(slot) => self.file(*slot)?,
@@ -325,20 +325,20 @@ impl<'v> Ours<'v> {
             });
         }
         entries.sort_unstable();
-        Ok(Said::Entries(entries))
+        Ok(Outcome::Entries(entries))
     }
 }
 
-fn done(result: Result<()>) -> Result<Said> {
-    result.map(|()| Said::Done)
+fn done(result: Result<()>) -> Result<Outcome> {
+    result.map(|()| Outcome::Done)
 }
 
 /// The place that was made is the one that the path leads to.
-fn made(vfs: &Vfs, (ctx, path): (&Context, &str), made: Result<VfsPath>) -> Result<Said> {
+fn made(vfs: &Vfs, (ctx, path): (&Context, &str), made: Result<VfsPath>) -> Result<Outcome> {
     let made = made?;
     let found = vfs.lookup(ctx, path, LookupFlags::empty())?;
     assert!(made.is_same_place(&found), "{path} leads elsewhere");
-    Ok(Said::Done)
+    Ok(Outcome::Done)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -350,10 +350,10 @@ fn unsigned(number: i64) -> Result<u64> {
     u64::try_from(number).map_err(|_| Error::Invalid)
 }
 
-fn credentials(who: Who) -> Credentials {
-    let mut credentials = Credentials::user(who.uid(), who.gid());
-    credentials.groups = who.groups().into();
-    if who == Who::Root {
+fn credentials(user: User) -> Credentials {
+    let mut credentials = Credentials::user(user.uid(), user.gid());
+    credentials.groups = user.groups().into();
+    if user == User::Root {
         credentials.caps = Caps::all();
     }
     credentials

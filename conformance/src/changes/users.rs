@@ -4,7 +4,7 @@ use rustix::thread::CapabilitySet;
 
 /// The user that makes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Who {
+pub enum User {
     /// uid 0 with every capability.
     Root,
     /// uid 1000, in no further groups.
@@ -15,16 +15,16 @@ pub enum Who {
     Bare,
 }
 
-impl Who {
+impl User {
     /// All of them.
-    pub const ALL: [Who; 4] = [Who::Root, Who::Alice, Who::Bob, Who::Bare];
+    pub const ALL: [User; 4] = [User::Root, User::Alice, User::Bob, User::Bare];
 
     /// User id.
     pub fn uid(self) -> u32 {
         match self {
-            Who::Root | Who::Bare => 0,
-            Who::Alice => 1000,
-            Who::Bob => 1001,
+            User::Root | User::Bare => 0,
+            User::Alice => 1000,
+            User::Bob => 1001,
         }
     }
 
@@ -36,7 +36,7 @@ impl Who {
     /// Supplementary groups.
     pub fn groups(self) -> &'static [u32] {
         match self {
-            Who::Bob => &[1000],
+            User::Bob => &[1000],
             _ => &[],
         }
     }
@@ -44,7 +44,7 @@ impl Who {
     /// The capabilities to set in the kernel; `all` is the set that this process has.
     pub fn caps(self, all: CapabilitySet) -> CapabilitySet {
         match self {
-            Who::Root => all,
+            User::Root => all,
             _ => CapabilitySet::empty(),
         }
     }

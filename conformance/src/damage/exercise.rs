@@ -19,7 +19,7 @@ const FILES: usize = 60;
 
 /// How far the exercise got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct Coverage {
     /// The image could be opened.
     pub opened: bool,
     /// Inodes found by number.
@@ -36,23 +36,23 @@ pub struct Seen {
 ///
 /// # Errors
 /// Where two answers differ that must be the same.
-pub fn exercise(image: Vec<u8>, checksums: Checksums) -> Result<Seen, String> {
-    let mut seen = Seen::default();
+pub fn exercise(image: Vec<u8>, checksums: Checksums) -> Result<Coverage, String> {
+    let mut coverage = Coverage::default();
     let opened = Ext4::options()
         .checksums(checksums)
         .cache_bytes(CACHE)
         .open_source(image);
     let Ok(ext4) = opened else {
-        return Ok(seen);
+        return Ok(coverage);
     };
-    seen.opened = true;
-    by_number(&ext4, &mut seen);
-    by_name(&ext4, &mut seen);
-    by_scan(&ext4, &mut seen)?;
-    Ok(seen)
+    coverage.opened = true;
+    by_number(&ext4, &mut coverage);
+    by_name(&ext4, &mut coverage);
+    by_scan(&ext4, &mut coverage)?;
+    Ok(coverage)
 }
 
-fn by_number(ext4: &Ext4, seen: &mut Seen) {
+fn by_number(ext4: &Ext4, coverage: &mut Coverage) {
     let info = ext4.info();
     let last = info.inodes_count;
     let mut buf = vec![0; 6000];
@@ -60,7 +60,7 @@ fn by_number(ext4: &Ext4, seen: &mut Seen) {
         let Ok(inode) = ext4.inode(ino) else {
             continue;
         };
-        seen.inodes += 1;
+        coverage.inodes += 1;
         let _ = ext4.xattrs(ino);
         let _ = ext4.read_link(ino);
         for name in [&b"small"[..], b".", "x".repeat(255).as_bytes()] {
@@ -77,7 +77,7 @@ fn by_number(ext4: &Ext4, seen: &mut Seen) {
     }
 }
 
-fn by_name(ext4: &Ext4, seen: &mut Seen) {
+fn by_name(ext4: &Ext4, coverage: &mut Coverage) {
     let budget = Budget {
         dentries: 1000,
         inodes: 1000,
@@ -102,7 +102,7 @@ fn by_name(ext4: &Ext4, seen: &mut Seen) {
         }
         // One that cannot be read ends the listing or does not: both end.
         for entry in listing.take(ENTRIES).flatten() {
-            seen.names += 1;
+            coverage.names += 1;
             let path = [&dir, &*entry.name].concat();
             let Ok(attr) = vfs.stat(&me, &path, LookupFlags::default()) else {
                 continue;
@@ -159,7 +159,7 @@ impl Visitor for Collect {
     }
 }
 
-fn by_scan(ext4: &Ext4, seen: &mut Seen) -> Result<(), String> {
+fn by_scan(ext4: &Ext4, coverage: &mut Coverage) -> Result<(), String> {
     let [tree, inode] = [Order::Tree, Order::Inode].map(|order| {
         let visitors = vec![Collect::default(), Collect::default()];
         let (visitors, ended) = ext4
@@ -175,8 +175,8 @@ fn by_scan(ext4: &Ext4, seen: &mut Seen) -> Result<(), String> {
     if tree.2 != Ended::Complete || inode.2 != Ended::Complete {
         return Err("a scan that nobody stopped ended early".into());
     }
-    seen.entries = tree.0.len();
-    seen.problems = tree.1;
+    coverage.entries = tree.0.len();
+    coverage.problems = tree.1;
     // Which of a directory's two names is the second one is left to chance.
     if tree.1 == 0 && inode.1 == 0 && tree.0 != inode.0 {
         let differ = tree

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::frame::leave_out;
 
-use super::exercise::{Seen, exercise};
+use super::exercise::{Coverage, exercise};
 use super::limits::{self, Busy, Limits};
 use super::mutation::Mutant;
 use super::seeds::Seed;
@@ -22,9 +22,9 @@ pub struct Finding {
 ///
 /// # Errors
 /// The finding, if it panics, takes too long or too much memory, or contradicts itself.
-pub fn examine(seed: &Seed, mutant: &Mutant) -> Result<Seen, Finding> {
+pub fn examine(seed: &Seed, mutant: &Mutant) -> Result<Coverage, Finding> {
     let why = match check(seed, mutant) {
-        Ok(seen) => return Ok(seen),
+        Ok(coverage) => return Ok(coverage),
         Err(why) => why,
     };
     let mutant = smallest(seed, mutant);
@@ -33,7 +33,7 @@ pub fn examine(seed: &Seed, mutant: &Mutant) -> Result<Seen, Finding> {
     Err(Finding { mutant, why })
 }
 
-fn check(seed: &Seed, mutant: &Mutant) -> Result<Seen, String> {
+fn check(seed: &Seed, mutant: &Mutant) -> Result<Coverage, String> {
     let _busy = Busy::with(mutant.to_string());
     let image = mutant.image(seed);
     let limits = Limits::promised(image.len());
@@ -43,7 +43,7 @@ fn check(seed: &Seed, mutant: &Mutant) -> Result<Seen, String> {
     let done = catch_unwind(AssertUnwindSafe(|| exercise(image, checksums)));
     let time = limits::processor_time().saturating_sub(begin);
     let memory = limits::peak().saturating_sub(before);
-    let seen = match done {
+    let coverage = match done {
         Ok(done) => done?,
         Err(panic) => return Err(format!("panicked: {}", message(&*panic))),
     };
@@ -56,7 +56,7 @@ fn check(seed: &Seed, mutant: &Mutant) -> Result<Seen, String> {
             limits.memory
         ));
     }
-    Ok(seen)
+    Ok(coverage)
 }
 
 /// Leaves out the mutations that it does not need to fail.

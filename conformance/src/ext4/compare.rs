@@ -50,7 +50,7 @@ pub enum Beside {
 ///
 /// # Errors
 /// The differences, for a person to read.
-pub fn compare(ext4: &Ext4, top: &Path, beside: Beside) -> Result<Seen, Differences> {
+pub fn compare(ext4: &Ext4, top: &Path, beside: Beside) -> Result<Coverage, Differences> {
     let mut differences = Differences::default();
     let vfs = match Vfs::new(ext4.clone()) {
         Ok(vfs) => vfs,
@@ -67,17 +67,19 @@ pub fn compare(ext4: &Ext4, top: &Path, beside: Beside) -> Result<Seen, Differen
         vfs,
         rng: Rng::derived(0xd1ff, 0),
         differences,
-        seen: Seen::default(),
+        coverage: Coverage::default(),
         inodes: HashSet::new(),
         walked: BTreeMap::new(),
     };
     walk.run();
     walk.scans();
     let Walk {
-        differences, seen, ..
+        differences,
+        coverage,
+        ..
     } = walk;
     if differences.count == 0 {
-        Ok(seen)
+        Ok(coverage)
     } else {
         Err(differences)
     }
@@ -85,7 +87,7 @@ pub fn compare(ext4: &Ext4, top: &Path, beside: Beside) -> Result<Seen, Differen
 
 /// How much has been compared: a comparison of nothing must not pass for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct Coverage {
     /// Names.
     pub entries: usize,
     /// Directories with an index.
@@ -166,11 +168,11 @@ struct Walk<'a> {
     ctx: Context,
     rng: Rng,
     differences: Differences,
-    seen: Seen,
+    coverage: Coverage,
     /// Those whose contents and xattrs have been compared, under their first name.
     inodes: HashSet<u64>,
     /// What ours said of each path.
-    walked: BTreeMap<Vec<u8>, scanned::Said>,
+    walked: BTreeMap<Vec<u8>, scanned::EntryData>,
 }
 
 /// The inode number of the root, in every ext2 there is.
@@ -194,7 +196,7 @@ impl Walk<'_> {
 
     /// Compares what `path` leads to; directories go onto the pile.
     fn entry(&mut self, path: &[u8], directories: &mut Vec<Vec<u8>>) {
-        self.seen.entries += 1;
+        self.coverage.entries += 1;
         let Some(attr) = self.attributes(path) else {
             return;
         };
@@ -231,7 +233,7 @@ impl Walk<'_> {
             (Ok(kernel), Ok(ours)) => return Some((kernel, ours)),
             (Ok(_), Err(err)) => self.failed(path, what, &err),
             (Err(err), Ok(ours)) => self.differences.note(path, what, &err, &ours),
-            (Err(_), Err(_)) => self.seen.unreadable += 1,
+            (Err(_), Err(_)) => self.coverage.unreadable += 1,
         }
         None
     }

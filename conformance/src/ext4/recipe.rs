@@ -16,16 +16,16 @@ pub struct Recipe {
     /// Size of the file before mke2fs.
     pub size: u64,
     /// Done to the empty file system.
-    pub before: &'static [Step],
+    pub before: &'static [Tool],
     /// Its contents.
     pub contents: Contents,
     /// Done to the full file system.
-    pub after: &'static [Step],
+    pub after: &'static [Tool],
 }
 
 /// Something done to a file system that is not mounted.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub enum Tool {
     /// `tune2fs ARGUMENTS image`.
     Tune(&'static str),
     /// `debugfs -w -R REQUEST image`.
@@ -34,7 +34,7 @@ pub enum Step {
     Resize(u64),
 }
 
-use Step::{Debugfs, Resize, Tune};
+use Tool::{Debugfs, Resize, Tune};
 
 const MB: u64 = 1 << 20;
 
@@ -221,7 +221,7 @@ pub const HASHES: &[Recipe] = &[
     ),
 ];
 
-const fn hashed(name: &'static str, before: &'static [Step]) -> Recipe {
+const fn hashed(name: &'static str, before: &'static [Tool]) -> Recipe {
     Recipe {
         before,
         contents: Contents::HASHED,
@@ -305,7 +305,7 @@ impl Recipe {
             let mounted = workshop.mount(&image, &["user_xattr"])?;
             fill::fill(mounted.at(), &self.contents, seed)?;
         }
-        self.steps(self.after, &image)?;
+        self.run_tools(self.after, &image)?;
         Ok(image)
     }
 
@@ -316,7 +316,7 @@ impl Recipe {
     pub fn make_from(&self, workshop: &Workshop, from: &Path) -> Result<PathBuf, String> {
         let from = from.to_str().ok_or("mke2fs -d takes text")?;
         let image = self.make_empty(workshop, &["-d", from])?;
-        self.steps(self.after, &image)?;
+        self.run_tools(self.after, &image)?;
         Ok(image)
     }
 
@@ -338,19 +338,19 @@ impl Recipe {
             &["-b", "4096"]
         };
         mke2fs(&image, &[fixed, block_size, &own, more].concat())?;
-        self.steps(self.before, &image)?;
+        self.run_tools(self.before, &image)?;
         Ok(image)
     }
 
-    fn steps(&self, steps: &[Step], image: &Path) -> Result<(), String> {
-        steps.iter().try_for_each(|step| step.run(image))
+    fn run_tools(&self, tools: &[Tool], image: &Path) -> Result<(), String> {
+        tools.iter().try_for_each(|tool| tool.run(image))
     }
 }
 
 const UUID: &str = "0b6ff1d5-9d0c-4a93-8f6a-5b1f0e1c2d3e";
 const HASH_SEED: &str = "hash_seed=7c3a5e10-2f4b-4d86-9b1e-a1b2c3d4e5f6";
 
-impl Step {
+impl Tool {
     fn run(self, image: &Path) -> Result<(), String> {
         let image_text = image.to_str().ok_or("the workshop's paths are text")?;
         match self {

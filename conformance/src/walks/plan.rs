@@ -6,7 +6,7 @@
 
 use rcuwalk::{LookupFlags, NAME_MAX, PATH_MAX};
 
-use super::{Place, Walk, Who};
+use super::{Place, User, Walk};
 use crate::answer::{Answer, Which};
 use crate::differ::ORDERS;
 use crate::materialise::Powers;
@@ -15,17 +15,17 @@ use crate::rng::Rng;
 use crate::tree::{NodeIx, ROOT, Tree};
 
 /// Root and one user make most of the walks; the rest are there for their edges.
-const CALLERS: [Who; 10] = [
-    Who::Root,
-    Who::Root,
-    Who::Root,
-    Who::User,
-    Who::User,
-    Who::User,
-    Who::Member,
-    Who::Searcher,
-    Who::Overrider,
-    Who::Powerless,
+const CALLERS: [User; 10] = [
+    User::Root,
+    User::Root,
+    User::Root,
+    User::Plain,
+    User::Plain,
+    User::Plain,
+    User::Member,
+    User::Searcher,
+    User::Overrider,
+    User::Powerless,
 ];
 
 /// Thinks up walks over one tree.
@@ -78,9 +78,9 @@ impl<'t> Planner<'t> {
     /// The next walk.
     pub fn plan(&self, rng: &mut Rng) -> Walk {
         let place = *rng.pick(&self.places);
-        let who = match *rng.pick(&CALLERS) {
-            who if self.powers.many_ids || who == Who::Root => who,
-            _ => Who::Powerless,
+        let user = match *rng.pick(&CALLERS) {
+            user if self.powers.many_ids || user == User::Root => user,
+            _ => User::Powerless,
         };
         let path = match rng.below(100) {
             0..10 => self.special(place, rng),
@@ -93,7 +93,7 @@ impl<'t> Planner<'t> {
         };
         Walk {
             place,
-            who,
+            user,
             flags: flags(&path, rng),
             path,
             order: rng.below(ORDERS.len()),
@@ -281,7 +281,7 @@ impl<'t> Planner<'t> {
         let flags = LookupFlags::FOLLOW | LookupFlags::EMPTY_PATH;
         let walk = Walk {
             place,
-            who: Who::Root,
+            user: User::Root,
             path: path.to_vec(),
             flags,
             order: 0,

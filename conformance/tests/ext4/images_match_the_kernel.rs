@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rcuwalk_conformance::ext4::compare::{Beside, Seen, compare};
+use rcuwalk_conformance::ext4::compare::{Beside, Coverage, compare};
 use rcuwalk_conformance::ext4::fill::{self, Contents};
 use rcuwalk_conformance::ext4::recipe::{self, Recipe};
 use rcuwalk_conformance::ext4::workshop::{Workshop, in_workshop, run};
@@ -16,18 +16,21 @@ use rcuwalk_ext4::{Error, Ext4};
 /// EDGE-1: ext2, ext3 and ext4, of each block size the kernel mounts, read as it does.
 #[test]
 fn each_generation_reads_as_the_kernel_does() {
-    let seen = all(
+    let coverage = all(
         "each_generation_reads_as_the_kernel_does",
         recipe::GENERATIONS,
     );
-    if let Some(seen) = seen {
+    if let Some(coverage) = coverage {
         assert!(
-            seen.iter().any(|seen| seen.indexed > 2),
+            coverage.iter().any(|coverage| coverage.indexed > 2),
             "no indexed directory"
         );
-        assert!(seen.iter().all(|seen| seen.xattrs > 50), "few xattrs");
         assert!(
-            seen.iter().any(|seen| seen.huge > 0),
+            coverage.iter().all(|coverage| coverage.xattrs > 50),
+            "few xattrs"
+        );
+        assert!(
+            coverage.iter().any(|coverage| coverage.huge > 0),
             "no file beyond 4 GiB"
         );
     }
@@ -42,14 +45,19 @@ fn each_layout_reads_as_the_kernel_does() {
 /// EDGE-1: all kinds of inodes, block maps and checksums.
 #[test]
 fn each_shape_of_inode_reads_as_the_kernel_does() {
-    let seen = all(
+    let coverage = all(
         "each_shape_of_inode_reads_as_the_kernel_does",
         recipe::INODES,
     );
-    if let Some(seen) = seen {
-        assert!(seen.iter().any(|seen| seen.inline > 20), "nothing inline");
+    if let Some(coverage) = coverage {
         assert!(
-            seen.iter().any(|seen| seen.longest_xattr == 1 << 16),
+            coverage.iter().any(|coverage| coverage.inline > 20),
+            "nothing inline"
+        );
+        assert!(
+            coverage
+                .iter()
+                .any(|coverage| coverage.longest_xattr == 1 << 16),
             "no ea_inode"
         );
     }
@@ -64,10 +72,10 @@ fn features_that_do_not_matter_do_not_matter() {
 /// EDGE-1: names are found, and not found, by each hash, signed and unsigned.
 #[test]
 fn names_are_found_by_each_hash() {
-    let seen = all("names_are_found_by_each_hash", recipe::HASHES);
-    for seen in seen.into_iter().flatten() {
-        assert!(seen.indexed >= 4, "{seen:?}");
-        assert!(seen.missing > 100, "{seen:?}");
+    let coverage = all("names_are_found_by_each_hash", recipe::HASHES);
+    for coverage in coverage.into_iter().flatten() {
+        assert!(coverage.indexed >= 4, "{coverage:?}");
+        assert!(coverage.missing > 100, "{coverage:?}");
     }
 }
 
@@ -237,26 +245,33 @@ fn large_contents_read_as_the_kernel_does() {
 }
 
 /// Compares every one of them, and fails with the differences of all.
-fn all(test: &str, recipes: &[Recipe]) -> Option<Vec<Seen>> {
+fn all(test: &str, recipes: &[Recipe]) -> Option<Vec<Coverage>> {
     in_workshop(test, |workshop| {
         each(recipes, |recipe| {
             let image = recipe.make(workshop, seed())?;
-            let seen = beside_mounted(workshop, &image)?;
+            let coverage = beside_mounted(workshop, &image)?;
             fs::remove_file(&image).map_err(|err| err.to_string())?;
-            Ok(seen)
+            Ok(coverage)
         })
     })
 }
 
-fn each(recipes: &[Recipe], mut read: impl FnMut(&Recipe) -> Result<Seen, String>) -> Vec<Seen> {
+fn each(
+    recipes: &[Recipe],
+    mut read: impl FnMut(&Recipe) -> Result<Coverage, String>,
+) -> Vec<Coverage> {
     let mut wrong = String::new();
     let mut all = Vec::new();
     for recipe in recipes {
         match read(recipe) {
-            Ok(seen) => {
-                println!("{}: {seen:?}", recipe.name);
-                assert!(seen.entries > 500, "{}: too little to compare", recipe.name);
-                all.push(seen);
+            Ok(coverage) => {
+                println!("{}: {coverage:?}", recipe.name);
+                assert!(
+                    coverage.entries > 500,
+                    "{}: too little to compare",
+                    recipe.name
+                );
+                all.push(coverage);
             }
             Err(why) => {
                 wrong += &format!("=== {} (mke2fs {}): {why}\n", recipe.name, recipe.mke2fs)
@@ -267,7 +282,7 @@ fn each(recipes: &[Recipe], mut read: impl FnMut(&Recipe) -> Result<Seen, String
     all
 }
 
-fn beside_mounted(workshop: &Workshop, image: &Path) -> Result<Seen, String> {
+fn beside_mounted(workshop: &Workshop, image: &Path) -> Result<Coverage, String> {
     let ext4 = Ext4::open(image).map_err(|err| format!("cannot open: {err}"))?;
     let mounted = workshop.mount(image, &["ro"])?;
     compare(&ext4, mounted.at(), Beside::Mounted).map_err(|err| err.to_string())

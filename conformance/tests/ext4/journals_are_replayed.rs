@@ -140,9 +140,9 @@ fn beside_the_kernel(workshop: &Workshop, copy: &Path) -> Result<Outcome, String
         (Err(err), Ok(_)) => Outcome::OursRefuses(err.to_string()),
         (Ok(_), Err(why)) => Outcome::KernelRefuses(why.clone()),
         (Ok(ext4), Ok(mounted)) => match compare(&ext4, mounted.at(), Beside::Recovered { at }) {
-            Ok(seen) => {
-                assert!(seen.entries > 20, "too little to compare: {seen:?}");
-                println!("{seen:?}");
+            Ok(coverage) => {
+                assert!(coverage.entries > 20, "too little to compare: {coverage:?}");
+                println!("{coverage:?}");
                 let replayed = ext4.info().journal_blocks;
                 Outcome::Same { replayed }
             }

@@ -4,7 +4,7 @@ use super::choose::Wish;
 use super::guess::Kind;
 use super::{Planner, values};
 use crate::changes::op::{At, Op};
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 impl Planner {
     pub(super) fn chmod(&mut self) -> Op {
@@ -114,7 +114,7 @@ impl Planner {
 
     pub(super) fn set_flags(&mut self) -> Op {
         let path = self.path(Wish::Any);
-        if self.who == Who::Root {
+        if self.user == User::Root {
             self.flagged.push(path.clone());
         }
         let immutable = self.rng.chance(50);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rustix::fs::{OFlags, RenameFlags};
 
-use crate::changes::answer::{Found, Said};
+use crate::changes::answer::{Found, Outcome};
 use crate::changes::op::{At, Node, Op, SLOTS};
 
 /// What a name stands for, as far as choosing operations goes.
@@ -84,7 +84,7 @@ impl Guess {
     /// Takes over what a look at the whole tree has found.
     pub(super) fn see(&mut self, found: &[Found]) {
         let node = |found: &Found| match (&found.place, &found.stat) {
-            (At::NoFollow(path), Said::Stat(stat)) => Some((path.clone(), kind(stat.kind()))),
+            (At::NoFollow(path), Outcome::Stat(stat)) => Some((path.clone(), kind(stat.kind()))),
             _ => None,
         };
         self.nodes = found.iter().filter_map(node).collect();

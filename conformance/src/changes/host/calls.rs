@@ -11,15 +11,15 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::CapabilitySet;
 
 use super::{Host, raw};
-use crate::changes::answer::{Entry, Said, Stat};
+use crate::changes::answer::{Entry, Outcome, Stat};
 use crate::changes::known;
 use crate::changes::op::{At, Bits, Bytes, Node, Op, When};
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 const FS_XFLAG_IMMUTABLE: u64 = 0x8;
 const FS_XFLAG_APPEND: u64 = 0x10;
 
-type Done = Result<Said, Errno>;
+type Done = Result<Outcome, Errno>;
 
 impl Host {
     pub(super) fn call(&mut self, op: &Op) -> Done {
@@ -36,25 +36,25 @@ impl Host {
                     known::opens(rustix::fs::fstat(&file)?.st_mode)?;
                 }
                 self.slots[*slot] = Some(file);
-                self.openers[*slot] = self.who;
-                Ok(Said::Done)
+                self.openers[*slot] = self.user;
+                Ok(Outcome::Done)
             }
             Op::Close { slot } => self.slots[*slot]
                 .take()
-                .map(|_closed| Said::Done)
+                .map(|_closed| Outcome::Done)
                 .ok_or(Errno::BADF),
             Op::Read { slot, at, len } => {
                 if known::sets_no_atime(*len) {
                     self.read_without_atime(*slot, *at)?;
-                    return Ok(Said::Data(Bytes(Vec::new())));
+                    return Ok(Outcome::Data(Bytes(Vec::new())));
                 }
                 let mut buffer = std::mem::take(&mut self.buffer);
                 let read = self
                     .file(*slot)
                     .and_then(|file| raw::pread(file, &mut buffer[..*len], *at));
-                let said = read.map(|read| Said::Data(Bytes(buffer[..read].to_vec())));
+                let outcome = read.map(|read| Outcome::Data(Bytes(buffer[..read].to_vec())));
                 self.buffer = buffer;
-                said
+                outcome
             }
             Op::Write {
                 slot,
@@ -64,7 +64,7 @@ impl Host {
             } => {
                 let data = vec![*fill; *len];
                 let written = raw::pwrite(self.file(*slot)?, &data, *at)?;
-                Ok(Said::Number(written as i64))
+                Ok(Outcome::Number(written as i64))
             }
             Op::SetLen { slot, len } => done(raw::ftruncate(self.file(*slot)?, *len)),
             Op::Truncate { path, len } => done(raw::truncate(&text(path), *len)),
@@ -134,11 +134,11 @@ impl Host {
                 flags.set(AtFlags::EACCESS, !real);
                 done(raw::faccessat2(dir, &path, *mode, flags))
             }
-            Op::Stat { at } => self.stat(at).map(Said::Stat),
+            Op::Stat { at } => self.stat(at).map(Outcome::Stat),
             Op::ReadLink { at } => {
                 let (dir, path, _) = self.at(at)?;
                 let target = rustix::fs::readlinkat(dir, path, Vec::new())?;
-                Ok(Said::Data(Bytes(target.into_bytes())))
+                Ok(Outcome::Data(Bytes(target.into_bytes())))
             }
             Op::List { at } => self.list(at),
             Op::GetXattr { at, name } => {
@@ -146,9 +146,9 @@ impl Host {
                 let read = self.at(at).and_then(|(dir, path, flags)| {
                     raw::getxattrat((dir, &path, flags), &text(name), &mut buffer)
                 });
-                let said = read.map(|read| Said::Data(Bytes(buffer[..read].to_vec())));
+                let outcome = read.map(|read| Outcome::Data(Bytes(buffer[..read].to_vec())));
                 self.buffer = buffer;
-                said
+                outcome
             }
             Op::SetXattr {
                 at,
@@ -165,9 +165,9 @@ impl Host {
                 let read = self.at(at).and_then(|(dir, path, flags)| {
                     raw::listxattrat((dir, &path, flags), &mut buffer)
                 });
-                let said = read.map(|read| Said::Names(names(&buffer[..read])));
+                let outcome = read.map(|read| Outcome::Names(names(&buffer[..read])));
                 self.buffer = buffer;
-                said
+                outcome
             }
             Op::RemoveXattr { at, name } => {
                 let (dir, path, flags) = self.at(at)?;
@@ -183,11 +183,11 @@ impl Host {
                     }
                     At::Handle(slot) => rustix::fs::fstatfs(self.file(*slot)?)?,
                 };
-                Ok(Said::Number(fs.f_namelen as i64))
+                Ok(Outcome::Number(fs.f_namelen as i64))
             }
             Op::Umask { mask } => {
                 let before = rustix::process::umask(bits(*mask));
-                Ok(Said::Number(before.as_raw_mode().into()))
+                Ok(Outcome::Number(before.as_raw_mode().into()))
             }
             Op::Chdir { at } => done(match at {
                 At::Path(path) | At::NoFollow(path) => rustix::process::chdir(path.as_str()),
@@ -206,7 +206,7 @@ impl Host {
                 done(raw::file_setattr(dir, &path, flags, xflags))
             }
             // Made of the others.
-            Op::Tree => Ok(Said::Done),
+            Op::Tree => Ok(Outcome::Done),
         }
     }
 
@@ -228,8 +228,8 @@ impl Host {
 
     /// Reads nothing, with O_NOATIME, which root may set for anybody.
     fn read_without_atime(&mut self, slot: usize, at: i64) -> Result<usize, Errno> {
-        let opener = self.who;
-        self.become_who(Who::Root).map_err(|_| Errno::IO)?;
+        let opener = self.user;
+        self.become_user(User::Root).map_err(|_| Errno::IO)?;
         let file = self.file(slot)?;
         let read = match rustix::fs::fcntl_getfl(file) {
             // Of O_PATH: it says so below.
@@ -237,7 +237,7 @@ impl Host {
             flags => flags.ok(),
         };
         let _ = read.map(|flags| rustix::fs::fcntl_setfl(file, flags | OFlags::NOATIME));
-        self.become_who(opener).map_err(|_| Errno::IO)?;
+        self.become_user(opener).map_err(|_| Errno::IO)?;
         let file = self.file(slot)?;
         let outcome = raw::pread(file, &mut [], at);
         let _ = read.map(|flags| rustix::fs::fcntl_setfl(file, flags));
@@ -247,7 +247,7 @@ impl Host {
     fn seek(&self, slot: usize, at: i64, whence: i32) -> Done {
         let file = self.file(slot)?;
         let found = raw::lseek(file, at, whence);
-        known::sought(rustix::fs::fstat(file)?.st_mode, found).map(Said::Number)
+        known::sought(rustix::fs::fstat(file)?.st_mode, found).map(Outcome::Number)
     }
 
     fn link(&mut self, old: &At, new: &str) -> Done {
@@ -258,7 +258,7 @@ impl Host {
             At::NoFollow(_) => AtFlags::empty(),
             At::Handle(_) => flags,
         };
-        if self.who == Who::Root {
+        if self.user == User::Root {
             return done(rustix::fs::linkat(dir, path, CWD, new, flags));
         }
         // Two things that are not rcuwalk's: protected_hardlinks, which CAP_FOWNER
@@ -329,12 +329,12 @@ impl Host {
             }
         }
         entries.sort_unstable();
-        Ok(Said::Entries(entries))
+        Ok(Outcome::Entries(entries))
     }
 }
 
 fn done(result: Result<(), Errno>) -> Done {
-    result.map(|()| Said::Done)
+    result.map(|()| Outcome::Done)
 }
 
 /// Generated names have no NUL.

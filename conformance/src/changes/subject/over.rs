@@ -9,12 +9,12 @@ use rcuwalk_memfs::MemFs;
 use rustix::fs::Mode;
 
 use super::Ours;
-use crate::changes::answer::Said;
+use crate::changes::answer::Outcome;
 use crate::changes::differ::Subject;
 use crate::changes::host::{self, Clock, Host};
 use crate::changes::op::Op;
 use crate::changes::side::Side;
-use crate::changes::users::Who;
+use crate::changes::users::User;
 
 /// rcuwalk over memfs.
 #[derive(Clone, Copy, Debug)]
@@ -89,10 +89,10 @@ struct Ticking<'d, 'v> {
 }
 
 impl Side for Ticking<'_, '_> {
-    fn run(&mut self, who: Who, op: &Op) -> Said {
+    fn run(&mut self, user: User, op: &Op) -> Outcome {
         self.clock
             .tick()
             .unwrap_or_else(|err| panic!("no clock: {err}"));
-        self.ours.run(who, op)
+        self.ours.run(user, op)
     }
 }

@@ -106,8 +106,8 @@ impl Walk<'_> {
         match theirs::flags(&file) {
             Ok(flags) => {
                 self.same(path, "flags", &flags, &(info.flags & SHOWN_FLAGS));
-                self.seen.indexed += usize::from(flags & INDEXED != 0);
-                self.seen.inline += usize::from(flags & INLINE != 0);
+                self.coverage.indexed += usize::from(flags & INDEXED != 0);
+                self.coverage.inline += usize::from(flags & INLINE != 0);
             }
             Err(err) => self.differences.note(path, "flags", &err, &info.flags),
         }

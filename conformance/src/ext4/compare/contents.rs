@@ -48,7 +48,7 @@ impl Walk<'_> {
         let Some((host, ours)) = self.both(path, "open", host, ours) else {
             return;
         };
-        self.seen.huge += usize::from(attr.size > 1 << 32);
+        self.coverage.huge += usize::from(attr.size > 1 << 32);
         let two = Two {
             host,
             ours,
@@ -57,7 +57,7 @@ impl Walk<'_> {
         for (offset, length) in self.ranges(&two.host, attr.size) {
             let at = format!("contents at {offset}, {length} bytes");
             match two.compare(self, offset, length) {
-                Ok(()) => self.seen.bytes += length as u64,
+                Ok(()) => self.coverage.bytes += length as u64,
                 Err(Unequal::Failed(err)) => return self.failed(path, &at, &err),
                 Err(Unequal::Other(kernel, ours)) => {
                     return self.differences.note(path, &at, &kernel, &ours);

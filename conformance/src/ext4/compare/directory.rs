@@ -100,7 +100,7 @@ impl Walk<'_> {
             if theirs::exists(&host) || known {
                 continue;
             }
-            self.seen.missing += 1;
+            self.coverage.missing += 1;
             let there = [&absolute(path)[..], b"/", &name].concat();
             match self.vfs.stat(&self.ctx, &there, LookupFlags::empty()) {
                 Err(Error::NotFound) => {}

@@ -13,7 +13,7 @@ use rcuwalk_ext4::Order;
 use super::Walk;
 
 /// The compared values of an entry: attributes, generation, target.
-pub(super) type Said = (Attr, Option<u32>, Option<Vec<u8>>);
+pub(super) type EntryData = (Attr, Option<u32>, Option<Vec<u8>>);
 
 impl Walk<'_> {
     pub(super) fn scans(&mut self) {
@@ -25,7 +25,7 @@ impl Walk<'_> {
             for visitor in visitors {
                 for (path, why) in visitor.problems {
                     // What the walk could not read either is not in what it has said.
-                    if self.seen.unreadable == 0 {
+                    if self.coverage.unreadable == 0 {
                         self.failed(&path, &format!("{order:?} scan"), &why);
                     }
                 }
@@ -39,7 +39,7 @@ impl Walk<'_> {
         }
     }
 
-    fn same_entries_scanned(&mut self, what: &str, mut scanned: BTreeMap<Vec<u8>, Said>) {
+    fn same_entries_scanned(&mut self, what: &str, mut scanned: BTreeMap<Vec<u8>, EntryData>) {
         let walked = std::mem::take(&mut self.walked);
         for (path, said) in &walked {
             match scanned.remove(path) {
@@ -48,7 +48,7 @@ impl Walk<'_> {
             }
         }
         for (path, said) in scanned {
-            if !self.is_made(&path) && self.seen.unreadable == 0 {
+            if !self.is_made(&path) && self.coverage.unreadable == 0 {
                 self.differences.note(&path, what, &"no such entry", &said);
             }
         }
@@ -58,7 +58,7 @@ impl Walk<'_> {
 
 #[derive(Default)]
 struct Collector {
-    entries: Vec<(Vec<u8>, Said)>,
+    entries: Vec<(Vec<u8>, EntryData)>,
     problems: Vec<(Vec<u8>, String)>,
 }
 

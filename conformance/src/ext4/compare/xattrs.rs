@@ -36,9 +36,9 @@ impl Walk<'_> {
             );
         }
         self.through_the_vfs(path, &kernel);
-        self.seen.xattrs += kernel.len();
+        self.coverage.xattrs += kernel.len();
         let longest = kernel.iter().map(|(_, value)| value.len()).max();
-        self.seen.longest_xattr = self.seen.longest_xattr.max(longest.unwrap_or(0));
+        self.coverage.longest_xattr = self.coverage.longest_xattr.max(longest.unwrap_or(0));
     }
 
     fn through_the_vfs(&mut self, path: &[u8], kernel: &[theirs::Xattr]) {
