@@ -26,10 +26,10 @@
 //! are read, and compared.
 
 mod daemon;
-mod offer;
 mod report;
 mod tree;
 mod turn;
+mod uring_setting;
 mod work;
 
 use std::error::Error;
@@ -46,9 +46,9 @@ use crate::machine;
 use crate::measure::{Stopped, TakeTurns};
 use crate::progress::{Progress, Steps};
 use daemon::Ours;
-use offer::Offer;
 use tree::Tree;
 use turn::{Contender, Turn};
+use uring_setting::UringSetting;
 
 /// The benchmark: how much, with how many threads, and how often.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl Fuse {
             Contender::Daemon(baseline),
         ];
         // Without it, ours does what it does by the device.
-        let offer = Offer::make();
+        let setting = UringSetting::turn_on();
         let mut steps = Steps::new(self.rounds * contenders.len(), progress);
         let turns = TakeTurns {
             contenders: contenders.len(),
@@ -149,7 +149,7 @@ impl Fuse {
             || steps.one_done(),
         )?;
         let turns: Vec<Turn> = turns.into_iter().flatten().collect();
-        let is_changed = offer.is_ok_and(|offer| offer.is_ours());
+        let is_changed = setting.is_ok_and(|setting| setting.is_changed());
         Ok(Report::new(
             self,
             &tree,

@@ -11,7 +11,8 @@ use std::time::Duration;
 use clap::{ValueEnum, value_parser};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rcuwalk_scan::{
-    Checksums, Error, Finished, Format, Kept, Options, Order, Partial, Rows, Scan, Since, Watch,
+    Checksums, Error, Finished, Format, Options, Order, OutputState, Partial, Progress, Rows, Scan,
+    Since,
 };
 
 use crate::failure::{Failure, print};
@@ -133,16 +134,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     raise_descriptor_limit();
     let scan = Scan::open(&args.source, args.options()?)?;
     let bar = progress_bar(scan.total_hint(), args.quiet);
-    let done = scan.run(stop.flag(), &Progress(&bar));
+    let done = scan.run(stop.flag(), &ProgressLine(&bar));
     bar.finish_and_clear();
     // A signal may be the reason why the earlier scan was not read to its end.
     if done.is_err() {
         stop.check()?;
     }
     let done = done?;
-    match &done.kept {
-        Kept::Unwanted => return Ok(()),
-        Kept::Partial(file) => {
+    match &done.output {
+        OutputState::Unwanted => return Ok(()),
+        OutputState::Partial(file) => {
             let (why, file) = (why_partial(&done), file.display());
             eprintln!("rcuwalk: {why}; what there is of it is in {file}");
         }
@@ -229,9 +230,9 @@ impl From<Error> for Failure {
 }
 
 /// Prints problems above the progress bar.
-struct Progress<'b>(&'b ProgressBar);
+struct ProgressLine<'b>(&'b ProgressBar);
 
-impl Watch for Progress<'_> {
+impl Progress for ProgressLine<'_> {
     fn entries(&self, count: u64) {
         self.0.inc(count);
     }

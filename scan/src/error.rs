@@ -7,7 +7,7 @@ use std::path::Path;
 ///
 /// Entries that cannot be read are not errors: they are counted as problems
 /// ([`Report::problems`](crate::Report::problems)) and passed to
-/// [`Watch::problem`](crate::Watch::problem).
+/// [`Progress::problem`](crate::Progress::problem).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {

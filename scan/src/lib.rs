@@ -53,9 +53,9 @@ mod text;
 mod visit;
 
 pub use error::Error;
-pub use output::{Format, Kept};
+pub use output::{Format, OutputState};
 pub use rcuwalk_ext4::Checksums;
-pub use scan::{Finished, Options, Partial, Rows, Scan, Silent, Watch};
+pub use scan::{Finished, Options, Partial, Progress, Rows, Scan, Silent};
 pub use since::Since;
 pub use source::Order;
 pub use summary::Report;

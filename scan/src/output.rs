@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::line::{write_csv, write_csv_header, write_json};
 use crate::record::Record;
-pub use place::Kept;
+pub use place::OutputState;
 use place::Place;
 
 /// The format of the rows.
@@ -149,14 +149,14 @@ impl Output {
     }
 
     /// Ends the output, and puts the file in its place, or beside it if it is partial.
-    pub(crate) fn finish(&self, complete: bool) -> (Kept, Result<()>) {
+    pub(crate) fn finish(&self, complete: bool) -> (OutputState, Result<()>) {
         let mut state = self.lock();
         if let Some(writer) = state.writer.take() {
             state.failed = writer.finish(complete).err();
         }
         match state.failed.take() {
             None => self.place.settle(complete),
-            Some(Failed::NoReader) => (Kept::Unwanted, Ok(())),
+            Some(Failed::NoReader) => (OutputState::Unwanted, Ok(())),
             Some(Failed::Error(why)) => {
                 let told = Error::output(&self.place, why);
                 // A part of a text can be read; the other formats lack their ends.
@@ -164,7 +164,7 @@ impl Output {
                     self.place.settle(false).0
                 } else {
                     self.place.discard();
-                    Kept::Nothing
+                    OutputState::Nothing
                 };
                 (kept, Err(told))
             }

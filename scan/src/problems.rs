@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::record::ROOT;
-use crate::scan::Watch;
+use crate::scan::Progress;
 use crate::text::Escaped;
 
 /// As many are told one by one.
@@ -29,13 +29,13 @@ struct State {
 impl Problems {
     /// Counts a problem of the source as a whole. Entries that are missing because of it are
     /// problems of their own.
-    pub(crate) fn add_general(&self, text: &str, watch: &dyn Watch) {
+    pub(crate) fn add_general(&self, text: &str, progress: &dyn Progress) {
         self.lock().count += 1;
-        watch.note(text);
+        progress.note(text);
     }
 
     /// Counts one, and reports it.
-    pub(crate) fn add(&self, path: &[u8], error: &dyn Error, watch: &dyn Watch) {
+    pub(crate) fn add(&self, path: &[u8], error: &dyn Error, progress: &dyn Progress) {
         let mut state = self.lock();
         state.count += 1;
         let path = if path.is_empty() { ROOT } else { path };
@@ -47,8 +47,8 @@ impl Problems {
         let count = state.count;
         drop(state);
         match count {
-            ..=TOLD => watch.problem(&shown(path), &error),
-            n if n == TOLD + 1 => watch.note("more of these are counted only"),
+            ..=TOLD => progress.problem(&shown(path), &error),
+            n if n == TOLD + 1 => progress.note("more of these are counted only"),
             _ => {}
         }
     }

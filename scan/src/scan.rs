@@ -11,13 +11,13 @@ use rcuwalk::scan::Ended;
 use crate::Checksums;
 use crate::changes::Comparison;
 use crate::error::{Error, Result};
-use crate::output::{Format, Kept, Output};
+use crate::output::{Format, Output, OutputState};
 use crate::previous::Previous;
 use crate::problems::Problems;
 use crate::since::Since;
 use crate::source::{Order, Source};
 use crate::summary::{Common, Report, Summary};
-use crate::visit::{Job, Visit, Wanted};
+use crate::visit::{Job, ScanVisitor, Wanted};
 
 /// Options of a scan. The default is a summary of all entries, on one file system.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl Rows {
 }
 
 /// Receives progress and problems while a scan runs. All threads of the scan call it.
-pub trait Watch: Sync {
+pub trait Progress: Sync {
     /// `count` more entries were read.
     fn entries(&self, count: u64);
 
@@ -70,11 +70,11 @@ pub trait Watch: Sync {
     fn note(&self, text: &str);
 }
 
-/// A [`Watch`] that ignores everything.
+/// A [`Progress`] that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
-impl Watch for Silent {
+impl Progress for Silent {
     fn entries(&self, _: u64) {}
     fn problem(&self, _: &str, _: &dyn std::fmt::Display) {}
     fn note(&self, _: &str) {}
@@ -94,7 +94,7 @@ pub struct Finished {
     /// The summary.
     pub report: Report,
     /// The state of the output file.
-    pub kept: Kept,
+    pub output: OutputState,
     /// Why the result is not complete, if it is not.
     pub partial: Option<Partial>,
     /// The rows, or the comparison, failed at this.
@@ -135,42 +135,44 @@ impl Scan {
     /// # Errors
     /// [`Error::Since`] if the earlier scan cannot be read, [`Error::Output`] if the output
     /// cannot be opened. Later errors are in [`Finished::error`].
-    pub fn run(&self, stop: &AtomicBool, watch: &dyn Watch) -> Result<Finished> {
-        let job = self.job(stop, watch)?;
+    pub fn run(&self, stop: &AtomicBool, progress: &dyn Progress) -> Result<Finished> {
+        let job = self.job(stop, progress)?;
         let begun = Instant::now();
         let threads = self.options.threads;
         let threads = threads.unwrap_or_else(|| self.source.usual_threads());
-        let visits = (0..threads.max(1)).map(|_| Visit::new(&job)).collect();
+        let visits = (0..threads.max(1))
+            .map(|_| ScanVisitor::new(&job))
+            .collect();
         let (visits, mut ended) = self.source.run(stop, visits);
         let mut partial = Partial::Early;
         // Checked afterwards: the image may also have shrunk during the scan.
         if let Some(missing) = self.source.missing() {
             let text = format!("{}: {missing}", self.path.display());
-            job.problems.add_general(&text, watch);
+            job.problems.add_general(&text, progress);
             ended = Ended::Early;
             partial = Partial::CutOff;
         }
         let mut end = job.end(visits, ended, stop);
-        let kept = match &job.output {
+        let output = match &job.output {
             Some(output) => {
-                let (kept, written) = output.finish(end.complete);
+                let (output, written) = output.finish(end.complete);
                 end.complete &= written.is_ok();
                 end.error = written.err().or(end.error);
-                kept
+                output
             }
-            None => Kept::Whole,
+            None => OutputState::Whole,
         };
         let complete = end.complete;
         Ok(Finished {
             report: self.report(end.summary, complete, end.unknown, &job, begun.elapsed()),
-            kept,
+            output,
             partial: (!complete).then_some(partial),
             error: end.error,
         })
     }
 
     /// Prepares the shared state. The output file is made last, when everything else exists.
-    fn job<'s>(&'s self, stop: &AtomicBool, watch: &'s dyn Watch) -> Result<Job<'s>> {
+    fn job<'s>(&'s self, stop: &AtomicBool, progress: &'s dyn Progress) -> Result<Job<'s>> {
         let options = &self.options;
         let wanted = match &options.since {
             None => Wanted::All,
@@ -190,7 +192,7 @@ impl Scan {
             wanted,
             problems: Problems::default(),
             common: Common::new(),
-            watch,
+            progress,
             root: Mutex::default(),
         })
     }
@@ -227,11 +229,11 @@ struct End {
 impl Job<'_> {
     /// Writes the rows that come after the scan: the root, or renamed and removed entries.
     /// Merges the threads' summaries.
-    fn end<'j>(&'j self, mut visits: Vec<Visit<'j>>, ended: Ended, stop: &AtomicBool) -> End {
+    fn end<'j>(&'j self, mut visits: Vec<ScanVisitor<'j>>, ended: Ended, stop: &AtomicBool) -> End {
         let mut complete = ended == Ended::Complete;
         let mut error = None;
         let mut unknown = matches!(self.wanted, Wanted::Since(_)).then_some(0);
-        let mut last = Visit::new(self);
+        let mut last = ScanVisitor::new(self);
         let mut add = |record| complete &= last.late_row(record).is_continue();
         match &self.wanted {
             Wanted::All if ended == Ended::Complete => {

@@ -11,7 +11,7 @@ use crate::changes::{Compared, Comparison};
 use crate::output::{Batch, Output};
 use crate::problems::Problems;
 use crate::record::{Change, Kind, Record};
-use crate::scan::Watch;
+use crate::scan::Progress;
 use crate::summary::{Common, Summary};
 
 /// Progress is reported for this number of entries at a time.
@@ -23,7 +23,7 @@ pub(crate) struct Job<'s> {
     pub(crate) wanted: Wanted,
     pub(crate) problems: Problems,
     pub(crate) common: Common,
-    pub(crate) watch: &'s dyn Watch,
+    pub(crate) progress: &'s dyn Progress,
     /// The root's row comes last: a text without it is not complete.
     pub(crate) root: Mutex<Option<Record>>,
 }
@@ -38,7 +38,7 @@ pub(crate) enum Wanted {
 }
 
 /// One thread's part.
-pub(crate) struct Visit<'j> {
+pub(crate) struct ScanVisitor<'j> {
     job: &'j Job<'j>,
     pub(crate) summary: Summary,
     pub(crate) batch: Batch,
@@ -47,9 +47,9 @@ pub(crate) struct Visit<'j> {
     steps: u64,
 }
 
-impl<'j> Visit<'j> {
-    pub(crate) fn new(job: &'j Job<'j>) -> Visit<'j> {
-        Visit {
+impl<'j> ScanVisitor<'j> {
+    pub(crate) fn new(job: &'j Job<'j>) -> ScanVisitor<'j> {
+        ScanVisitor {
             job,
             summary: Summary::default(),
             batch: Batch::default(),
@@ -81,13 +81,13 @@ impl<'j> Visit<'j> {
     fn step(&mut self) {
         self.steps += 1;
         if self.steps == STEP {
-            self.job.watch.entries(STEP);
+            self.job.progress.entries(STEP);
             self.steps = 0;
         }
     }
 }
 
-impl Visitor for Visit<'_> {
+impl Visitor for ScanVisitor<'_> {
     fn entry(&mut self, entry: &ScanEntry<'_>) -> ControlFlow<()> {
         self.step();
         self.record.fill(entry);
@@ -122,7 +122,7 @@ impl Visitor for Visit<'_> {
     }
 
     fn problem(&mut self, path: &[u8], error: &dyn Error) -> ControlFlow<()> {
-        self.job.problems.add(path, error, self.job.watch);
+        self.job.problems.add(path, error, self.job.progress);
         ControlFlow::Continue(())
     }
 }

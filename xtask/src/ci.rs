@@ -6,11 +6,11 @@
 use std::path::Path;
 
 use crate::heavy::{self, Depth};
-use crate::offer::Offer;
 use crate::run::{Cmd, Done, Result};
 use crate::skips::{self, SKIPS_VAR, Skips};
 use crate::source::names_in;
 use crate::steps::{Step, Steps};
+use crate::uring_setting::UringSetting;
 use crate::{ids, layers, suites};
 
 const STEPS: [(&str, Step); 14] = [
@@ -69,7 +69,7 @@ fn deny(root: &Path) -> Result<Done> {
 /// kernel cannot be made to offer it, this is not a skip: the same has been tested by
 /// /dev/fuse.
 fn io_uring(root: &Path, skips: &Skips) -> Result<Done> {
-    let Some(_offer) = Offer::make() else {
+    let Some(_setting) = UringSetting::turn_on() else {
         println!("it takes root, and a kernel with FUSE over io_uring (Linux 6.15)");
         return Ok(Done::Passed);
     };

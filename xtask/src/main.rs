@@ -19,12 +19,12 @@ mod ci;
 mod heavy;
 mod ids;
 mod layers;
-mod offer;
 mod run;
 mod skips;
 mod source;
 mod steps;
 mod suites;
+mod uring_setting;
 
 use std::env;
 use std::path::{Path, PathBuf};

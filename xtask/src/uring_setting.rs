@@ -1,19 +1,19 @@
-//! That the kernel offers FUSE by io_uring, for as long as a step takes.
+//! Turns FUSE by io_uring on for the time of one step.
 
 use std::fs;
 
 const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Whether anybody may use io_uring: 0 if so.
+/// 0 if every process may use io_uring.
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// Dropped, the setting is what it was.
-pub(crate) struct Offer(Vec<u8>);
+/// The old value of the setting, which dropping this restores.
+pub(crate) struct UringSetting(Vec<u8>);
 
-impl Offer {
-    /// `None` where there is no such setting, or it is not ours to change; or where the kernel
-    /// would offer what cannot be taken.
-    pub(crate) fn make() -> Option<Offer> {
+impl UringSetting {
+    /// Returns `None` if the setting does not exist or cannot be changed, or if this process
+    /// could not use io_uring anyway.
+    pub(crate) fn turn_on() -> Option<UringSetting> {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
         let may_be_used = fs::read(DISABLED).ok()?.starts_with(b"0");
         if !may_be_used || version(&release)? < (6, 15) {
@@ -21,11 +21,11 @@ impl Offer {
         }
         let before = fs::read(SETTING).ok()?;
         fs::write(SETTING, "Y").ok()?;
-        Some(Offer(before))
+        Some(UringSetting(before))
     }
 }
 
-impl Drop for Offer {
+impl Drop for UringSetting {
     fn drop(&mut self) {
         let _ = fs::write(SETTING, &self.0);
     }

@@ -7,40 +7,40 @@ use std::path::PathBuf;
 /// `Y` or `N`, for all that is mounted from then on.
 const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Has the kernel offer it, until this is dropped: then the setting is what it was.
+/// Turns the setting on; dropping this restores the old value.
 #[derive(Debug)]
-pub(super) struct Offer {
+pub(super) struct UringSetting {
     setting: PathBuf,
     /// `None` if nothing was changed.
     before: Option<Vec<u8>>,
 }
 
-impl Offer {
+impl UringSetting {
     /// # Errors
     /// There is no such setting (Linux 6.14 has it, if built so), or it is not ours to change.
-    pub(super) fn make() -> io::Result<Offer> {
-        Offer::by(SETTING.into())
+    pub(super) fn turn_on() -> io::Result<UringSetting> {
+        UringSetting::turn_on_at(SETTING.into())
     }
 
-    fn by(setting: PathBuf) -> io::Result<Offer> {
+    fn turn_on_at(setting: PathBuf) -> io::Result<UringSetting> {
         let before = fs::read(&setting)?;
         let is_on = before.first() == Some(&b'Y');
         if !is_on {
             fs::write(&setting, "Y")?;
         }
-        Ok(Offer {
+        Ok(UringSetting {
             setting,
             before: (!is_on).then_some(before),
         })
     }
 
-    /// Whether it is made for as long as this lives, and was not before.
-    pub(super) fn is_ours(&self) -> bool {
+    /// True if the setting was off before.
+    pub(super) fn is_changed(&self) -> bool {
         self.before.is_some()
     }
 }
 
-impl Drop for Offer {
+impl Drop for UringSetting {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = fs::write(&self.setting, before);
@@ -58,12 +58,12 @@ mod tests {
         let now = || fs::read_to_string(setting.path()).unwrap();
         for before in ["N\n", "Y\n"] {
             fs::write(setting.path(), before).unwrap();
-            let offer = Offer::by(setting.path().to_owned()).unwrap();
+            let on = UringSetting::turn_on_at(setting.path().to_owned()).unwrap();
             assert!(now().starts_with('Y'));
-            assert_eq!(offer.is_ours(), before == "N\n");
-            drop(offer);
+            assert_eq!(on.is_changed(), before == "N\n");
+            drop(on);
             assert_eq!(now(), before);
         }
-        assert!(Offer::by("/no/such/setting".into()).is_err());
+        assert!(UringSetting::turn_on_at("/no/such/setting".into()).is_err());
     }
 }

@@ -13,7 +13,7 @@ use rcuwalk_ext4::{Checksums, Ext4, Order};
 
 use super::ImageWalk;
 use super::digest::{Digest, DirHash, Facts};
-use super::turn::{Contender, Who};
+use super::turn::{Contender, Method};
 
 fn open(image: &Path, contender: Contender) -> io::Result<Ext4> {
     let checksums = match contender.checksums {
@@ -120,8 +120,8 @@ pub(super) fn scan(
     stop: &AtomicBool,
 ) -> io::Result<Digest> {
     let image = open(image, contender)?;
-    let order = match contender.who {
-        Who::ScanByInode => Order::Inode,
+    let order = match contender.method {
+        Method::ScanByInode => Order::Inode,
         _ => Order::Tree,
     };
     let visitors = (0..bench.scan_threads).map(|_| Adding::default()).collect();

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::ImageWalk;
 use super::digest::Digest;
-use super::turn::{Blocks, CONTENDERS, Contender, Turn, Who};
+use super::turn::{Blocks, CONTENDERS, Contender, Method, Turn};
 use crate::measure::Summary;
 use crate::report::{Table, decimals, grouped, other_programs, percent};
 use crate::walktrees::Shape;
@@ -140,8 +140,8 @@ fn row(
     );
     Row {
         contender: contender.name,
-        order: match contender.who {
-            Who::ScanByInode => "inode",
+        order: match contender.method {
+            Method::ScanByInode => "inode",
             _ => "tree",
         },
         checksums: contender.checksums,
@@ -149,9 +149,9 @@ fn row(
             Blocks::Cached => "cached",
             Blocks::Cold => "cold",
         },
-        threads: match contender.who {
-            Who::Kernel | Who::Vfs => bench.threads,
-            Who::ScanByTree | Who::ScanByInode => bench.scan_threads,
+        threads: match contender.method {
+            Method::Kernel | Method::Vfs => bench.threads,
+            Method::ScanByTree | Method::ScanByInode => bench.scan_threads,
         },
         seconds: decimals(total.median(), 6),
         spread: decimals(total.spread(), 6),

@@ -12,13 +12,13 @@ use crate::usage::{CpuTime, machine_busy, peak_memory, reset_peak_memory};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contender {
     pub(super) name: &'static str,
-    pub(super) who: Who,
+    pub(super) method: Method,
     /// Whether checksums of the image are verified. The kernel always does.
     pub(super) checksums: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum Method {
     Kernel,
     Vfs,
     /// In the order of the names, and in that of the inode tables.
@@ -27,12 +27,12 @@ pub(super) enum Who {
 }
 
 impl Contender {
-    pub(super) const SCAN: Contender = Contender::new("scan", Who::ScanByTree, true);
+    pub(super) const SCAN: Contender = Contender::new("scan", Method::ScanByTree, true);
 
-    const fn new(name: &'static str, who: Who, checksums: bool) -> Self {
+    const fn new(name: &'static str, method: Method, checksums: bool) -> Self {
         Self {
             name,
-            who,
+            method,
             checksums,
         }
     }
@@ -40,12 +40,12 @@ impl Contender {
 
 /// In each round's order; the first one is what the others are compared with.
 pub(super) const CONTENDERS: [Contender; 6] = [
-    Contender::new("kernel", Who::Kernel, true),
-    Contender::new("vfs", Who::Vfs, true),
+    Contender::new("kernel", Method::Kernel, true),
+    Contender::new("vfs", Method::Vfs, true),
     Contender::SCAN,
-    Contender::new("scan", Who::ScanByInode, true),
-    Contender::new("vfs", Who::Vfs, false),
-    Contender::new("scan", Who::ScanByTree, false),
+    Contender::new("scan", Method::ScanByInode, true),
+    Contender::new("vfs", Method::Vfs, false),
+    Contender::new("scan", Method::ScanByTree, false),
 ];
 
 /// Whether the image's blocks are cached when the walk begins.
@@ -86,10 +86,10 @@ impl Turn {
         let kernel_before = kernel::reclaimable_bytes();
         let (busy, cpu, start) = (machine_busy(), CpuTime::now(), Instant::now());
         let mut total = Duration::ZERO;
-        let seen = match contender.who {
-            Who::Kernel => kernel::walk(place.mount.path(), bench.threads, place.stop)?,
+        let seen = match contender.method {
+            Method::Kernel => kernel::walk(place.mount.path(), bench.threads, place.stop)?,
             // Cached objects are freed after the clock has stopped.
-            Who::Vfs => ours::through_vfs(place.image, contender, bench, place.stop, || {
+            Method::Vfs => ours::through_vfs(place.image, contender, bench, place.stop, || {
                 total = start.elapsed();
             })?,
             _ => ours::scan(place.image, contender, bench, place.stop)?,

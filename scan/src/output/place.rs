@@ -29,7 +29,7 @@ pub(super) enum Place {
 /// The state of the output after a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kept {
+pub enum OutputState {
     /// It is complete, or went to standard output, or there was no output.
     Whole,
     /// A part is in this file.
@@ -92,12 +92,12 @@ impl Place {
     }
 
     /// Gives a finished file its name.
-    pub(super) fn settle(&self, complete: bool) -> (Kept, Result<()>) {
+    pub(super) fn settle(&self, complete: bool) -> (OutputState, Result<()>) {
         let Place::File {
             target, temporary, ..
         } = self
         else {
-            return (Kept::Whole, Ok(()));
+            return (OutputState::Whole, Ok(()));
         };
         let name = if complete {
             target.clone()
@@ -105,11 +105,14 @@ impl Place {
             with_suffix(target, PARTIAL)
         };
         match fs::rename(temporary, &name) {
-            Ok(()) if complete => (Kept::Whole, Ok(())),
-            Ok(()) => (Kept::Partial(name), Ok(())),
+            Ok(()) if complete => (OutputState::Whole, Ok(())),
+            Ok(()) => (OutputState::Partial(name), Ok(())),
             Err(err) => {
                 self.discard();
-                (Kept::Nothing, Err(Error::output(name.display(), err)))
+                (
+                    OutputState::Nothing,
+                    Err(Error::output(name.display(), err)),
+                )
             }
         }
     }
