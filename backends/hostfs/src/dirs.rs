@@ -45,7 +45,7 @@ use rcuwalk::{FileType, HeldDescriptor, InodeKey, SuperBlock, Timestamp};
 use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::host::{self, as_fd};
-use crate::identity::{Stat, host_mount_id, may_be_one_birth};
+use crate::identity::{Stat, host_mount, may_be_one_birth};
 use crate::sys;
 
 pub use queue::DescriptorCounts;
@@ -178,7 +178,7 @@ fn lasting_handle(fd: BorrowedFd<'_>) -> Option<Box<[u8]>> {
 impl Dir {
     /// The root, which `pin` holds for good.
     pub(crate) fn root(among: &Arc<Dirs>, sb: &SuperBlock, pin: &Pin, stat: &Stat) -> Arc<Dir> {
-        let mount = HostMount::of(pin, host_mount_id(stat.key), among, sb);
+        let mount = HostMount::of(pin, host_mount(stat.key), among, sb);
         Arc::new(Dir::new(among, pin, stat, None, Arc::new(mount)))
     }
 
@@ -190,7 +190,7 @@ impl Dir {
         pin: &Pin,
         stat: &Stat,
     ) -> Arc<Dir> {
-        let mount = match host_mount_id(stat.key) {
+        let mount = match host_mount(stat.key) {
             id if id == dir.mount.id => dir.mount.clone(),
             id => Arc::new(HostMount::of(pin, id, &dir.among, sb)),
         };

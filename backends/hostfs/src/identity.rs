@@ -15,8 +15,13 @@
 //!
 //! The mount id is in it because a bind mount shows one directory at two paths, and the VFS
 //! wants one path per directory. The device is in it because btrfs subvolumes and overlay
-//! layers share a mount but not their inode numbers. Nothing is truncated: the kernel keeps
-//! mount ids in an `int`, and devices in 12 bits of major and 20 of minor.
+//! layers share a mount but not their inode numbers. The kernel keeps devices in 12 bits of
+//! major and 20 of minor.
+//!
+//! The mount id is the lower half of the unique one, which the kernel counts up from 2^31 (Linux
+//! 6.8): two mounts share a key only if 2^32 others were made between them. An older kernel
+//! tells the id that mountinfo shows, an `int`, and gives that of an unmounted mount to the next
+//! one.
 //!
 //! # One number, two files
 //!
@@ -38,10 +43,21 @@ use rcuwalk::{
 };
 use rustix::fs::{Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 
+use crate::sys;
+
 /// The fields requested from statx(2).
 pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS
     .union(StatxFlags::BTIME)
-    .union(StatxFlags::MNT_ID);
+    .union(StatxFlags::MNT_ID)
+    .union(MNT_ID_UNIQUE);
+
+/// Takes precedence over `MNT_ID` in a kernel that knows both.
+#[doc(alias = "STATX_MNT_ID_UNIQUE")]
+const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// Unique mount ids are larger, and all others smaller.
+#[doc(alias = "MNT_UNIQUE_ID_OFFSET")]
+const UNIQUE_FROM: u64 = 1 << 31;
 
 /// A host file as it was at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +71,7 @@ impl Stat {
         // A type this kernel knows and we do not: better not shown than shown wrong.
         let kind = FileType::from_mode(statx.stx_mode.into()).ok_or(Error::NotSupported)?;
         let told = |what: StatxFlags| statx.stx_mask & what.bits() != 0;
-        let mount = if told(StatxFlags::MNT_ID) {
+        let mount = if told(StatxFlags::MNT_ID | MNT_ID_UNIQUE) {
             statx.stx_mnt_id
         } else {
             0
@@ -170,10 +186,20 @@ pub(crate) fn may_be_one_birth(one: Timestamp, other: Timestamp) -> bool {
 }
 
 /// The id of the host's mount that an inode of a [`HostFs`](crate::HostFs) is in, as
-/// in the first field of `/proc/self/mountinfo`; 0 if the host did not tell.
+/// in the first field of `/proc/self/mountinfo`; `None` if the host does not tell it, or has
+/// unmounted it.
 ///
 /// Two inodes with different ids lie on different sides of a mount point.
-pub fn host_mount_id(key: InodeKey) -> u64 {
+pub fn host_mount_id(key: InodeKey) -> Option<u64> {
+    match host_mount(key) {
+        0 => None,
+        unique @ UNIQUE_FROM.. => sys::id_in_mountinfo(unique).ok().map(u64::from),
+        id => Some(id),
+    }
+}
+
+/// Tells the host's mounts apart; 0 if the host does not.
+pub(crate) fn host_mount(key: InodeKey) -> u64 {
     key.space >> 32
 }
 
@@ -184,10 +210,6 @@ pub(crate) fn host_device(key: InodeKey) -> u64 {
 
 /// Mount and device in one word; see the module's picture.
 fn space(mount: u64, major: u32, minor: u32) -> u64 {
-    debug_assert!(
-        mount <= u64::from(u32::MAX),
-        "a mount id of more than 32 bits"
-    );
     debug_assert!(
         major < 1 << 12 && minor < 1 << 20,
         "a device beyond 12:20 bits"

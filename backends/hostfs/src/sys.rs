@@ -1,5 +1,5 @@
 //! The system calls that rustix has not, or not in safe functions: fanotify(7), file handles,
-//! getxattrat(2), truncate(2), unshare(2).
+//! getxattrat(2), statmount(2), truncate(2), unshare(2).
 //!
 //! All unsafe code of this crate. Each function takes borrowed descriptors and slices,
 //! and gives back what it owns.
@@ -158,6 +158,46 @@ pub(crate) fn open_by_handle(in_mount: BorrowedFd<'_>, handle: &[u8]) -> Result<
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A `struct mnt_id_req`, as Linux 6.8 has it.
+#[repr(C)]
+struct MountRequest {
+    size: u32,
+    spare: u32,
+    mount: u64,
+    what: u64,
+}
+
+/// The beginning of a `struct statmount`. Its size is that of Linux 6.8; later kernels cut theirs.
+#[repr(C, align(8))]
+struct MountAnswer([u32; 128]);
+
+/// Returns the mount's id in mountinfo. From Linux 6.8 on; a mount has a `unique` id there.
+#[doc(alias = "statmount(2)")]
+pub(crate) fn id_in_mountinfo(unique: u64) -> Result<u32, Errno> {
+    const MNT_BASIC: u64 = 2;
+    let request = MountRequest {
+        size: size_of::<MountRequest>() as u32,
+        spare: 0,
+        mount: unique,
+        what: MNT_BASIC,
+    };
+    let mut answer = MountAnswer([0; 128]);
+    // SAFETY: `request` is as large as its first field says, and the kernel writes no more to
+    // `answer` than it is told there is. Both outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            STATMOUNT,
+            &raw const request,
+            answer.0.as_mut_ptr(),
+            size_of::<MountAnswer>(),
+            0,
+        )
+    };
+    returned(done)?;
+    // `mnt_id_old`, behind 14 other words.
+    Ok(answer.0[14])
+}
+
 /// truncate(2), by path.
 pub(crate) fn truncate(path: &CStr, size: u64) -> Result<(), Errno> {
     let size = libc::off64_t::try_from(size).map_err(|_| Errno::FBIG)?;
@@ -291,6 +331,7 @@ pub(crate) fn removexattrat(dir: BorrowedFd<'_>, path: &CStr, name: &CStr) -> Re
 
 /// The same numbers on all architectures whose numbers begin at 0; elsewhere (MIPS) no call has
 /// them, and the result is [`Errno::NOSYS`].
+const STATMOUNT: c_long = 457;
 const SETXATTRAT: c_long = 463;
 const GETXATTRAT: c_long = 464;
 const LISTXATTRAT: c_long = 465;

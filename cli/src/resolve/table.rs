@@ -18,7 +18,7 @@ pub(super) struct Table {
     /// The type of each mount, by the host's mount id.
     mounts: HashMap<u64, String>,
     /// The mount that relative paths start in.
-    cwd: u64,
+    cwd: Option<u64>,
 }
 
 impl Table {
@@ -102,7 +102,7 @@ impl Table {
     }
 
     /// The mount that the step led to, if it is another one than before.
-    fn crossed(&self, step: &TraceStep, mount: &mut u64) -> Option<String> {
+    fn crossed(&self, step: &TraceStep, mount: &mut Option<u64>) -> Option<String> {
         let is_link = step.attr.is_some_and(|attr| attr.kind == FileType::Symlink);
         let to = step.key.map(|key: InodeKey| host_mount_id(key))?;
         // A walk does not go into a link, and a text that starts at the root has not
@@ -112,7 +112,8 @@ impl Table {
         }
         let from = std::mem::replace(mount, to);
         let crosses = from != to && &*step.name != b"/";
-        crosses.then(|| self.mounts.get(&to).cloned().unwrap_or_else(|| "?".into()))
+        let kind = || to.and_then(|to| self.mounts.get(&to).cloned());
+        crosses.then(|| kind().unwrap_or_else(|| "?".into()))
     }
 }
 

@@ -15,7 +15,7 @@ fn dir(among: &Arc<Dirs>, path: &Path, mut stat: Stat) -> Arc<Dir> {
     // As a file system tells it that records no times of birth.
     stat.attr.btime = Timestamp::default();
     let mount = Arc::new(HostMount {
-        id: host_mount_id(stat.key),
+        id: host_mount(stat.key),
         within: open(Path::new("/")).0,
         opens_handles: false,
     });

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::Id;
 use super::heard::{Change, Report};
 use crate::host;
-use crate::identity::host_mount_id;
+use crate::identity::host_mount;
 use crate::sys;
 
 /// Changes of names, contents and attributes, of directories as well.
@@ -91,7 +91,7 @@ impl Fanotify {
     /// Returns whether each file of this directory that gets another name has a report of its
     /// own.
     pub(super) fn opens_files_of(&self, dir: InodeKey) -> bool {
-        host_mount_id(dir) == host_mount_id(self.key)
+        host_mount(dir) == host_mount(self.key)
     }
 
     /// The inode key of a report's file, if it is in the root's mount and file system. `None`

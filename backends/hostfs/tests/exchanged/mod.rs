@@ -9,10 +9,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use rcuwalk::{Context, Credentials, Error, FileType, LookupFlags, Vfs};
+use rcuwalk::{Context, Credentials, Error, FileType, Freshness, LookupFlags, Vfs};
 use rcuwalk_hostfs::{Actor, HostFs};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags, renameat_with, setxattr};
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::common::{is_root, skip};
 
@@ -164,6 +165,32 @@ fn full_directory(path: &Path) {
 
 fn user(vfs: &Vfs, uid: u32) -> Context {
     vfs.context(Credentials::user(uid, uid))
+}
+
+/// INODE-1: a mount that takes the place of an unmounted one is another, though the kernel gives
+/// it the same number in mountinfo: a file of the first is not taken for one of the second.
+#[test]
+fn a_file_of_a_later_mount_is_another() {
+    let Some(host) = Birthless::mount() else {
+        return;
+    };
+    let [source, at] = [host.root().join("source"), host.shared().join("f")];
+    fs::write(&at, b"").unwrap();
+    let fs = HostFs::new(host.shared()).unwrap();
+    let vfs = Vfs::new(fs.with_freshness(Freshness::EachUse)).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    let look = || {
+        fs::write(&source, b"").unwrap();
+        mount_bind(&source, &at).unwrap();
+        let path = vfs.lookup(&ctx, "/f", LookupFlags::empty()).unwrap();
+        unmount(&at, UnmountFlags::empty()).unwrap();
+        fs::remove_file(&source).unwrap();
+        path
+    };
+    let (first, second) = (look(), look());
+    let (first, second) = (first.inode(), second.inode());
+    assert_eq!(first.attr().ino, second.attr().ino, "the number is reused");
+    assert!(!std::ptr::eq(&**first, &**second), "INODE-1");
 }
 
 /// INODE-1: a directory of root's that takes the place of a new one is not given to the new
