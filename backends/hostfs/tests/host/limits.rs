@@ -1,14 +1,12 @@
 //! Full and read-only file systems of the host.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::back_end::{BackEnd, assert_published, name, with_back_end};
-use common::{is_root, skip};
+use crate::common::back_end::{BackEnd, assert_published, name, with_back_end};
+use crate::common::{is_root, skip};
 use rcuwalk::{
     Allocate, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, RenameFlags,
     SetAttr, XattrFlags,

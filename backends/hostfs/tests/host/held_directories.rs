@@ -1,7 +1,5 @@
 //! Directories that the host moves or closes while a caller is in them.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -9,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{AN_HOUR, Scratch};
+use crate::common::{AN_HOUR, Scratch};
 use rcuwalk::{Error, Freshness, LookupFlags};
 
 /// LOCK-1: the dentry of a directory that the host has moved moves as well (DENTRY-5), and the

@@ -1,12 +1,10 @@
 //! Changes on the host under a cache without expiry: once a call has found one out, the cache
 //! knows it.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-use common::{AN_HOUR, Scratch, is_root, skip};
+use crate::common::{AN_HOUR, Scratch, is_root, skip};
 use rcuwalk::{
     Context, Credentials, Error, FileType, Freshness, LookupFlags, MountFlags, OpenFlags,
     RenameFlags, SetAttr, Vfs, XattrFlags,

@@ -1,12 +1,10 @@
 //! Directories that are in use while their descriptors have been given back.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::AN_HOUR;
-use common::levels::{Crowded, Level, contents, on_each_level};
+use crate::common::levels::{Crowded, Level, contents, on_each_level};
+use crate::common::{AN_HOUR, skip};
 use rcuwalk::{Error, Freshness, LookupFlags, OpenFlags, RenameFlags};
 use rcuwalk_hostfs::HostFs;
 
@@ -311,7 +309,7 @@ fn changes_are_heard_of_without_a_descriptor() {
         }
         let host = match HostFs::new(dir.path()).unwrap().watched() {
             Ok(host) => host,
-            Err(err) => return common::skip(&err.to_string()),
+            Err(err) => return skip(&err.to_string()),
         };
         let budget = rcuwalk::Budget {
             fds: FDS,
@@ -364,7 +362,7 @@ fn changes_are_heard_of_while_a_directory_is_elsewhere() {
         fs::write(root.join("x/file"), "old").unwrap();
         let host = match HostFs::new(&root).unwrap().watched() {
             Ok(host) => host,
-            Err(err) => return common::skip(&err.to_string()),
+            Err(err) => return skip(&err.to_string()),
         };
         let budget = rcuwalk::Budget {
             fds: FDS,

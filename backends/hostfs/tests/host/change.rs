@@ -1,7 +1,5 @@
 //! Which changes by other processes on the host become visible, and when.
 
-mod common;
-
 use std::fs;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -9,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{AN_HOUR, Scratch, is_root, skip};
+use crate::common::{AN_HOUR, Scratch, is_root, skip};
 use rcuwalk::{Credentials, Error, FileType, Freshness, OpenFlags};
 
 fn one_file(freshness: Freshness) -> Scratch {

@@ -1,11 +1,9 @@
 //! Files that have lost their name, reached by a path that a caller has open.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use common::{AN_HOUR, Scratch};
+use crate::common::{AN_HOUR, Scratch};
 use rcuwalk::{
     Context, Credentials, Error, File, Freshness, LookupFlags, OpenFlags, SetTime, Timestamp, Vfs,
     XattrFlags,

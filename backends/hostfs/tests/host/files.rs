@@ -1,14 +1,12 @@
 //! Contents: written, appended, allocated, sought, and kept when the last name goes.
 
-mod common;
-
 use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::back_end::{
+use crate::common::back_end::{
     BackEnd, assert_published, errno, host_errno, name, open_at, with_back_end,
 };
 use rcuwalk::{

@@ -1,14 +1,12 @@
 //! Threads that use, move and replace directories while next to none has a descriptor.
 
-mod common;
-
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::AN_HOUR;
-use common::levels::{Crowded, on_each_level};
+use crate::common::AN_HOUR;
+use crate::common::levels::{Crowded, on_each_level};
 use rcuwalk::{Error, Freshness, VfsPath};
 
 const DIRS: usize = 40;

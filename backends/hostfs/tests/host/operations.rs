@@ -1,13 +1,13 @@
 //! Each change, beside the same one by system call in a second directory.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use common::back_end::{BackEnd, assert_published, errno, host_errno, name, shape, with_back_end};
-use common::{is_root, skip};
+use crate::common::back_end::{
+    BackEnd, assert_published, errno, host_errno, name, shape, with_back_end,
+};
+use crate::common::{is_root, skip};
 use rcuwalk::{
     Credentials, Error, FileSystem, FileType, InodeFlags, NewFile, OpenFlags, Rename, RenameFlags,
     SetAttr, SetTime, Timestamp, XattrFlags,

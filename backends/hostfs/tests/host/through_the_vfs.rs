@@ -1,11 +1,9 @@
 //! A host directory used through the `Vfs`, as programs use it.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use common::{AN_HOUR, Scratch, is_root, skip};
+use crate::common::{AN_HOUR, Scratch, is_root, skip};
 use rcuwalk::{
     Access, Credentials, Error, Freshness, InodeFlags, LookupFlags, OpenFlags, Vfs, XattrFlags,
 };

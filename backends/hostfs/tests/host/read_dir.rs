@@ -1,14 +1,12 @@
 //! Listings of directories that change meanwhile.
 
-mod common;
-
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::{AN_HOUR, Scratch};
+use crate::common::{AN_HOUR, Scratch};
 use rcuwalk::{Error, FileType, Freshness};
 
 /// EDGE-1: names, inode numbers and types are the host's.

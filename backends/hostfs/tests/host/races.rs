@@ -1,7 +1,6 @@
 //! The host changes between the moment when a file is found and the one when it is changed.
 //! The answer is `Stale` or the right errno, and the file that is there now is left alone.
 
-mod common;
 mod exchanged;
 
 use std::fs;
@@ -12,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Se
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::back_end::{BackEnd, errno, name, open_at, with_back_end};
-use common::{AN_HOUR, Scratch};
+use crate::common::back_end::{BackEnd, errno, name, open_at, with_back_end};
+use crate::common::{AN_HOUR, Scratch};
 use rcuwalk::{
     Error, FileSystem, FileType, Inode, NewFile, OpenFlags, Rename, RenameFlags, Result, SetAttr,
     SetTime, Timestamp, XattrFlags,

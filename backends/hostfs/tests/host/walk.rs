@@ -1,12 +1,10 @@
 //! Which files a walk over a host directory finds, and which it cannot reach.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::thread;
 
-use common::{AN_HOUR, Scratch};
+use crate::common::{AN_HOUR, Scratch};
 use rcuwalk::{Access, Credentials, Error, FileType, LookupFlags, OpenFlags, Vfs};
 use rcuwalk_hostfs::HostFs;
 use rustix::fs::{CWD, Mode};

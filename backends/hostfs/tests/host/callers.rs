@@ -1,14 +1,12 @@
 //! Whose credentials the host sees, and whose the new files are.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::thread;
 
-use common::back_end::{BackEnd, attr, name, with_back_end};
-use common::{is_root, skip};
+use crate::common::back_end::{BackEnd, attr, name, with_back_end};
+use crate::common::{is_root, skip};
 use rcuwalk::{
     Allocate, Caller, Context, Credentials, Error, File, FileSystem, FileType, Freshness, NewFile,
     OpenFlags, Rename, RenameFlags, Result, SetAttr, Vfs, XattrFlags,
