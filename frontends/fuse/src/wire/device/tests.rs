@@ -439,7 +439,7 @@ fn a_create_that_truncates_takes_set_id_bits_as_it_tells() {
 }
 
 /// EDGE-1: a signal makes no read or write of a file fail or fall short, unless it is deadly;
-/// `tests/interrupt.rs` shows that case.
+/// `tests/kernel/interrupt.rs` shows that case.
 #[test]
 fn a_signal_alone_leaves_files_to_be_read_and_written() {
     let handler = Handler::new(Vfs::new(MemFs::new()).unwrap(), &Options::default()).unwrap();

@@ -1,8 +1,6 @@
 //! Requests by io_uring, where the kernel offers that; by /dev/fuse elsewhere. `cargo xtask ci`
 //! enables it in the kernel, and runs all mounts of these tests with it.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -10,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use common::slow::Slow;
-use common::{Mount, Watchdog, can_mount, is_by_io_uring};
+use crate::common::slow::Slow;
+use crate::common::{Mount, Watchdog, can_mount, is_by_io_uring};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::Options;
 

@@ -1,7 +1,5 @@
 //! Less common requests, through the kernel.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
@@ -11,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::counted::{Counted, Notes};
-use common::{Mount, can_mount, on_each};
+use crate::common::counted::{Counted, Notes};
+use crate::common::{Mount, can_mount, on_each};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::{Actor, HostFs};

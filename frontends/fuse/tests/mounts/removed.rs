@@ -2,8 +2,6 @@
 //!
 //! `RCUWALK_REPLACE_SECONDS` is the duration of the replacing.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
@@ -14,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, fstat, mknodat};
 
-use common::{Mount, can_mount, on_each, setting};
+use crate::common::{Mount, can_mount, on_each, setting};
 
 /// Ends all threads when its own thread ends, also by a panic.
 struct Done<'a>(&'a AtomicBool);

@@ -1,7 +1,5 @@
 //! Listings that the kernel keeps, and never shows when they are stale.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -11,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, SystemTime};
 
-use common::{Mount, Watchdog, can_mount, on_each};
+use crate::common::{Mount, Watchdog, can_mount, on_each};
 use rcuwalk::{
     At, Attr, Caller, Emit, Error, FileHandle, FileSystem, FileType, Freshness, Iget, Inode,
     InodeFill, InodeKey, InodeRef, Name, OpenFlags, RawEntry, Result, SuperBlock, Timestamp, Vfs,

@@ -1,8 +1,5 @@
 //! Mounted trees, through the kernel.
 
-mod common;
-mod privileges;
-
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -13,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use common::{Mount, can_mount, on_each};
+use crate::common::{Mount, can_mount, on_each, skip};
 use rcuwalk_fuse::Options;
 use rustix::fs::{FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 
@@ -290,7 +287,7 @@ fn others_may_what_they_may() {
         };
         match (member("4242"), member("4243")) {
             (Ok(member), Ok(stranger)) => assert_eq!((member, stranger), (true, false)),
-            _ => common::skip("needs setpriv"),
+            _ => skip("needs setpriv"),
         }
     });
 }
@@ -397,7 +394,7 @@ fn a_mapping_is_written_back_where_it_was() {
             .arg(&path)
             .status();
         if !ran.is_ok_and(|status| status.success()) {
-            return common::skip("needs python3");
+            return skip("needs python3");
         }
         let data = fs::read(&path).unwrap();
         assert_eq!((data.len(), &data[4096..4100]), (8192, &b"here"[..]));
@@ -406,7 +403,7 @@ fn a_mapping_is_written_back_where_it_was() {
 
 #[test]
 fn changes_on_the_host_show_after_a_while() {
-    if !common::can_mount() {
+    if !can_mount() {
         return;
     }
     let mount = Mount::hostfs();
@@ -454,7 +451,7 @@ fn capabilities_over_other_users_count_for_nothing() {
     fs::set_permissions(&host, Permissions::from_mode(0o644)).unwrap();
     assert!(as_user(65534, "cat $M/f", mount.path()));
     if !as_user(65534, "unshare -Ur cat $M/f", mount.path()) {
-        common::skip("needs unshare, and user namespaces for users");
+        skip("needs unshare, and user namespaces for users");
         return;
     }
     fs::set_permissions(&host, Permissions::from_mode(0o600)).unwrap();

@@ -1,10 +1,8 @@
 //! A mount that has ended leaves alone what is mounted in its place.
 
-mod common;
-
 use std::fs;
 
-use common::can_mount;
+use crate::common::can_mount;
 use rcuwalk::Vfs;
 use rcuwalk_fuse::{Options, mount};
 use rcuwalk_memfs::MemFs;

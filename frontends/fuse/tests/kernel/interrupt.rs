@@ -1,8 +1,6 @@
 //! A caller that gets a signal while a request is being answered need not wait for the end of
 //! the answer. And a request that is never answered stops no other one.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -12,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::slow::{Gate, SIZE, Slow};
-use common::{Mount, Watchdog, can_mount};
+use crate::common::slow::{Gate, SIZE, Slow};
+use crate::common::{Mount, Watchdog, can_mount};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::{Options, serve};
 use rustix::mount::{UnmountFlags, unmount};

@@ -1,12 +1,10 @@
 //! Notices to the kernel, and their effect.
 
-mod common;
-
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use common::{Mount, can_mount};
+use crate::common::{Mount, can_mount, skip};
 use rcuwalk::inode::NodeId;
 use rcuwalk_fuse::Options;
 
@@ -94,7 +92,7 @@ fn what_is_pruned_is_forgotten_unless_it_is_open() {
     let notifier = mount.mounted.notifier().unwrap();
     match notifier.prune(&nodes) {
         Err(err) if err.errno() == libc::EINVAL => {
-            return common::skip("needs Linux 6.18 (FUSE_NOTIFY_PRUNE)");
+            return skip("needs Linux 6.18 (FUSE_NOTIFY_PRUNE)");
         }
         done => done.unwrap(),
     }

@@ -1,8 +1,6 @@
 //! A source with further file systems mounted in it: each file keeps its own inode number, and
 //! programs that copy hard links by number copy the source as it is.
 
-mod common;
-
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +10,7 @@ use std::process::Command;
 use rcuwalk_fuse::Options;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use common::{Mount, can_mount};
+use crate::common::{Mount, can_mount, skip};
 
 /// Enough for the mount to forget most of them: it may hold 64 nodes.
 const FILES: usize = 600;
@@ -203,7 +201,7 @@ fn tar_cp_and_rsync_copy_a_source_of_several_mounts_as_it_is() {
     ] {
         let program = copy.split(' ').next().unwrap();
         if Command::new(program).arg("--version").output().is_err() {
-            common::skip(&format!("needs {program}"));
+            skip(&format!("needs {program}"));
             continue;
         }
         let to = tempfile::tempdir().unwrap();

@@ -1,0 +1,14 @@
+//! Mounted trees, through the kernel: what programs do with files, and which requests come of
+//! it.
+
+mod common;
+
+mod mounts {
+    mod again;
+    mod devices;
+    mod io_uring;
+    mod mounted;
+    mod privileges;
+    mod removed;
+    mod requests;
+}
