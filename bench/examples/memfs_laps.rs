@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 
-use rcuwalk::{Access, Credentials, LookupFlags, NewFile, Result, Vfs};
+use rcuwalk::{Access, Credentials, LookupFlags, Result, Vfs};
 use rcuwalk_bench::paths::PathList;
 use rcuwalk_bench::tree::{Kind, TreeSpec};
 use rcuwalk_memfs::{MemFs, directory, file, symlink};
@@ -44,11 +44,7 @@ fn memfs(tree: &TreeSpec) -> Result<MemFs> {
             Kind::Symlink(target) => symlink(target),
         };
         let (uid, gid) = (entry.uid, entry.gid);
-        let node = fs.add(
-            nodes[entry.parent()],
-            entry.name(),
-            NewFile { uid, gid, ..new },
-        )?;
+        let node = fs.add(nodes[entry.parent()], entry.name(), new.uid(uid).gid(gid))?;
         nodes.insert(entry.path.clone(), node);
     }
     Ok(fs)

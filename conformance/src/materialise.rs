@@ -185,11 +185,9 @@ pub fn in_memory(tree: &Tree) -> (MemFs, Numbers) {
 
 fn new_file(tree: &Tree, ix: NodeIx) -> NewFile<'_> {
     let node = tree.node(ix);
-    NewFile {
-        uid: node.uid,
-        gid: node.gid,
-        rdev: node.rdev,
-        target: &node.target,
-        ..NewFile::new(node.kind, node.mode)
-    }
+    NewFile::new(node.kind, node.mode)
+        .uid(node.uid)
+        .gid(node.gid)
+        .rdev(node.rdev)
+        .target(&node.target)
 }

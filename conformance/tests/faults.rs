@@ -292,7 +292,7 @@ fn look(vfs: &Vfs, ctx: &Context, dir: String, tree: &mut BTreeMap<String, Snaps
         let attr = vfs.stat(ctx, &path, LookupFlags::empty()).unwrap();
         let is = |kind| attr.kind == kind;
         let snapshot = Snapshot {
-            attr: Attr { dev: 0, ..attr },
+            attr: attr.dev(0),
             target: is(FileType::Symlink).then(|| vfs.read_link(ctx, &path).unwrap()),
             contents: is(FileType::Regular).then(|| {
                 let file = vfs.open(ctx, &path, OpenFlags::READ).unwrap();

@@ -136,20 +136,18 @@ impl TextRow<'_> {
         Some(Record {
             change: None,
             path: unescape(&self.path, self.path_encoding.as_deref())?,
-            attr: Attr {
-                dev: self.device,
-                nlink: self.links,
-                uid: self.uid,
-                gid: self.gid,
-                rdev: self.rdev.unwrap_or(0),
-                size: self.size,
-                blocks: self.blocks,
-                atime,
-                mtime,
-                ctime,
-                btime: self.btime.map_or(Timestamp::default(), |Time(btime)| btime),
-                ..Attr::new(self.inode, type_named(&self.r#type)?, self.mode.0)
-            },
+            attr: Attr::new(self.inode, type_named(&self.r#type)?, self.mode.0)
+                .dev(self.device)
+                .nlink(self.links)
+                .uid(self.uid)
+                .gid(self.gid)
+                .rdev(self.rdev.unwrap_or(0))
+                .size(self.size)
+                .blocks(self.blocks)
+                .atime(atime)
+                .mtime(mtime)
+                .ctime(ctime)
+                .btime(self.btime.map_or(Timestamp::default(), |Time(btime)| btime)),
             generation: self.generation,
             target,
             handle: None,

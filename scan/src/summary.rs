@@ -266,12 +266,10 @@ mod tests {
     #[test]
     fn bytes_of_a_file_with_two_names_count_once() {
         let common = Common::new();
-        let linked = Attr {
-            nlink: 2,
-            size: 100,
-            blocks: 8,
-            ..Attr::new(5, FileType::Regular, 0)
-        };
+        let linked = Attr::new(5, FileType::Regular, 0)
+            .nlink(2)
+            .size(100)
+            .blocks(8);
         let mut summary = Summary::default();
         add(&mut summary, "a", &linked, &common);
         add(&mut summary, "b", &linked, &common);

@@ -236,7 +236,7 @@ forward! {
             flags: OpenFlags
         ) -> Result<(InodeRef, Box<dyn FileHandle>)>, Some(dir), Some(name), or |this| {
             let inode = this.create(by, dir, name, new)?;
-            let at = At { parent: Some((dir, name)), inode: &inode, open: None };
+            let at = At::new(&inode).below(dir, name);
             let open = this.open(by, &at, flags)?;
             Ok((inode, open))
         };
@@ -297,8 +297,9 @@ impl<W: Wrapper> Wrapped<W> {
 
     /// The back end within knows its own open files only.
     fn within<'a>(&self, at: &At<'a>) -> At<'a> {
-        let open = at.open.map(|open| WrappedFile::<W>::within(open));
-        At { open, ..*at }
+        let mut within = *at;
+        within.open = at.open.map(|open| WrappedFile::<W>::within(open));
+        within
     }
 }
 

@@ -1,5 +1,7 @@
 //! File attributes, as stat(2) returns them.
 
+use crate::setters::setters;
+
 /// The type of a file, without its permission bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -72,7 +74,17 @@ bitflags::bitflags! {
 }
 
 /// The attributes of an inode.
+///
+/// A back end begins with [`Attr::new`] and sets the rest:
+///
+/// ```
+/// use rcuwalk::{Attr, FileType};
+///
+/// let attr = Attr::new(12, FileType::Regular, 0o644).uid(1000).size(42);
+/// assert_eq!((attr.nlink, attr.size), (1, 42));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Attr {
     /// The number of the super block; the VFS fills it in, and ignores the back end's value.
     pub dev: u64,
@@ -133,3 +145,21 @@ impl Attr {
         self.kind.mode_bits() | u32::from(self.mode)
     }
 }
+
+setters!(Attr {
+    dev: u64,
+    ino: u64,
+    kind: FileType,
+    mode: u16,
+    flags: InodeFlags,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    rdev: u64,
+    size: u64,
+    blocks: u64,
+    atime: Timestamp,
+    mtime: Timestamp,
+    ctime: Timestamp,
+    btime: Timestamp,
+});

@@ -54,6 +54,7 @@ mod readdir;
 mod retry;
 pub mod scan;
 mod setattr;
+mod setters;
 mod stats;
 mod super_block;
 mod target;

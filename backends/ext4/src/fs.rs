@@ -278,16 +278,15 @@ impl FileSystem for Ext4 {
     /// As the super block counts, the file system's own blocks among them: `minixdf`.
     fn statfs(&self, _: &Sb) -> rcuwalk::Result<StatFs> {
         let super_block = self.volume.super_block();
-        Ok(StatFs {
-            kind: MAGIC,
-            block_size: super_block.block_size(),
-            blocks: super_block.blocks_count(),
-            blocks_free: super_block.free_blocks_count(),
-            blocks_available: super_block.free_blocks_count(),
-            files: u64::from(super_block.inodes_count()),
-            files_free: u64::from(super_block.free_inodes_count()),
-            ..StatFs::default()
-        })
+        let mut told = StatFs::default();
+        told.kind = MAGIC;
+        told.block_size = super_block.block_size();
+        told.blocks = super_block.blocks_count();
+        told.blocks_free = super_block.free_blocks_count();
+        told.blocks_available = super_block.free_blocks_count();
+        told.files = u64::from(super_block.inodes_count());
+        told.files_free = u64::from(super_block.free_inodes_count());
+        Ok(told)
     }
 }
 

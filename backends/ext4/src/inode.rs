@@ -194,23 +194,18 @@ impl RawInode {
 
     /// What stat(2) tells about it.
     pub(crate) fn attr(&self) -> Attr {
-        Attr {
-            dev: 0,
-            ino: u64::from(self.ino),
-            kind: self.kind,
-            mode: self.mode & 0o7777,
-            flags: self.flags.protection(),
-            nlink: u32::from(self.links),
-            uid: self.uid,
-            gid: self.gid,
-            rdev: self.device(),
-            size: self.size,
-            blocks: self.sectors(),
-            atime: self.atime.decode(),
-            mtime: self.mtime.decode(),
-            ctime: self.ctime.decode(),
-            btime: self.crtime.decode(),
-        }
+        Attr::new(u64::from(self.ino), self.kind, self.mode)
+            .flags(self.flags.protection())
+            .nlink(u32::from(self.links))
+            .uid(self.uid)
+            .gid(self.gid)
+            .rdev(self.device())
+            .size(self.size)
+            .blocks(self.sectors())
+            .atime(self.atime.decode())
+            .mtime(self.mtime.decode())
+            .ctime(self.ctime.decode())
+            .btime(self.crtime.decode())
     }
 
     /// The space it takes on the disk, as stat(2) reports it. Inline contents count, so that no

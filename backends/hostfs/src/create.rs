@@ -457,18 +457,16 @@ mod tests {
     use rcuwalk::{Attr, InodeKey, Timestamp};
 
     fn stat(birth: i64, change: (i64, u32), nlink: u32) -> Stat {
-        let attr = Attr {
-            nlink,
-            btime: Timestamp {
+        let attr = Attr::new(12, FileType::Fifo, 0o600)
+            .nlink(nlink)
+            .btime(Timestamp {
                 sec: birth,
                 nsec: 999_999_999,
-            },
-            ctime: Timestamp {
+            })
+            .ctime(Timestamp {
                 sec: change.0,
                 nsec: change.1,
-            },
-            ..Attr::new(12, FileType::Fifo, 0o600)
-        };
+            });
         let key = InodeKey::new(12);
         Stat { key, attr }
     }

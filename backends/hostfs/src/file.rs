@@ -100,10 +100,7 @@ pub(crate) fn open(
     let (caller, daemon) = (by, Credentials::root());
     let by = match flags.contains(OpenFlags::EXEC) {
         // The caller may execute it, and open(2) asks for the right to read it.
-        true => &Caller {
-            credentials: &daemon,
-            ..*by
-        },
+        true => &Caller::new(by.sb, &daemon),
         false => by,
     };
     let (file, stat) = open_regular(fs, by, at, access(flags))?;

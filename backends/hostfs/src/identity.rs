@@ -86,20 +86,21 @@ impl Stat {
                 ino: statx.stx_ino,
                 space: space(mount, statx.stx_dev_major, statx.stx_dev_minor),
             },
-            attr: Attr {
-                nlink: statx.stx_nlink,
-                uid: statx.stx_uid,
-                gid: statx.stx_gid,
-                rdev: rustix::fs::makedev(statx.stx_rdev_major, statx.stx_rdev_minor),
-                size: statx.stx_size,
-                blocks: statx.stx_blocks,
-                atime: timestamp(&statx.stx_atime),
-                mtime: timestamp(&statx.stx_mtime),
-                ctime: timestamp(&statx.stx_ctime),
-                btime,
-                flags: flags(statx.stx_attributes),
-                ..Attr::new(statx.stx_ino, kind, statx.stx_mode)
-            },
+            attr: Attr::new(statx.stx_ino, kind, statx.stx_mode)
+                .nlink(statx.stx_nlink)
+                .uid(statx.stx_uid)
+                .gid(statx.stx_gid)
+                .rdev(rustix::fs::makedev(
+                    statx.stx_rdev_major,
+                    statx.stx_rdev_minor,
+                ))
+                .size(statx.stx_size)
+                .blocks(statx.stx_blocks)
+                .atime(timestamp(&statx.stx_atime))
+                .mtime(timestamp(&statx.stx_mtime))
+                .ctime(timestamp(&statx.stx_ctime))
+                .btime(btime)
+                .flags(flags(statx.stx_attributes)),
         })
     }
 
@@ -112,10 +113,7 @@ impl Stat {
     /// Like the above, without the fields that a rename or a new name changes: a link's ctime.
     pub(crate) fn is_still_after_rename(&self, inode: &Inode) -> bool {
         let cached = inode.attr();
-        let moved = Attr {
-            ctime: cached.ctime,
-            ..self.attr
-        };
+        let moved = self.attr.ctime(cached.ctime);
         self.key == inode.inode_key() && is_same_file(&cached, &moved)
     }
 
@@ -144,11 +142,7 @@ impl Stat {
             sec: now.as_secs().cast_signed(),
             nsec: now.subsec_nanos(),
         };
-        let attr = Attr {
-            nlink: 0,
-            ctime,
-            ..self.attr
-        };
+        let attr = self.attr.nlink(0).ctime(ctime);
         Stat { attr, ..self }
     }
 
@@ -162,10 +156,7 @@ impl Stat {
     /// Returns whether these attributes differ from the inode's.
     pub(crate) fn is_news(&self, inode: &Inode) -> bool {
         let cached = inode.attr();
-        let now = Attr {
-            dev: cached.dev,
-            ..self.attr
-        };
+        let now = self.attr.dev(cached.dev);
         cached != now
     }
 }
@@ -255,10 +246,7 @@ mod tests {
     }
 
     fn born(sec: i64, kind: FileType) -> Attr {
-        Attr {
-            btime: Timestamp { sec, nsec: 7 },
-            ..Attr::new(12, kind, 0o644)
-        }
+        Attr::new(12, kind, 0o644).btime(Timestamp { sec, nsec: 7 })
     }
 
     /// INODE-1: a reused inode number is told apart by birth or by type.
@@ -280,12 +268,7 @@ mod tests {
     #[test]
     fn a_changed_file_is_still_the_same() {
         let old = born(100, FileType::Regular);
-        let changed = Attr {
-            size: 9,
-            uid: 4,
-            ctime: Timestamp { sec: 200, nsec: 0 },
-            ..old
-        };
+        let changed = old.size(9).uid(4).ctime(Timestamp { sec: 200, nsec: 0 });
         assert!(
             is_same_file(&old, &changed),
             "INODE-1: changes are no replacement"
@@ -296,10 +279,7 @@ mod tests {
     #[test]
     fn an_unknown_birth_decides_nothing() {
         let known = born(100, FileType::Regular);
-        let unknown = Attr {
-            btime: Timestamp::default(),
-            ..known
-        };
+        let unknown = known.btime(Timestamp::default());
         assert!(is_same_file(&known, &unknown) && is_same_file(&unknown, &known));
     }
 
@@ -308,12 +288,9 @@ mod tests {
     fn a_touched_link_is_read_again() {
         let old = born(100, FileType::Symlink);
         assert!(is_same_file(&old, &old));
-        let touched = Attr {
-            ctime: Timestamp { sec: 5, nsec: 0 },
-            ..old
-        };
+        let touched = old.ctime(Timestamp { sec: 5, nsec: 0 });
         assert!(!is_same_file(&old, &touched));
-        let longer = Attr { size: 5, ..old };
+        let longer = old.size(5);
         assert!(!is_same_file(&old, &longer));
     }
 }

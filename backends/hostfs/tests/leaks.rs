@@ -24,11 +24,11 @@ fn everything(t: &BackEnd<'_>) {
         gid: rustix::process::getegid().as_raw(),
         ..Credentials::root()
     };
-    let new = |kind| NewFile {
-        uid: me.uid,
-        gid: me.gid,
-        target: b"t",
-        ..NewFile::new(kind, 0o755)
+    let new = |kind| {
+        NewFile::new(kind, 0o755)
+            .uid(me.uid)
+            .gid(me.gid)
+            .target(b"t")
     };
     let (by, root) = (&t.by, t.root);
     for (path, kind) in [
@@ -41,12 +41,8 @@ fn everything(t: &BackEnd<'_>) {
         let taken = t.fs.create(by, root, name(path), &new(kind));
         assert!(matches!(taken, Err(Error::Exists)), "MEM-1");
         let at = t.at(path, &inode);
-        let change = SetAttr {
-            mode: (kind != FileType::Symlink).then_some(0o700),
-            uid: Some(me.uid),
-            atime: Some(SetTime::Now),
-            ..SetAttr::default()
-        };
+        let mut change = SetAttr::default().uid(me.uid).atime(SetTime::Now);
+        change.mode = (kind != FileType::Symlink).then_some(0o700);
         t.fs.setattr(by, &at, &change).unwrap();
         let _ =
             t.fs.set_xattr(by, &at, b"user.a", b"1", XattrFlags::empty());
@@ -82,11 +78,7 @@ fn everything(t: &BackEnd<'_>) {
         t.by.sb.unhash(&inode);
     }
     let inode = t.fs.tmpfile(by, root, &new(FileType::Regular)).unwrap();
-    let at = At {
-        parent: None,
-        inode: &inode,
-        open: None,
-    };
+    let at = At::new(&inode);
     let file =
         t.fs.open(by, &at, OpenFlags::READ | OpenFlags::WRITE)
             .unwrap();

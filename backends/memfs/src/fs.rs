@@ -207,16 +207,15 @@ impl FileSystem for MemFs {
         let (blocks, used) = self.tree.space.pages();
         let (inode_bytes, inodes_used) = self.tree.space.inode_bytes();
         let free = blocks.saturating_sub(used);
-        Ok(StatFs {
-            kind: KIND,
-            block_size: PAGE as u32,
-            blocks,
-            blocks_free: free,
-            blocks_available: free,
-            files: inode_bytes / INODE,
-            files_free: inode_bytes.saturating_sub(inodes_used) / INODE,
-            ..StatFs::default()
-        })
+        let mut told = StatFs::default();
+        told.kind = KIND;
+        told.block_size = PAGE as u32;
+        told.blocks = blocks;
+        told.blocks_free = free;
+        told.blocks_available = free;
+        told.files = inode_bytes / INODE;
+        told.files_free = inode_bytes.saturating_sub(inodes_used) / INODE;
+        Ok(told)
     }
 }
 

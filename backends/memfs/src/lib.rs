@@ -293,10 +293,7 @@ pub fn file(mode: u16) -> NewFile<'static> {
 
 /// A symbolic link, owned by root.
 pub fn symlink(target: &[u8]) -> NewFile<'_> {
-    NewFile {
-        target,
-        ..NewFile::new(FileType::Symlink, 0o777)
-    }
+    NewFile::new(FileType::Symlink, 0o777).target(target)
 }
 
 /// The examples of README.md are tests.

@@ -163,15 +163,14 @@ impl Node {
             }
             _ => Body::Special,
         };
-        let attr = Attr {
-            size,
-            blocks: pages * 8,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            ..new.attr(ino)
-        };
+        let attr = new
+            .attr(ino)
+            .size(size)
+            .blocks(pages * 8)
+            .atime(now)
+            .mtime(now)
+            .ctime(now)
+            .btime(now);
         Ok(Node {
             ino,
             kind: new.kind,

@@ -238,12 +238,10 @@ fn new_file(entry: &Entry) -> NewFile<'_> {
         Kind::Symlink(target) => (FileType::Symlink, &target[..]),
     };
     let (uid, gid) = owner(entry);
-    NewFile {
-        uid,
-        gid,
-        target,
-        ..NewFile::new(kind, (entry.mode & 0o7777) as u16)
-    }
+    NewFile::new(kind, (entry.mode & 0o7777) as u16)
+        .uid(uid)
+        .gid(gid)
+        .target(target)
 }
 
 /// Whose the entry is in the materialised tree: only root gives files away.

@@ -90,22 +90,18 @@ impl Shape {
                 sec: 1_500_000_000 + (random >> 36) as i64,
                 nsec: (random >> 2) as u32 % 1_000_000_000,
             };
-            return Attr {
-                size: random >> 40,
-                blocks: (random >> 40).div_ceil(512),
-                mtime,
-                ctime: mtime,
-                ..Attr::new(ino, FileType::Regular, mode)
-            };
+            return Attr::new(ino, FileType::Regular, mode)
+                .size(random >> 40)
+                .blocks((random >> 40).div_ceil(512))
+                .mtime(mtime)
+                .ctime(mtime);
         }
-        Attr {
-            nlink: match place {
+        Attr::new(ino, FileType::Directory, 0o755)
+            .nlink(match place {
                 Place::Dir(..) => 2,
                 _ => u32::try_from(self.below(place) + 2).unwrap_or(u32::MAX),
-            },
-            size: 32 * self.below(place),
-            ..Attr::new(ino, FileType::Directory, 0o755)
-        }
+            })
+            .size(32 * self.below(place))
     }
 
     /// How many names a directory has.
@@ -287,10 +283,7 @@ mod tests {
         for walk in 1..=2 {
             for (place, path) in all() {
                 let attr = vfs.stat(&ctx, &path, LookupFlags::FOLLOW).unwrap();
-                let expected = Attr {
-                    dev: attr.dev,
-                    ..SHAPE.attr(place)
-                };
+                let expected = SHAPE.attr(place).dev(attr.dev);
                 assert_eq!(attr, expected, "{path}");
             }
             let stats = vfs.inode_statistics();

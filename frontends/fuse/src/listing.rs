@@ -325,10 +325,10 @@ mod tests {
     #[test]
     fn one_keeps_at_a_time_and_another_ctime_drops_what_is_kept() {
         let time = |sec| Timestamp { sec, nsec: 1 };
-        let attr = |mtime, ctime| Attr {
-            mtime: time(mtime),
-            ctime: time(ctime),
-            ..Attr::new(2, FileType::Directory, 0o755)
+        let attr = |mtime, ctime| {
+            Attr::new(2, FileType::Directory, 0o755)
+                .mtime(time(mtime))
+                .ctime(time(ctime))
         };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
         let keeping = |lists, holds| Keeping { lists, holds };
@@ -352,19 +352,13 @@ mod tests {
                 "not at rest"
             );
         }
-        let long = Attr {
-            size: SHORT + 1,
-            ..attr(5, 8)
-        };
+        let long = attr(5, 8).size(SHORT + 1);
         assert_eq!(kept.open(&long, now), keeping(false, false), "listed once");
         assert_eq!(kept.open(&long, now), keeping(true, false), "and again");
         kept.closed();
         assert_eq!(kept.open(&long, now), keeping(true, true));
         kept.closed();
-        let whole = Attr {
-            mtime: Timestamp { sec: 5, nsec: 0 },
-            ..attr(5, 7)
-        };
+        let whole = attr(5, 7).mtime(Timestamp { sec: 5, nsec: 0 });
         assert_eq!(
             kept.open(&whole, now),
             keeping(false, false),

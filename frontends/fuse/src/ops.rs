@@ -252,8 +252,5 @@ fn name(bytes: &[u8]) -> Result<&[u8]> {
 
 /// Attributes with the inode number that users see.
 pub(crate) fn shown(attr: Attr, node: &NodeRef) -> Attr {
-    Attr {
-        ino: node.ino,
-        ..attr
-    }
+    attr.ino(node.ino)
 }

@@ -6,10 +6,12 @@ use crate::filesystem::FileHandle;
 use crate::inode::{Inode, InodeRef};
 use crate::name::Name;
 use crate::permission::Credentials;
+use crate::setters::setters;
 use crate::super_block::SuperBlock;
 
 /// On whose behalf a back end is called, and for which mount of it.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 #[doc(alias = "current_cred")]
 pub struct Caller<'a> {
     /// The mounted back end.
@@ -19,9 +21,17 @@ pub struct Caller<'a> {
     pub credentials: &'a Credentials,
 }
 
+impl<'a> Caller<'a> {
+    /// The owner of `credentials`, in this mount.
+    pub fn new(sb: &'a SuperBlock, credentials: &'a Credentials) -> Caller<'a> {
+        Caller { sb, credentials }
+    }
+}
+
 /// Where a file was found: back ends that hold no descriptor per inode open it again by
 /// directory and name, and check that it is still the same.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct At<'a> {
     /// The directory and name it was reached by; `None` for a root, for a file that was made
     /// without a name, and for an open file or current directory that, as the VFS knows, has
@@ -31,6 +41,31 @@ pub struct At<'a> {
     pub inode: &'a Inode,
     /// The file as it is open, if the caller came with one.
     pub open: Option<&'a dyn FileHandle>,
+}
+
+impl<'a> At<'a> {
+    /// A file without a name, and not open.
+    pub fn new(inode: &'a Inode) -> At<'a> {
+        At {
+            parent: None,
+            inode,
+            open: None,
+        }
+    }
+
+    /// The same file, found by this name in this directory.
+    #[must_use]
+    pub fn below(mut self, dir: &'a Inode, name: Name<'a>) -> At<'a> {
+        self.parent = Some((dir, name));
+        self
+    }
+
+    /// The same file, open.
+    #[must_use]
+    pub fn open(mut self, open: &'a dyn FileHandle) -> At<'a> {
+        self.open = Some(open);
+        self
+    }
 }
 
 /// The result of [`FileSystem::by_number`](super::FileSystem::by_number).
@@ -46,7 +81,8 @@ pub enum ByNumber {
 }
 
 /// The file that [`FileSystem::create`](super::FileSystem::create) makes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NewFile<'a> {
     /// Regular file, directory, symbolic link, device node, …
     pub kind: FileType,
@@ -117,6 +153,15 @@ bitflags::bitflags! {
     }
 }
 
+setters!(NewFile<'a> {
+    uid: u32,
+    gid: u32,
+    rdev: u64,
+    target: &'a [u8],
+    acl: Option<&'a [u8]>,
+    default_acl: Option<&'a [u8]>,
+});
+
 /// The rename that [`FileSystem::rename`](super::FileSystem::rename) makes.
 #[derive(Clone, Copy)]
 pub struct Rename<'a> {
@@ -151,6 +196,7 @@ pub enum SetTime {
 /// set-gid bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "struct iattr")]
+#[non_exhaustive]
 pub struct SetAttr {
     /// Permission bits.
     pub mode: Option<u16>,
@@ -167,6 +213,16 @@ pub struct SetAttr {
     /// Immutable, append-only.
     pub flags: Option<InodeFlags>,
 }
+
+setters!(SetAttr some {
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    size: u64,
+    atime: SetTime,
+    mtime: SetTime,
+    flags: InodeFlags,
+});
 
 bitflags::bitflags! {
     /// How an extended attribute is set.
@@ -211,6 +267,7 @@ pub enum SeekTo {
 /// How full a file system is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "struct kstatfs")]
+#[non_exhaustive]
 pub struct StatFs {
     /// Its type, as in statfs(2): a magic number.
     pub kind: u64,

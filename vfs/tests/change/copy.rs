@@ -158,10 +158,7 @@ fn a_long_copy_is_whole() {
 fn a_copy_takes_set_id_bits_away() {
     let vfs = vfs();
     let root = vfs.context(Credentials::root());
-    let change = SetAttr {
-        mode: Some(0o4777),
-        ..SetAttr::default()
-    };
+    let change = SetAttr::default().mode(0o4777);
     vfs.setattr(&root, "b", &change, LookupFlags::default())
         .unwrap();
     let other = root.with_credentials(Credentials::user(1000, 1000));

@@ -252,14 +252,12 @@ fn several_attributes_change_at_once() {
     let (vfs, root) = ours();
     let follow = LookupFlags::FOLLOW;
     let time = SetTime::To(Timestamp { sec: 5, nsec: 6 });
-    let change = SetAttr {
-        mode: Some(0o6755),
-        uid: Some(1000),
-        gid: Some(1001),
-        size: Some(10),
-        mtime: Some(time),
-        ..SetAttr::default()
-    };
+    let change = SetAttr::default()
+        .mode(0o6755)
+        .uid(1000)
+        .gid(1001)
+        .size(10)
+        .mtime(time);
     vfs.setattr(&root, "file", &change, follow).unwrap();
     let attr = vfs.stat(&root, "file", follow).unwrap();
     // A file that changes hands loses the set-id bits, whether they are asked for at once or
@@ -276,10 +274,7 @@ fn several_attributes_change_at_once() {
         matches!(refused, Err(Error::PermissionDenied)),
         "EDGE-1: the size"
     );
-    let times_only = SetAttr {
-        mtime: Some(time),
-        ..SetAttr::default()
-    };
+    let times_only = SetAttr::default().mtime(time);
     let refused = vfs.setattr(&eve, "file", &times_only, follow);
     assert!(
         matches!(refused, Err(Error::NotPermitted)),

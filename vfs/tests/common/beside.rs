@@ -207,10 +207,7 @@ impl Ours {
             }
             With::SeekData(offset) => said = file.seek_data(offset)?.to_string(),
             With::SeekHole(offset) => said = file.seek_hole(offset)?.to_string(),
-            With::Chmod(mode) => file.setattr(&SetAttr {
-                mode: Some(mode),
-                ..SetAttr::default()
-            })?,
+            With::Chmod(mode) => file.setattr(&SetAttr::default().mode(mode))?,
             With::Sync => file.sync(false)?,
             With::GetXattr(name) => said = hex(file.get_xattr(name)?),
             With::SetXattr(name, value) => file.set_xattr(name, &value, XattrFlags::empty())?,

@@ -1,7 +1,7 @@
 //! `Freshness::Watched`: names that are valid until the back end marks them as stale.
 
 use crate::watched_support::{NONE, ROOT, Tree, UNWATCHED, dir, file};
-use rcuwalk::{Attr, LookupFlags};
+use rcuwalk::LookupFlags;
 
 fn tree() -> Tree {
     let tree = Tree::new(&[
@@ -83,17 +83,11 @@ fn names_in_an_unwatched_directory_are_never_fresh() {
 /// FRESH-1: a file of two names may have been changed by the other one.
 #[test]
 fn a_file_of_two_names_is_never_fresh() {
-    let twice = Attr {
-        nlink: 2,
-        ..file(3)
-    };
+    let twice = file(3).nlink(2);
     let tree = Tree::new(&[(ROOT, "one", twice)]);
     assert_eq!(tree.ino("/one"), 3);
     for flags in WALKS {
-        let grown = Attr {
-            size: 10 + u64::from(flags.bits()),
-            ..twice
-        };
+        let grown = twice.size(10 + u64::from(flags.bits()));
         tree.host.set(ROOT, "one", Some(grown));
         let seen = tree.vfs.stat(&tree.ctx, "/one", flags).unwrap();
         assert_eq!(seen.size, grown.size, "FRESH-1");
@@ -166,7 +160,7 @@ fn an_inode_that_was_taken_out_is_not_fresh() {
     let tree = tree();
     let before = hold(&tree);
     tree.host.sb().unhash(&before.inode_ref());
-    let grown = Attr { size: 9, ..file(3) };
+    let grown = file(3).size(9);
     tree.host.set(2, "file", Some(grown));
     for flags in WALKS {
         let seen = tree.vfs.stat(&tree.ctx, "/d/file", flags).unwrap();
@@ -184,7 +178,7 @@ fn an_older_answer_is_not_published() {
     let tree = tree();
     let held = hold(&tree);
     let inode = held.inode();
-    let size = |size| Attr { size, ..file(3) };
+    let size = |size| file(3).size(size);
     let (older, newer) = (inode.before_asking(), inode.before_asking());
     assert!(inode.set_attr_since(newer, &size(0)), "no news");
     assert!(!inode.set_attr_since(older, &size(1)), "FRESH-1");

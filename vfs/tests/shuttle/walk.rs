@@ -162,7 +162,7 @@ impl Wrapper for Flat {
 
 fn lost_its_name(inode: &Inode) {
     let attr = inode.attr();
-    inode.set_attr(&Attr { nlink: 0, ..attr });
+    inode.set_attr(&attr.nlink(0));
 }
 
 /// A mounted [`Flat`], all of its names cached.
@@ -523,7 +523,7 @@ fn a_file_that_leaves_a_sticky_directory_is_refused() {
             let place = tree.vfs.lookup(&tree.ctx, path, LookupFlags::empty());
             let inode = place.unwrap().inode_ref();
             let attr = inode.attr();
-            inode.set_attr(&Attr { mode, uid, ..attr });
+            inode.set_attr(&attr.mode(mode).uid(uid));
         };
         set("/tmp", 0o1777, 0);
         set("/tmp/file", 0o666, 1);

@@ -98,18 +98,12 @@ impl Host {
 
 /// Attributes of a file with one name.
 pub(crate) fn file(ino: u64) -> Attr {
-    Attr {
-        nlink: 1,
-        ..Attr::new(ino, FileType::Regular, 0o644)
-    }
+    Attr::new(ino, FileType::Regular, 0o644).nlink(1)
 }
 
 /// Attributes of a directory.
 pub(crate) fn dir(ino: u64) -> Attr {
-    Attr {
-        nlink: 2,
-        ..Attr::new(ino, FileType::Directory, 0o755)
-    }
+    Attr::new(ino, FileType::Directory, 0o755).nlink(2)
 }
 
 struct Told(Arc<Host>);
@@ -200,7 +194,7 @@ impl Wrapper for Told {
         }
         names.remove(&key);
         drop(names);
-        inode.set_attr(&Attr { nlink: 0, ..victim });
+        inode.set_attr(&victim.nlink(0));
         Ok(())
     }
 }

@@ -163,23 +163,19 @@ impl PackedInode {
     fn attr(&self, ino: u32) -> Option<Attr> {
         let kind = FileType::from_mode(u32::from(self.mode))?;
         let [atime, mtime, ctime, btime] = self.times.map(unpack);
-        Some(Attr {
-            dev: 0,
-            ino: u64::from(ino),
-            kind,
-            mode: self.mode & 0o7777,
-            flags: InodeFlags::from_bits_truncate((self.blocks_and_flags >> BLOCK_BITS) as u8),
-            nlink: u32::from(self.links),
-            uid: self.uid,
-            gid: self.gid,
-            rdev: 0,
-            size: self.size,
-            blocks: self.blocks_and_flags & ((1 << BLOCK_BITS) - 1),
-            atime,
-            mtime,
-            ctime,
-            btime,
-        })
+        let flags = InodeFlags::from_bits_truncate((self.blocks_and_flags >> BLOCK_BITS) as u8);
+        let attr = Attr::new(u64::from(ino), kind, self.mode)
+            .flags(flags)
+            .nlink(u32::from(self.links))
+            .uid(self.uid)
+            .gid(self.gid)
+            .size(self.size)
+            .blocks(self.blocks_and_flags & ((1 << BLOCK_BITS) - 1))
+            .atime(atime)
+            .mtime(mtime)
+            .ctime(ctime)
+            .btime(btime);
+        Some(attr)
     }
 }
 

@@ -297,17 +297,17 @@ impl<'a> Held<'a> {
 
 /// How full the file system is that holds `fd`.
 pub(crate) fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
-    let told = retry_on_intr(|| rustix::fs::fstatfs(fd)).map_err(err)?;
-    Ok(StatFs {
-        kind: told.f_type as u64,
-        block_size: told.f_bsize as u32,
-        blocks: told.f_blocks,
-        blocks_free: told.f_bfree,
-        blocks_available: told.f_bavail,
-        files: told.f_files,
-        files_free: told.f_ffree,
-        name_max: told.f_namelen as u32,
-    })
+    let host = retry_on_intr(|| rustix::fs::fstatfs(fd)).map_err(err)?;
+    let mut told = StatFs::default();
+    told.kind = host.f_type as u64;
+    told.block_size = host.f_bsize as u32;
+    told.blocks = host.f_blocks;
+    told.blocks_free = host.f_bfree;
+    told.blocks_available = host.f_bavail;
+    told.files = host.f_files;
+    told.files_free = host.f_ffree;
+    told.name_max = host.f_namelen as u32;
+    Ok(told)
 }
 
 /// Cuts or extends a file that is open for writing.

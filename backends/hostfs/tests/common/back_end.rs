@@ -4,7 +4,6 @@
 //! change. Here it can: a test looks the file up, changes the host, and then runs the
 //! operation.
 
-use std::any::Any;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -41,11 +40,7 @@ impl BackEnd<'_> {
 
     /// Where an inode was found.
     pub(crate) fn at<'b>(&'b self, path: &'b str, inode: &'b Inode) -> At<'b> {
-        At {
-            parent: Some((self.root, name(path))),
-            inode,
-            open: None,
-        }
+        At::new(inode).below(self.root, name(path))
     }
 
     pub(crate) fn open(&self, path: &str, inode: &Inode, flags: OpenFlags) -> Opened {
@@ -57,10 +52,7 @@ impl BackEnd<'_> {
 
     /// A caller with other credentials.
     pub(crate) fn by<'b>(&'b self, credentials: &'b Credentials) -> Caller<'b> {
-        Caller {
-            sb: self.by.sb,
-            credentials,
-        }
+        Caller::new(self.by.sb, credentials)
     }
 }
 
@@ -189,13 +181,4 @@ pub(crate) fn host_errno<T>(done: rustix::io::Result<T>) -> i32 {
 /// All attributes of this moment.
 pub(crate) fn attr(inode: &Inode) -> Attr {
     inode.attr()
-}
-
-/// A handle, as the VFS passes it along.
-pub(crate) fn open_at<'a>(at: At<'a>, open: &'a dyn FileHandle) -> At<'a> {
-    let _: &dyn Any = open;
-    At {
-        open: Some(open),
-        ..at
-    }
 }

@@ -40,12 +40,10 @@ fn user() -> Credentials {
 }
 
 fn new_of(who: &Credentials, kind: FileType, mode: u16) -> NewFile<'static> {
-    NewFile {
-        uid: who.uid,
-        gid: who.gid,
-        target: if kind == FileType::Symlink { b"t" } else { b"" },
-        ..NewFile::new(kind, mode)
-    }
+    NewFile::new(kind, mode)
+        .uid(who.uid)
+        .gid(who.gid)
+        .target(if kind == FileType::Symlink { b"t" } else { b"" })
 }
 
 const KINDS: [(&str, FileType, u16); 5] = [
@@ -226,10 +224,8 @@ const FORBIDDEN: [(&str, Error, Forbidden); 10] = [
         t.fs.create(by, &dir, name("file"), &new).map(drop)
     }),
     ("mknod", Error::NotPermitted, |t, by| {
-        let new = NewFile {
-            rdev: rustix::fs::makedev(1, 3),
-            ..new_of(by.credentials, FileType::CharDevice, 0o600)
-        };
+        let new =
+            new_of(by.credentials, FileType::CharDevice, 0o600).rdev(rustix::fs::makedev(1, 3));
         t.fs.create(by, t.root, name("null"), &new).map(drop)
     }),
     ("open", Error::PermissionDenied, |t, by| {
@@ -242,18 +238,12 @@ const FORBIDDEN: [(&str, Error, Forbidden); 10] = [
         t.fs.setattr(by, &t.at("secret", &file), &change)
     }),
     ("chmod", Error::NotPermitted, |t, by| {
-        let change = SetAttr {
-            mode: Some(0o777),
-            ..SetAttr::default()
-        };
+        let change = SetAttr::default().mode(0o777);
         let file = t.find("secret");
         t.fs.setattr(by, &t.at("secret", &file), &change)
     }),
     ("chown", Error::NotPermitted, |t, by| {
-        let change = SetAttr {
-            uid: Some(1000),
-            ..SetAttr::default()
-        };
+        let change = SetAttr::default().uid(1000);
         let file = t.find("secret");
         t.fs.setattr(by, &t.at("secret", &file), &change)
     }),
@@ -280,10 +270,7 @@ const FORBIDDEN: [(&str, Error, Forbidden); 10] = [
 ];
 
 fn size(size: u64) -> SetAttr {
-    SetAttr {
-        size: Some(size),
-        ..SetAttr::default()
-    }
+    SetAttr::default().size(size)
 }
 
 /// EDGE-1: as the caller, the host refuses the operations that the caller may not do; as the

@@ -6,9 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::back_end::{
-    BackEnd, assert_published, errno, host_errno, name, open_at, with_back_end,
-};
+use crate::common::back_end::{BackEnd, assert_published, errno, host_errno, name, with_back_end};
 use rcuwalk::{
     Allocate, At, Error, FileSystem, FileType, Inode, InodeRef, NewFile, OpenFlags, SeekTo, SetAttr,
 };
@@ -142,12 +140,8 @@ fn an_unlinked_file_lives_on() {
         assert_eq!(inode.attr().size, 14, "INODE-1");
         // The name is another file's by now, and so the path leads to that one.
         fs::write(t.host("file"), b"another").unwrap();
-        let at = open_at(t.at("file", &inode), &*file);
-        let change = SetAttr {
-            mode: Some(0o600),
-            size: Some(2),
-            ..SetAttr::default()
-        };
+        let at = t.at("file", &inode).open(&*file);
+        let change = SetAttr::default().mode(0o600).size(2);
         t.fs.setattr(&t.by, &at, &change).unwrap();
         assert_eq!((inode.attr().size, inode.attr().mode), (2, 0o600));
         assert_eq!(fs::read(t.host("file")).unwrap(), b"another", "INODE-1");
@@ -182,38 +176,26 @@ fn a_truncation_does_not_wait_for_a_lease() {
         }
         let inode = t.find("file");
         for size in [10, 3] {
-            let change = SetAttr {
-                size: Some(size),
-                ..SetAttr::default()
-            };
+            let change = SetAttr::default().size(size);
             let done = t.fs.setattr(&t.by, &t.at("file", &inode), &change);
             assert!(matches!(done, Err(Error::Busy)), "WATCH-1: {done:?}");
         }
         drop(holder.stdin.take());
         holder.wait().unwrap();
-        let change = SetAttr {
-            size: Some(10),
-            ..SetAttr::default()
-        };
+        let change = SetAttr::default().size(10);
         let at = t.at("file", &inode);
         t.fs.setattr(&t.by, &at, &change).unwrap();
     });
 }
 
 fn nameless<'a>(inode: &'a Inode) -> At<'a> {
-    At {
-        parent: None,
-        inode,
-        open: None,
-    }
+    At::new(inode)
 }
 
 fn make_nameless(t: &BackEnd<'_>, mode: u16) -> InodeRef {
-    let new = NewFile {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        ..NewFile::new(FileType::Regular, mode)
-    };
+    let new = NewFile::new(FileType::Regular, mode)
+        .uid(rustix::process::geteuid().as_raw())
+        .gid(rustix::process::getegid().as_raw());
     t.fs.tmpfile(&t.by, t.root, &new).unwrap()
 }
 

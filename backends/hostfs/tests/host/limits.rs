@@ -93,10 +93,7 @@ fn a_host_without_inodes_says_enospc() {
         ];
         let mut refused = 0;
         for (i, kind) in kinds.into_iter().cycle().take(12).enumerate() {
-            let new = NewFile {
-                target: b"t",
-                ..new(kind)
-            };
+            let new = new(kind).target(b"t");
             match t.fs.create(&t.by, t.root, name(&i.to_string()), &new) {
                 Ok(_) => {}
                 Err(Error::NoSpace) => refused += 1,
@@ -143,11 +140,7 @@ fn the_reserve_is_roots() {
     fs::set_permissions(&host.0, PermissionsExt::from_mode(0o777)).unwrap();
     on(&host, Actor::Caller, |t| {
         let who = Credentials::user(1000, 1000);
-        let made = NewFile {
-            uid: 1000,
-            gid: 1000,
-            ..new(FileType::Regular)
-        };
+        let made = new(FileType::Regular).uid(1000).gid(1000);
         let flags = OpenFlags::WRITE;
         let opened =
             t.fs.create_open(&t.by(&who), t.root, name("f"), &made, flags);
@@ -200,20 +193,11 @@ fn a_read_only_host_says_erofs() {
                 flags: RenameFlags::empty(),
                 whiteout: None,
             };
-            let mode = SetAttr {
-                mode: Some(0o600),
-                ..SetAttr::default()
-            };
-            let size = SetAttr {
-                size: Some(1),
-                ..SetAttr::default()
-            };
+            let mode = SetAttr::default().mode(0o600);
+            let size = SetAttr::default().size(1);
             let (by, root) = (&t.by, t.root);
             let make = |kind| {
-                let new = NewFile {
-                    target: b"t",
-                    ..new(kind)
-                };
+                let new = new(kind).target(b"t");
                 t.fs.create(by, root, name("new"), &new).map(drop)
             };
             let all = [

@@ -35,18 +35,13 @@ fn beside(
 }
 
 fn owned(kind: FileType, mode: u16) -> NewFile<'static> {
-    NewFile {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        ..NewFile::new(kind, mode)
-    }
+    NewFile::new(kind, mode)
+        .uid(rustix::process::geteuid().as_raw())
+        .gid(rustix::process::getegid().as_raw())
 }
 
 fn set(mode: u16) -> SetAttr {
-    SetAttr {
-        mode: Some(mode),
-        ..SetAttr::default()
-    }
+    SetAttr::default().mode(mode)
 }
 
 /// EDGE-1: files of every kind, with the very mode that was asked for.
@@ -73,11 +68,7 @@ fn files_are_made() {
                 if kind == FileType::CharDevice && !is_root() {
                     continue;
                 }
-                let new = NewFile {
-                    rdev,
-                    target: b"a/target",
-                    ..owned(kind, mode)
-                };
+                let new = owned(kind, mode).rdev(rdev).target(b"a/target");
                 let made = t.fs.create(&t.by, t.root, name(path), &new).unwrap();
                 let twin = theirs(path);
                 let bits = Mode::from_raw_mode(mode.into());
@@ -297,15 +288,10 @@ fn attributes_are_set() {
     };
     beside(fill, |t, theirs| {
         let moment = Timestamp { sec: -3, nsec: 7 };
-        let times = SetAttr {
-            atime: Some(SetTime::To(moment)),
-            mtime: Some(SetTime::Now),
-            ..SetAttr::default()
-        };
-        let only_mtime = SetAttr {
-            mtime: Some(SetTime::To(moment)),
-            ..SetAttr::default()
-        };
+        let times = SetAttr::default()
+            .atime(SetTime::To(moment))
+            .mtime(SetTime::Now);
+        let only_mtime = SetAttr::default().mtime(SetTime::To(moment));
         for path in ["file", "dir", "link", "fifo"] {
             let inode = t.find(path);
             let file = (path == "file").then(|| t.open(path, &inode, OpenFlags::READ));
@@ -363,10 +349,7 @@ print(before.st_mtime_ns != after.st_mtime_ns, before.st_ctime_ns != after.st_ct
 fn files_are_truncated() {
     let fill = |dir: &Path| fs::write(dir.join("file"), b"0123456789").unwrap();
     beside(fill, |t, theirs| {
-        let size = |size| SetAttr {
-            size: Some(size),
-            ..SetAttr::default()
-        };
+        let size = |size| SetAttr::default().size(size);
         let inode = t.find("file");
         for (to, opened) in [
             (3, None),
@@ -421,11 +404,10 @@ fn owners_and_flags_are_set() {
         fs::create_dir(dir.join("dir")).unwrap();
     };
     beside(fill, |t, theirs| {
-        let to = |uid, gid, mode| SetAttr {
-            uid,
-            gid,
-            mode,
-            ..SetAttr::default()
+        let to = |uid, gid, mode| {
+            let mut change = SetAttr::default();
+            (change.uid, change.gid, change.mode) = (uid, gid, mode);
+            change
         };
         for path in ["file", "link", "dir"] {
             let inode = t.find(path);
@@ -449,10 +431,7 @@ fn owners_and_flags_are_set() {
         assert_published(&file, &t.host("file"));
         chown(theirs("file"), Some(1), None).unwrap();
 
-        let flags = |flags| SetAttr {
-            flags: Some(flags),
-            ..SetAttr::default()
-        };
+        let flags = |flags| SetAttr::default().flags(flags);
         for path in ["file", "dir"] {
             let inode = t.find(path);
             for set in [
@@ -590,10 +569,7 @@ fn an_acl_changes_the_mode() {
     let fill = |dir: &Path| fs::create_dir(dir.join("dir")).unwrap();
     beside(fill, |t, _| {
         let access = b"system.posix_acl_access";
-        let new = NewFile {
-            acl: Some(ACL),
-            ..owned(FileType::Regular, 0o640)
-        };
+        let new = owned(FileType::Regular, 0o640).acl(Some(ACL));
         let made = match t.fs.create(&t.by, t.root, name("file"), &new) {
             Err(Error::NotSupported) => {
                 return skip("needs ACLs in the directory for temporary files");
@@ -612,11 +588,9 @@ fn an_acl_changes_the_mode() {
             "EDGE-1: the mask is the group's bits"
         );
 
-        let new = NewFile {
-            acl: Some(ACL),
-            default_acl: Some(ACL),
-            ..owned(FileType::Directory, 0o640)
-        };
+        let new = owned(FileType::Directory, 0o640)
+            .acl(Some(ACL))
+            .default_acl(Some(ACL));
         let dir = t.fs.create(&t.by, t.root, name("d2"), &new).unwrap();
         let at = t.at("d2", &dir);
         let default = t.fs.get_xattr(&t.by, &at, b"system.posix_acl_default");
@@ -645,11 +619,7 @@ fn a_set_gid_directory_is_obeyed() {
             ("file", FileType::Regular, 0o664),
             ("sub", FileType::Directory, 0o2775),
         ] {
-            let new = NewFile {
-                uid: 1000,
-                gid: 33,
-                ..NewFile::new(kind, mode)
-            };
+            let new = NewFile::new(kind, mode).uid(1000).gid(33);
             let made = t.fs.create(&t.by, &dir, name(path), &new).unwrap();
             let attr = made.attr();
             assert_eq!((attr.uid, attr.gid, attr.mode), (1000, 33, mode), "EDGE-1");

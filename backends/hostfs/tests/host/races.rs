@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Se
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::back_end::{BackEnd, errno, name, open_at, with_back_end};
+use crate::common::back_end::{BackEnd, errno, name, with_back_end};
 use crate::common::{AN_HOUR, Scratch};
 use rcuwalk::{
     Error, FileSystem, FileType, Inode, NewFile, OpenFlags, Rename, RenameFlags, Result, SetAttr,
@@ -90,15 +90,13 @@ fn look(path: &Path) -> Option<Look> {
 type Operation = fn(&BackEnd<'_>, &Inode) -> Result<()>;
 
 fn all_of_it() -> SetAttr {
-    SetAttr {
-        mode: Some(0o4777),
-        size: None,
-        uid: Some(1234),
-        gid: Some(1234),
-        atime: Some(SetTime::To(Timestamp { sec: 1, nsec: 1 })),
-        mtime: Some(SetTime::To(Timestamp { sec: 1, nsec: 1 })),
-        flags: None,
-    }
+    let time = SetTime::To(Timestamp { sec: 1, nsec: 1 });
+    SetAttr::default()
+        .mode(0o4777)
+        .uid(1234)
+        .gid(1234)
+        .atime(time)
+        .mtime(time)
 }
 
 const OPERATIONS: [(&str, Operation); 9] = [
@@ -110,10 +108,7 @@ const OPERATIONS: [(&str, Operation); 9] = [
         t.fs.setattr(&t.by, &t.at("file", inode), &all_of_it())
     }),
     ("truncate", |t, inode| {
-        let change = SetAttr {
-            size: Some(0),
-            ..SetAttr::default()
-        };
+        let change = SetAttr::default().size(0);
         t.fs.setattr(&t.by, &t.at("file", inode), &change)
     }),
     ("set_xattr", |t, inode| {
@@ -253,11 +248,7 @@ fn nothing_is_made_over_what_has_appeared() {
                 FileType::Symlink,
                 FileType::Fifo,
             ] {
-                let new = NewFile {
-                    target: b"target",
-                    uid: 1234,
-                    ..NewFile::new(kind, 0o777)
-                };
+                let new = NewFile::new(kind, 0o777).target(b"target").uid(1234);
                 let made = t.fs.create(&t.by, t.root, name("file"), &new);
                 assert!(matches!(made, Err(Error::Exists)), "EDGE-1: {another:?}");
             }
@@ -277,10 +268,7 @@ fn a_replaced_link_is_left_alone() {
         let link = t.find("link");
         Another::LinkOut.take_the_place_of(t, "link");
         let before = look(&t.host("link"));
-        let owner = SetAttr {
-            uid: Some(1234),
-            ..SetAttr::default()
-        };
+        let owner = SetAttr::default().uid(1234);
         let done = t.fs.setattr(&t.by, &t.at("link", &link), &owner);
         assert!(matches!(done, Err(Error::Stale)), "EDGE-1");
         let done = t.fs.unlink(&t.by, t.root, name("link"), &link);
@@ -297,11 +285,8 @@ fn an_open_file_is_the_one_that_is_changed() {
         let file = t.open("file", &inode, OpenFlags::READ).0;
         Another::File.take_the_place_of(t, "file");
         let before = look(&t.host("file"));
-        let at = open_at(t.at("file", &inode), &*file);
-        let mode = SetAttr {
-            mode: Some(0o600),
-            ..SetAttr::default()
-        };
+        let at = t.at("file", &inode).open(&*file);
+        let mode = SetAttr::default().mode(0o600);
         t.fs.setattr(&t.by, &at, &mode).unwrap();
         t.fs.set_xattr(&t.by, &at, b"user.a", b"1", XattrFlags::empty())
             .unwrap();
@@ -338,10 +323,7 @@ fn a_storm_of_replacements_never_reaches_the_canary() {
                 }
                 done.store(true, Relaxed);
             });
-            let mode = SetAttr {
-                mode: Some(0o600),
-                ..SetAttr::default()
-            };
+            let mode = SetAttr::default().mode(0o600);
             let at = t.at("file", &ours);
             while !done.load(Relaxed) {
                 let changes = [

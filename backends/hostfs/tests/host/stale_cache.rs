@@ -189,11 +189,7 @@ fn a_former_owner_changes_nothing() {
         ("chmod", "dir", |vfs, ctx| vfs.chmod(ctx, "/dir", 0o777)),
         ("truncate", "file", |vfs, ctx| vfs.truncate(ctx, "/file", 0)),
         ("setattr", "file", |vfs, ctx| {
-            let change = SetAttr {
-                mode: Some(0o6777),
-                size: Some(0),
-                ..SetAttr::default()
-            };
+            let change = SetAttr::default().mode(0o6777).size(0);
             vfs.setattr(ctx, "/file", &change, LookupFlags::empty())
         }),
         ("open to truncate", "file", |vfs, ctx| {
@@ -246,10 +242,7 @@ fn a_former_owner_changes_nothing_by_an_open_file() {
     let file = tree.vfs.open(&user, "/file", OpenFlags::READ).unwrap();
     chown(tree.host("file"), Some(0), Some(0)).unwrap();
     let before = on_host(&tree, "file");
-    let change = SetAttr {
-        mode: Some(0o4755),
-        ..SetAttr::default()
-    };
+    let change = SetAttr::default().mode(0o4755);
     assert_refused("fchmod", &file.setattr(&change));
     let done = file.set_xattr("user.x", b"x", XattrFlags::empty());
     assert_refused("fsetxattr", &done);

@@ -21,16 +21,8 @@ fn one_file(freshness: Freshness) -> Scratch {
 /// All operations by the path of an open file, except for a new name.
 fn use_place(vfs: &Vfs, ctx: &Context, file: &File) {
     let at = ctx.clone().with_cwd(file.path().clone());
-    vfs.setattr(
-        &at,
-        "",
-        &rcuwalk::SetAttr {
-            mode: Some(0o640),
-            ..Default::default()
-        },
-        EMPTY,
-    )
-    .unwrap();
+    vfs.setattr(&at, "", &rcuwalk::SetAttr::default().mode(0o640), EMPTY)
+        .unwrap();
     assert_eq!(file.attr().mode, 0o640, "EDGE-1");
     let then = Timestamp { sec: 5, nsec: 6 };
     vfs.utimens(&at, "", None, Some(SetTime::To(then)), EMPTY)
@@ -50,10 +42,7 @@ fn use_place(vfs: &Vfs, ctx: &Context, file: &File) {
     let mut buf = [0; 8];
     assert_eq!(again.read_at(&mut buf, 0).unwrap(), 8, "EDGE-1");
     assert_eq!(&buf[..5], b"again", "EDGE-1");
-    let cut = rcuwalk::SetAttr {
-        size: Some(3),
-        ..Default::default()
-    };
+    let cut = rcuwalk::SetAttr::default().size(3);
     vfs.setattr(&at, "", &cut, EMPTY).unwrap();
     assert_eq!(again.attr().size, 3, "EDGE-1");
     again.set_len(10).unwrap();

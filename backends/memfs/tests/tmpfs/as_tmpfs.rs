@@ -61,11 +61,7 @@ fn name(name: &str) -> Name<'_> {
 }
 
 fn at(inode: &Inode) -> At<'_> {
-    At {
-        parent: None,
-        inode,
-        open: None,
-    }
+    At::new(inode)
 }
 
 impl Run<'_> {
@@ -153,13 +149,7 @@ fn a_write_takes_what_room_there_is() {
         assert_eq!(open.write_at(&inode, &[8; 20_000], 8000).unwrap(), 192);
         assert_eq!(blocks(), (73728, 128));
         assert_eq!(open.write_at(&inode, b"", 1 << 40).unwrap(), 0);
-        run.setattr(
-            &inode,
-            SetAttr {
-                size: Some(0),
-                ..SetAttr::default()
-            },
-        );
+        run.setattr(&inode, SetAttr::default().size(0));
         assert_eq!((blocks(), run.free()), ((0, 0), (16, 18)));
     });
 }
@@ -173,13 +163,7 @@ fn allocations_are_those_of_tmpfs() {
         let keep = Allocate::KEEP_SIZE;
         open.allocate(&inode, keep, 0, 10_000).unwrap();
         assert_eq!(blocks(), (0, 24));
-        run.setattr(
-            &inode,
-            SetAttr {
-                size: Some(8192),
-                ..SetAttr::default()
-            },
-        );
+        run.setattr(&inode, SetAttr::default().size(8192));
         // A promised page is a hole, and stays when the file grows.
         assert_eq!(blocks(), (8192, 24));
         assert_eq!(open.seek(0, SeekTo::Data).unwrap(), None);
@@ -187,13 +171,7 @@ fn allocations_are_those_of_tmpfs() {
         assert_eq!(open.seek(0, SeekTo::Data).unwrap(), Some(4096));
         assert_eq!(open.seek(5000, SeekTo::Hole).unwrap(), Some(8192));
         // The same size once more cuts off what is beyond.
-        run.setattr(
-            &inode,
-            SetAttr {
-                size: Some(8192),
-                ..SetAttr::default()
-            },
-        );
+        run.setattr(&inode, SetAttr::default().size(8192));
         assert_eq!(blocks(), (8192, 16));
         open.allocate(&inode, Allocate::empty(), 0, 9000).unwrap();
         assert_eq!(blocks(), (9000, 24));
@@ -318,31 +296,18 @@ fn each_change_sets_the_times_that_tmpfs_sets() {
         });
         assert_eq!(got, is("", "mc"), "write");
         for size in [2, 5000, 0] {
-            let size = Some(size);
             let got = run.changed(&inode, || {
-                run.setattr(
-                    &inode,
-                    SetAttr {
-                        size,
-                        ..SetAttr::default()
-                    },
-                )
+                run.setattr(&inode, SetAttr::default().size(size))
             });
             assert_eq!(got, "mc", "truncate");
         }
         let got = run.changed(&inode, || run.setattr(&inode, SetAttr::default()));
         assert_eq!(got, "c", "chown of nothing");
-        let flags = Some(InodeFlags::APPEND);
+        let flags = InodeFlags::APPEND;
         let got = run.changed(&inode, || {
             run.setattr(
                 &inode,
-                SetAttr {
-                    mode: Some(0o4600),
-                    uid: Some(3),
-                    gid: Some(4),
-                    flags,
-                    ..SetAttr::default()
-                },
+                SetAttr::default().mode(0o4600).uid(3).gid(4).flags(flags),
             );
         });
         let attr = inode.attr();
@@ -355,11 +320,9 @@ fn each_change_sets_the_times_that_tmpfs_sets() {
         let got = run.changed(&inode, || {
             run.setattr(
                 &inode,
-                SetAttr {
-                    atime: Some(SetTime::To(then)),
-                    mtime: Some(SetTime::Now),
-                    ..SetAttr::default()
-                },
+                SetAttr::default()
+                    .atime(SetTime::To(then))
+                    .mtime(SetTime::Now),
             );
         });
         assert_eq!((got.as_str(), inode.attr().atime), ("amc", then));
@@ -378,11 +341,7 @@ fn each_change_sets_the_times_that_tmpfs_sets() {
             assert!(fs.remove_xattr(by, &place, b"user.a").is_err())
         });
         assert_eq!(got, "", "removexattr of nothing");
-        let loses_set_id = SetAttr {
-            size: Some(0),
-            mode: Some(0o600),
-            ..SetAttr::default()
-        };
+        let loses_set_id = SetAttr::default().size(0).mode(0o600);
         let got = run.changed(&inode, || run.setattr(&inode, loses_set_id));
         assert_eq!(got, "", "a size that it has, and set-id bits that go");
         let acl = b"system.posix_acl_access";
@@ -487,11 +446,9 @@ fn a_file_without_a_name_gets_one() {
 fn acls_are_kept_and_come_with_the_inode() {
     inside(&MemFs::with_limits(0, 2), |run| {
         let (fs, by) = (run.fs, run.by);
-        let new = NewFile {
-            acl: Some(b"access"),
-            default_acl: Some(b"default"),
-            ..directory(0o750)
-        };
+        let new = directory(0o750)
+            .acl(Some(b"access"))
+            .default_acl(Some(b"default"));
         let inode = run.create(run.root, "d", new);
         let place = at(&inode);
         let got = fs
@@ -539,11 +496,7 @@ fn long_acls_count_wherever_they_come_from() {
     let counted = fs.clone();
     inside(&fs, move |run| {
         let long = [0; 4000];
-        let new = NewFile {
-            acl: Some(&long),
-            default_acl: Some(&long),
-            ..directory(0o750)
-        };
+        let new = directory(0o750).acl(Some(&long)).default_acl(Some(&long));
         let inode = run.create(run.root, "d", new);
         assert_eq!(counted.inodes(), 2 + 8);
         let again = run.fs.create(run.by, run.root, name("e"), &new);

@@ -70,10 +70,7 @@ impl Walk<'_> {
             Err(err) => return self.failed(path, "inode by number", &err),
         };
         // The number of the file system is the VFS's.
-        let by_path = Attr {
-            dev: info.attr.dev,
-            ..*attr
-        };
+        let by_path = (*attr).dev(info.attr.dev);
         let target = match attr.kind {
             FileType::Symlink => self.ext4.read_link(number(attr)).ok(),
             _ => None,

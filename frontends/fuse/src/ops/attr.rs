@@ -137,10 +137,7 @@ impl Ops {
 
     /// IOCTL with FS_IOC_SETFLAGS.
     pub(crate) fn set_flags(&self, who: Caller, id: NodeId, flags: InodeFlags) -> Result<()> {
-        let what = SetAttr {
-            flags: Some(flags),
-            ..SetAttr::default()
-        };
+        let what = SetAttr::default().flags(flags);
         self.change(who, &self.nodes.get(id)?, &what)
     }
 

@@ -76,7 +76,7 @@ impl Numbers {
                 };
                 let size = Numbers::file_name(0).len() as u64;
                 let attr = Attr::new(ino, kind, mode);
-                new.init(InodeFill::new(Attr { size, ..attr }))
+                new.init(InodeFill::new(attr.size(size)))
             }
         })
     }

@@ -65,10 +65,7 @@ impl Slow {
             Iget::New(new) => {
                 let attr = match ino {
                     ROOT => Attr::new(ino, FileType::Directory, 0o755),
-                    _ => Attr {
-                        size: SIZE,
-                        ..Attr::new(ino, FileType::Regular, 0o666)
-                    },
+                    _ => Attr::new(ino, FileType::Regular, 0o666).size(SIZE),
                 };
                 new.init(InodeFill::new(attr))
             }

@@ -151,10 +151,7 @@ fn now() -> Timestamp {
 impl Late {
     fn attr(&self, ino: u64) -> Attr {
         match ino {
-            2 => Attr {
-                mtime: self.0.lock().unwrap().mtime,
-                ..Attr::new(ino, FileType::Directory, 0o755)
-            },
+            2 => Attr::new(ino, FileType::Directory, 0o755).mtime(self.0.lock().unwrap().mtime),
             _ => Attr::new(ino, FileType::Regular, 0o666),
         }
     }

@@ -97,16 +97,15 @@ impl<'m> Fields<'m> {
                 Ok(Some(SetTime::To(Timestamp { sec, nsec })))
             }
         };
+        let mut what = SetAttr::default();
+        what.mode = (valid & set::MODE != 0).then_some((mode & 0o7777) as u16);
+        what.uid = (valid & set::UID != 0).then_some(uid);
+        what.gid = (valid & set::GID != 0).then_some(gid);
+        what.size = (valid & set::SIZE != 0).then_some(size);
+        what.atime = time(set::ATIME, set::ATIME_NOW, atime, atime_nsec)?;
+        what.mtime = time(set::MTIME, set::MTIME_NOW, mtime, mtime_nsec)?;
         let change = Change {
-            what: SetAttr {
-                mode: (valid & set::MODE != 0).then_some((mode & 0o7777) as u16),
-                uid: (valid & set::UID != 0).then_some(uid),
-                gid: (valid & set::GID != 0).then_some(gid),
-                size: (valid & set::SIZE != 0).then_some(size),
-                atime: time(set::ATIME, set::ATIME_NOW, atime, atime_nsec)?,
-                mtime: time(set::MTIME, set::MTIME_NOW, mtime, mtime_nsec)?,
-                flags: None,
-            },
+            what,
             handle: (valid & set::FH != 0).then_some(fh),
         };
         Ok((change, valid & set::KILL_SUIDGID != 0))
