@@ -78,12 +78,8 @@ fn io_uring(root: &Path, skips: &Skips) -> Result<Done> {
     test.args(["test", "--package", "rcuwalk-fuse"]).run()?;
     let test = Cmd::cargo(root).env(SKIPS_VAR, skips.file());
     // What mounts by the command line, with daemons that are killed.
-    ["mount", "mount_budget", "mount_daemon", "mount_users"]
-        .iter()
-        .fold(
-            test.args(["test", "--package", "rcuwalk-cli"]),
-            |test, name| test.args(["--test", name]),
-        )
+    test.args(["test", "--package", "rcuwalk-cli", "--test", "mounts", "--"])
+        .args(["mount::", "budget::", "daemon::", "users::"])
         .run()?;
     suites::run(root)
 }

@@ -57,7 +57,7 @@ pub(crate) fn names(dir: &Path) -> Vec<std::ffi::OsString> {
 
 /// Makes a small ext4 image, and returns the contents of its file. `None`, and the test is
 /// skipped, without mkfs.ext4.
-pub(crate) fn image(path: &Path) -> Option<Vec<u8>> {
+pub(crate) fn make_image(path: &Path) -> Option<Vec<u8>> {
     let tree = tempfile::tempdir().unwrap();
     std::fs::create_dir(tree.path().join("d")).unwrap();
     std::fs::write(tree.path().join("d/f"), "contents").unwrap();

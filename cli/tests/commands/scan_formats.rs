@@ -1,7 +1,5 @@
 //! `rcuwalk scan --format`: each format, read back by other means, is the tree.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -9,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use common::{rcuwalk, run};
+use crate::common::{names, rcuwalk, run};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -124,11 +122,7 @@ fn scanned(root: &TempDir, format: &str) -> (TempDir, std::path::PathBuf) {
     let mut command = rcuwalk(["scan", "--format", format, "--output"]);
     let ended = run(command.arg(&file).arg(root.path()));
     assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{format}");
-    assert_eq!(
-        common::names(place.path()),
-        ["scan"],
-        "nothing else is left"
-    );
+    assert_eq!(names(place.path()), ["scan"], "nothing else is left");
     (place, file)
 }
 

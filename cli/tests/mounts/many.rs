@@ -1,8 +1,6 @@
 //! `rcuwalk mount` of a tree with more directories than the process may open, by one that may
 //! not open them by file handle.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -10,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use common::{is_root, run, skip};
+use crate::common::{is_root, run, skip};
 use rustix::mount::{UnmountFlags, unmount};
 
 /// In each directory, beside the directories.

@@ -1,10 +1,8 @@
 //! Mounting without being root, by fusermount3, and by libfuse's helper for mount(8).
 
-mod common;
-
 use std::path::Path;
 
-use common::{alone_well, can_mount, image, rcuwalk, run, skip};
+use crate::common::{alone_well, can_mount, make_image, rcuwalk, run, skip};
 
 fn has_fuse3() -> bool {
     let there = Path::new("/bin/fusermount3").exists() && Path::new("/sbin/mount.fuse3").exists();
@@ -147,7 +145,7 @@ fn what_no_host_sees_nobody_acts_in() {
         format!("rcuwalk: {said} memfs is none\n")
     );
     let ext4 = at("image");
-    if image(&ext4).is_some() {
+    if make_image(&ext4).is_some() {
         let err = refused(&ext4, "acting_as=caller");
         assert_eq!(err, format!("rcuwalk: {said} {} is none\n", ext4.display()));
     }

@@ -1,14 +1,12 @@
 //! `rcuwalk mount --max-inodes`, and its effect.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{alone_well, can_mount, rcuwalk, run};
+use crate::common::{alone_well, can_mount, rcuwalk, run};
 
 /// NODE-2: the kernel is asked for nodes back when it holds more than it may.
 #[test]

@@ -1,11 +1,9 @@
 //! `rcuwalk bench iget`: its output, its errors, and how it ends early.
 
-mod common;
-
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Ended, rcuwalk, run};
+use crate::common::{Ended, rcuwalk, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

@@ -1,11 +1,9 @@
 //! `rcuwalk scan --changed-since`: changes are reported, and nothing else.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Ended, rcuwalk, run, skip};
+use crate::common::{Ended, rcuwalk, run, skip};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -1,7 +1,5 @@
 //! `rcuwalk mount` and `umount`: the mounted tree, exit statuses, refusals.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -9,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{can_mount, image, rcuwalk, run};
+use crate::common::{can_mount, make_image, rcuwalk, run, skip};
 use rustix::mount::{MountFlags, UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -151,7 +149,7 @@ fn images_and_read_only_mounts_take_no_changes() {
     let refused = fs::write(mount.path().join("f"), "2").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
     let file = dir.path().join("image");
-    if image(&file).is_none() {
+    if make_image(&file).is_none() {
         return;
     }
     let mount = Mount::new(&file, &[]);
@@ -430,7 +428,7 @@ fn a_remount_keeps_nosymfollow() {
     let flags = || rustix::fs::statvfs(mount.path()).unwrap().f_flag;
     rustix::mount::mount_remount(mount.path(), given, c"").unwrap();
     if flags().bits() & 0x2000 == 0 {
-        return common::skip("needs nosymfollow (Linux 5.10)");
+        return skip("needs nosymfollow (Linux 5.10)");
     }
     let done = run(rcuwalk(["mount", "-oremount,noexec", "memfs"]).arg(mount.path()));
     assert_eq!(done.code, Some(0), "{done:?}");

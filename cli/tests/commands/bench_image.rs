@@ -1,11 +1,9 @@
 //! `rcuwalk bench walktrees --image`: its output, its errors, and the files it leaves behind.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{Ended, is_root, names, rcuwalk, run, skip};
+use crate::common::{Ended, is_root, make_image, names, rcuwalk, run, skip};
 use serde_json::Value;
 
 fn bench(keep: &Path, args: &[&str]) -> Ended {
@@ -28,7 +26,7 @@ fn an_image_is_made_and_used_again() {
         return skip("needs root");
     }
     let place = tempfile::tempdir().unwrap();
-    if common::image(&place.path().join("other")).is_none() {
+    if make_image(&place.path().join("other")).is_none() {
         return;
     }
     let keep = place.path().join("image");

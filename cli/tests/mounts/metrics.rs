@@ -1,7 +1,5 @@
 //! `rcuwalk mount --metrics`, `--stats` and SIGUSR1.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{alone_well, can_mount, rcuwalk};
+use crate::common::{alone_well, can_mount, rcuwalk};
 use rustix::mount::{UnmountFlags, unmount};
 
 /// A mount of memfs that answers at a port; unmounted whatever becomes of the test.

@@ -1,8 +1,6 @@
 //! `rcuwalk mount --daemon`, and mount(8) calling us.
 
-mod common;
-
-use common::{alone, alone_well, can_mount};
+use crate::common::{alone, alone_well, can_mount};
 
 #[test]
 fn a_daemon_is_usable_when_the_command_returns() {

@@ -1,12 +1,10 @@
 //! Man pages and completions.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{names, rcuwalk, run, skip};
+use crate::common::{names, rcuwalk, run, skip};
 
 fn pages() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,5 @@
 //! `rcuwalk resolve`: its output for a tree made for it.
 
-mod common;
-
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{Ended, is_root, rcuwalk, run, skip};
+use crate::common::{Ended, is_root, rcuwalk, run, skip};
 use tempfile::TempDir;
 
 /// `d/f`, a directory `d/closed`, links `l` to `d`, `loop` to itself, `none` to

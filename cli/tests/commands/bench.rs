@@ -1,12 +1,10 @@
 //! `rcuwalk bench`: its output, its errors, and the files it leaves behind.
 
-mod common;
-
 use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Ended, is_root, names, rcuwalk, run, skip};
+use crate::common::{Ended, is_root, names, rcuwalk, run, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

@@ -1,7 +1,5 @@
 //! `rcuwalk scan`: its counts, how it ends, and the files it leaves behind.
 
-mod common;
-
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -9,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Ended, is_root, names, rcuwalk, run, skip};
+use crate::common::{Ended, is_root, make_image, names, rcuwalk, run, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -364,7 +362,7 @@ fn an_older_file_is_replaced_through_links() {
 fn the_source_is_not_overwritten() {
     let place = tempfile::tempdir().unwrap();
     let image = place.path().join("scan.partial");
-    let Some(made) = common::image(&image) else {
+    let Some(made) = make_image(&image) else {
         return;
     };
     symlink("scan.partial", place.path().join("link")).unwrap();
@@ -397,7 +395,7 @@ fn the_source_is_not_overwritten() {
 fn a_truncated_image_is_told() {
     let place = tempfile::tempdir().unwrap();
     let image = place.path().join("image");
-    let Some(made) = common::image(&image) else {
+    let Some(made) = make_image(&image) else {
         return;
     };
     let whole = scan(&["--json"], &image);

@@ -1,0 +1,14 @@
+//! All commands but those that mount.
+
+mod common;
+
+mod commands {
+    mod bench;
+    mod bench_iget;
+    mod bench_image;
+    mod manual;
+    mod resolve;
+    mod scan;
+    mod scan_changes;
+    mod scan_formats;
+}
