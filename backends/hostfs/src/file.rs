@@ -27,7 +27,7 @@ use crate::identity::Stat;
 use crate::opened::Opened;
 use crate::pin::{
     Nameless, as_decided, decides, hold, known, open_file, pinned, publish_contents, refresh_held,
-    strips,
+    set_ids, strips,
 };
 use crate::{Actor, HostFs, procfs};
 
@@ -70,15 +70,15 @@ impl HostFile {
     /// Changes the contents, and tells the inode.
     fn change<T>(&self, inode: &Inode, ask: impl FnMut() -> rustix::io::Result<T>) -> Result<T> {
         let ask = || retry_on_intr(ask).map_err(host::err);
-        // The writer may be another user than the opener, and may be allowed to keep set-id
-        // bits.
-        let left = inode.attr().mode;
+        // The writer may be another user than the opener, and be allowed to keep set-id bits: the
+        // VFS has left those that it knows of.
+        let keeps = set_ids(inode.attr().mode) != 0;
         let done = match &self.opener {
             None => ask(),
             Some(opener) => as_caller(opener, ask),
         };
         let held = Held::open(self.fd.fd());
-        let strip = (self.strips && done.is_ok()).then_some(left);
+        let strip = self.strips && !keeps && done.is_ok();
         publish_contents(&held, inode, self.watched, strip);
         done
     }

@@ -248,15 +248,14 @@ pub(crate) fn publish(fs: &HostFs, held: &Held<'_>, inode: &Inode) {
 ///
 /// The VFS has removed the set-id bits that it knew of. The host removes all of them, but not
 /// if the daemon is privileged: so with `strip`, bits that the file has got meanwhile are
-/// removed now, and not by the mode that the VFS reports. While the file is open for writing,
-/// it is not executed.
-pub(crate) fn publish_contents(held: &Held<'_>, inode: &Inode, watched: bool, strip: Option<u16>) {
+/// removed now. While the file is open for writing, it is not executed.
+pub(crate) fn publish_contents(held: &Held<'_>, inode: &Inode, watched: bool, strip: bool) {
     if let Some(Stat { attr, .. }) = publish_held(held, inode, watched)
-        && let Some(left) = strip
+        && strip
         && attr.kind == FileType::Regular
-        && let gone = set_ids(attr.mode) & !left
-        && gone != 0
-        && held.chmod(attr.mode & !gone).is_ok()
+        && let lost = set_ids(attr.mode)
+        && lost != 0
+        && held.lose_set_ids(lost).is_ok()
     {
         publish_held(held, inode, watched);
     }
@@ -270,7 +269,7 @@ pub(crate) fn strips(fs: &HostFs, by: &Caller<'_>) -> bool {
 
 /// Without execution by the group, the second bit means something else.
 #[doc(alias = "setattr_should_drop_suidgid")]
-fn set_ids(mode: u16) -> u16 {
+pub(crate) fn set_ids(mode: u16) -> u16 {
     let group = if mode & 0o010 == 0 { 0 } else { 0o2000 };
     mode & (0o4000 | group)
 }

@@ -1,8 +1,6 @@
 //! Changing attributes of a file that is held.
 
-use rcuwalk::{
-    At, Attr, Caller, Caps, Credentials, Error, FileType, Inode, Result, SetAttr, SetTime,
-};
+use rcuwalk::{At, Caller, Caps, Credentials, Error, FileType, Inode, Result, SetAttr, SetTime};
 use rustix::fs::OFlags;
 
 use crate::HostFs;
@@ -20,7 +18,7 @@ pub(crate) fn setattr(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, change: &SetAtt
     let done = apply(fs, by, at, &held, change);
     // If the second of two has failed, the first is told all the same.
     let strip = change.size.is_some() && strips(fs, by) && done.is_ok();
-    publish_contents(&held, at.inode, fs.is_watched(), strip.then_some(0));
+    publish_contents(&held, at.inode, fs.is_watched(), strip);
     done
 }
 
@@ -77,17 +75,12 @@ fn lost_set_ids(by: &Caller<'_>, inode: &Inode, mode: u16) -> u16 {
     lost
 }
 
-/// Takes these bits from the mode that the file has now: the VFS may know an older one. This
-/// is never the caller's to do.
+/// Clears these set-id bits, which is never the caller's to do.
 fn lose_set_ids(held: &Held<'_>, lost: u16) -> Result<()> {
-    let Attr { mode, flags, .. } = host::stat_fd(held.fd())?.attr;
-    if mode & lost == 0 {
-        return Ok(());
-    }
-    match held.chmod(mode & !lost) {
+    match held.lose_set_ids(lost) {
         // A caller that the host refuses this loses the bits with the change itself, unless the
         // mode is immutable.
-        Err(Error::NotPermitted) if flags.is_empty() => Ok(()),
+        Err(Error::NotPermitted) if host::stat_fd(held.fd())?.attr.flags.is_empty() => Ok(()),
         done => done,
     }
 }

@@ -26,7 +26,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 
 use super::names::bits;
-use super::{as_fd, duplicate, err};
+use super::{as_fd, duplicate, err, stat_fd};
 use crate::dirs::Pin;
 use crate::procfs::{link_by_path, through};
 use crate::sys;
@@ -140,6 +140,23 @@ impl<'a> Held<'a> {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
         let flags = AtFlags::EMPTY_PATH;
         retry_on_intr(|| rustix::fs::chownat(self.fd(), c"", uid, gid, flags)).map_err(err)
+    }
+
+    /// Clears the set-id bits in `lost`, and any others that a write by another user clears.
+    pub(crate) fn lose_set_ids(&self, lost: u16) -> Result<()> {
+        let mode = || stat_fd(self.fd()).map(|stat| stat.attr.mode);
+        // Again if the owner sets them meanwhile.
+        for _ in 0..4 {
+            if mode()? & lost == 0 {
+                return Ok(());
+            }
+            // A chown(2) that names no owner clears them in whatever mode the file has at that
+            // moment. A chmod(2) would undo one by the owner that has come in between.
+            let _ = self.chown(None, None);
+        }
+        // The host refuses it; a network file system leaves them to its server; and the kernel
+        // leaves set-gid without execution by the group.
+        self.chmod(mode()? & !lost)
     }
 
     pub(crate) fn set_times(&self, atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<()> {

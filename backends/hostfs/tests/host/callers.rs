@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::common::back_end::{BackEnd, attr, name, with_back_end};
@@ -127,6 +128,50 @@ fn set_id_bits_do_not_survive_a_strangers_write() {
             }
         }
     }
+}
+
+/// EDGE-1: a chmod(2) by the owner on the host stands while strangers' writes clear set-id bits.
+#[test]
+fn clearing_set_id_bits_undoes_no_chmod() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = dir.path().join("tool");
+    fs::write(&path, b"true").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    let vfs = Vfs::new(HostFs::new(dir.path()).unwrap()).unwrap();
+    let stranger = vfs.context(user());
+    let file = vfs.open(&stranger, "/tool", OpenFlags::WRITE).unwrap();
+    let host_mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let undone = (0..2000).map(|_| {
+                host_mode(0o4777);
+                host_mode(0o770);
+                thread::yield_now();
+                fs::metadata(&path).unwrap().mode() & 0o7777 != 0o770
+            });
+            let undone = undone.filter(|undone| *undone).count();
+            is_over.store(true, Relaxed);
+            undone
+        });
+        while !is_over.load(Relaxed) {
+            // `Stale` if the mode has changed again and again.
+            let written = file.write_at(b"evil", 0);
+            assert!(matches!(written, Ok(_) | Err(Error::Stale)), "{written:?}");
+        }
+        assert_eq!(owner.join().unwrap(), 0, "EDGE-1");
+    });
+    host_mode(0o6745);
+    file.write_at(b"evil", 0).unwrap();
+    let left = fs::metadata(&path).unwrap().mode() & 0o7777;
+    assert_eq!(
+        left, 0o2745,
+        "EDGE-1: set-gid without execution by the group stays"
+    );
 }
 
 /// EDGE-1: a write by a user who may keep set-id bits keeps them, even if another user opened
