@@ -73,11 +73,18 @@ pub(crate) fn create(
         let (inode, _) = making.regular(at, OFlags::RDONLY)?;
         return Ok(inode);
     }
+    // Reserved here: a new file that cannot be opened for want of descriptors would be there when
+    // the VFS calls again, and is not ours to remove. Where births are told, it is removed.
+    let reserved = match at.tells_births() {
+        true => None,
+        false => Some(fs.dirs.open(|| host::duplicate(at.pin.fd()))?),
+    };
     let owner = making.make_other(at)?;
     let stat = at.stat()?.ok_or(Error::Stale)?;
     if !is_newborn(&stat, new.kind, owner) {
         return Err(Error::Stale);
     }
+    drop(reserved);
     let made = making.other(at, &stat, owner);
     if making.may_be_given(&stat, owner) {
         return settle(fs, at, &stat, made);
@@ -168,6 +175,11 @@ impl<'a> Within<'a> {
     fn stat(&self) -> Result<Option<Stat>> {
         host::stat_at(self.pin.fd(), self.name)
     }
+
+    /// Returns whether the host records birth times here.
+    fn tells_births(&self) -> bool {
+        self.dir.attr().btime != Timestamp::default()
+    }
 }
 
 /// Where a new file is found.
@@ -217,7 +229,7 @@ impl<'a> Making<'a> {
     fn make_other(&self, at: &Within<'_>) -> Result<u32> {
         let (fs, by, new) = (self.fs, self.by, self.new);
         let (dir, name) = (at.pin.fd(), at.name);
-        if at.dir.attr().btime != Timestamp::default() {
+        if at.tells_births() {
             let mode = self.first_mode();
             fs.act(by, || names::make_other(dir, name, new, mode))?;
             return Ok(self.asker());

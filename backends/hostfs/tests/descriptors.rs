@@ -1,22 +1,35 @@
-//! Walks in a process that may open few files. A test binary with one test: the limit
-//! is the whole process's.
+//! Calls in a process that may open few files. A test binary of its own: the limit is the whole
+//! process's.
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
+use std::sync::{Mutex, MutexGuard};
 
+use common::birthless::Birthless;
 use common::{AN_HOUR, Scratch};
 use rcuwalk::{Budget, Credentials, Error, LookupFlags, OpenFlags, Vfs};
-use rcuwalk_hostfs::HostFs;
+use rcuwalk_hostfs::{Actor, HostFs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const DIRECTORIES: usize = 300;
 const LIMIT: u64 = 64;
 
+/// Lets this process open few files. One test at a time.
+fn limited() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap();
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = Some(LIMIT);
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    alone
+}
+
 /// MEM-1: directories give their descriptors back when a walk needs some, those in use as
 /// well, and only open files can use the descriptors up.
 #[test]
 fn a_walk_needs_few_descriptors() {
+    let _alone = limited();
     let tree = Scratch::new(AN_HOUR, |root| {
         for i in 0..DIRECTORIES {
             fs::create_dir(root.join(format!("d{i}"))).unwrap();
@@ -32,15 +45,6 @@ fn a_walk_needs_few_descriptors() {
     };
     let vfs = Vfs::with_budget(HostFs::new(tree.host("")).unwrap(), plenty).unwrap();
     let ctx = vfs.context(Credentials::root());
-    let hard = getrlimit(Resource::Nofile).maximum;
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(LIMIT),
-            maximum: hard,
-        },
-    )
-    .unwrap();
 
     let mut buf = [0; 1];
     for round in 0..2 {
@@ -81,4 +85,38 @@ fn a_walk_needs_few_descriptors() {
         open(DIRECTORIES - 1).is_ok(),
         "MEM-1: what is let go can be used again"
     );
+}
+
+/// MEM-1: a directory that cannot be held for want of descriptors is not made, also where a new one
+/// cannot be told from others, and is left where it is.
+#[test]
+fn nothing_is_made_without_a_descriptor_for_it() {
+    let _alone = limited();
+    let Some(host) = Birthless::mount() else {
+        return;
+    };
+    for actor in [Actor::Daemon, Actor::Caller] {
+        let vfs = host.vfs(actor);
+        let ctx = vfs.context(Credentials::root());
+        let path = format!("/{actor:?}");
+        let mut files = Vec::new();
+        let refused = loop {
+            files.extend(std::iter::from_fn(|| File::open("/").ok()));
+            match vfs.mkdir(&ctx, &path, 0o700) {
+                // Those of a `Vfs` that has been dropped may come free meanwhile.
+                Ok(_) => vfs.rmdir(&ctx, &path).unwrap(),
+                Err(refused) => break refused,
+            }
+        };
+        let is_there = host.shared().join(&path[1..]).exists();
+        assert!(
+            matches!(refused, Error::TooManyOpenFiles),
+            "MEM-1: {refused}"
+        );
+        assert!(!is_there, "MEM-1: half made");
+        files.pop();
+        let made = vfs.mkdir(&ctx, &path, 0o700);
+        drop(files);
+        assert!(made.is_ok(), "MEM-1: {made:?}");
+    }
 }

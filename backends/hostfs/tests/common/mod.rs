@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod back_end;
+pub(crate) mod birthless;
 pub(crate) mod levels;
 
 use std::path::{Path, PathBuf};
