@@ -211,10 +211,7 @@ pub(crate) fn run(args: &Args, argv: &[OsString]) -> Result<(), Failure> {
 impl Args {
     /// Merges all options; the long ones win.
     fn options(&self) -> Result<(Options, Settings), Failure> {
-        let mut options = Options {
-            source: source_name(&self.source),
-            ..Options::default()
-        };
+        let mut options = Options::default().source(source_name(&self.source));
         // The mount is `noexec` if the source's own mount is, unless an option lifts that.
         // (Set-id programs and devices are forbidden by default.)
         if let Ok(flags) = rustix::fs::statvfs(&self.source).map(|source| source.f_flag) {
@@ -275,10 +272,7 @@ fn mount(
         ));
     }
     let (max_nodes, budget) = settings.limits.on_this_machine();
-    let options = &Options {
-        max_nodes,
-        ..options.clone()
-    };
+    let options = &options.clone().max_nodes(max_nodes);
     let (vfs, in_memory) = tree(source, budget, options, settings)?;
     if options.read_only {
         let root = vfs.context(Credentials::root());

@@ -179,25 +179,25 @@ fn why_partial(done: &Finished) -> &'static str {
 impl Args {
     fn options(&self) -> Result<Options, Failure> {
         let since = self.changed_since.as_deref().map(Since::parse);
-        Ok(Options {
-            order: match self.order {
-                OrderArg::Tree => Order::Tree,
-                OrderArg::Inode => Order::Inode,
-            },
-            cross_file_systems: self.cross_file_systems,
-            handles: self.handles,
-            checksums: match self.checksums {
-                ChecksumsArg::Always => Checksums::Always,
-                ChecksumsArg::Sample => Checksums::Sample,
-                ChecksumsArg::Never => Checksums::Never,
-            },
-            threads: self.threads.map(usize::from),
-            since: since.transpose()?,
-            rows: self.format.map(|format| Rows {
-                format: format.into(),
-                file: self.output.clone(),
-            }),
-        })
+        let mut options = Options::default();
+        options.order = match self.order {
+            OrderArg::Tree => Order::Tree,
+            OrderArg::Inode => Order::Inode,
+        };
+        options.cross_file_systems = self.cross_file_systems;
+        options.handles = self.handles;
+        options.checksums = match self.checksums {
+            ChecksumsArg::Always => Checksums::Always,
+            ChecksumsArg::Sample => Checksums::Sample,
+            ChecksumsArg::Never => Checksums::Never,
+        };
+        options.threads = self.threads.map(usize::from);
+        options.since = since.transpose()?;
+        options.rows = self.format.map(|format| Rows {
+            format: format.into(),
+            file: self.output.clone(),
+        });
+        Ok(options)
     }
 }
 

@@ -26,18 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Every entry as a row, in a file that appears when it is complete.
     let rows = place.path().join("rows.jsonl");
-    let options = Options {
-        rows: Some(Rows::to_file(Format::Jsonl, &rows)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.rows = Some(Rows::to_file(Format::Jsonl, &rows));
     let done = Scan::open(&image, options)?.run(&stop, &Silent)?;
     print!("{}", done.report.text());
 
     // The rows are an earlier scan to compare with: nothing has changed.
-    let options = Options {
-        since: Some(Since::Scan(rows)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.since = Some(Since::Scan(rows));
     let done = Scan::open(&image, options)?.run(&stop, &Silent)?;
     print!("{}", done.report.text());
     Ok(())

@@ -21,6 +21,7 @@ use crate::visit::{Job, ScanVisitor, Wanted};
 
 /// Options of a scan. The default is a summary of all entries, on one file system.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// The order in which entries are read.
     pub order: Order,

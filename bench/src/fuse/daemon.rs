@@ -82,14 +82,12 @@ impl Daemon for Ours {
     fn mount(&self, how: &Mounting<'_>) -> io::Result<Box<dyn Served>> {
         let host = HostFs::new(how.backing).map_err(io::Error::other)?;
         let vfs = Vfs::with_budget(host, Budget::default()).map_err(io::Error::other)?;
-        let options = Options {
-            entry_timeout: how.timeout,
-            attr_timeout: how.timeout,
-            threads: how.threads,
-            passthrough: self.passthrough,
-            io_uring: self.io_uring,
-            ..Options::default()
-        };
+        let options = Options::default()
+            .entry_timeout(how.timeout)
+            .attr_timeout(how.timeout)
+            .threads(how.threads)
+            .passthrough(self.passthrough)
+            .io_uring(self.io_uring);
         let mounted = mount(vfs, how.mount_point, &options).map_err(io::Error::other)?;
         Ok(Box::new(OursServed(mounted)))
     }

@@ -24,11 +24,10 @@ use crate::{MountError, Options};
 /// kernel offers io_uring and then refuses it.
 #[doc(alias("fuse_session_custom_io", "fd="))]
 pub fn serve(vfs: Vfs, device: OwnedFd, options: &Options) -> Result<Served, MountError> {
-    let options = &Options {
+    let options = &options
+        .clone()
         // Far more than memory could hold, and not near the end of the type's range.
-        max_nodes: usize::MAX >> 8,
-        ..options.clone()
-    };
+        .max_nodes(usize::MAX >> 8);
     let handler = Arc::new(Handler::new(vfs, options).map_err(MountError::Source)?);
     let transport = wire::serve(handler.clone(), device, options);
     Ok(Served {

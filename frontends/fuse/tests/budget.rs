@@ -102,10 +102,7 @@ fn numbers(files: u64, max_nodes: usize) -> Mount {
         dirs: files / 1000,
         files: 1000,
     };
-    let options = Options {
-        max_nodes,
-        ..Options::default()
-    };
+    let options = Options::default().max_nodes(max_nodes);
     let vfs = Vfs::with_budget(numbers, budget).unwrap();
     Mount::with(vfs, None, "numbers", &options)
 }
@@ -195,10 +192,7 @@ fn unmounting_ends_the_worker() {
         return;
     }
     let _one = one();
-    let options = Options {
-        max_nodes: 64,
-        ..Options::default()
-    };
+    let options = Options::default().max_nodes(64);
     for round in 0..15_u64 {
         let mut mount = Mount::memfs_with(&options);
         let _watchdog = Watchdog::over(&mount, Duration::from_secs(60));

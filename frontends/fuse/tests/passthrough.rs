@@ -29,13 +29,13 @@ fn mount() -> Option<Mount> {
         return None;
     }
     let hour = Duration::from_secs(3600);
-    let mount = Mount::hostfs_unshared(&Options {
-        entry_timeout: hour,
-        attr_timeout: hour,
-        allow_other: true,
-        suid: true,
-        ..Options::default()
-    });
+    let mount = Mount::hostfs_unshared(
+        &Options::default()
+            .entry_timeout(hour)
+            .attr_timeout(hour)
+            .allow_other(true)
+            .suid(true),
+    );
     if !mount.mounted.passes_through() {
         skip("needs a kernel with FUSE passthrough (Linux 6.9)");
         return None;
@@ -77,10 +77,7 @@ fn the_daemon_sees_no_contents() {
     const SIZE: usize = 4 << 20;
     let _one = one();
     let Some(mount) = mount() else { return };
-    let by_request = Mount::hostfs_with(&Options {
-        passthrough: false,
-        ..Options::default()
-    });
+    let by_request = Mount::hostfs_with(&Options::default().passthrough(false));
     assert!(!by_request.mounted.passes_through());
     let data = vec![7; SIZE];
     let moved = |mount: &Mount| {

@@ -25,12 +25,10 @@ fn mounted(
         return;
     }
     let at = tempfile::tempdir().unwrap();
-    let options = Options {
-        max_nodes,
+    let options = Options::default()
+        .max_nodes(max_nodes)
         // So that no name expires during the test.
-        entry_timeout: Duration::from_secs(3600),
-        ..Options::default()
-    };
+        .entry_timeout(Duration::from_secs(3600));
     let vfs = Vfs::new(MemFs::new()).unwrap();
     let mut mounted = mount_by(vfs, at.path(), &options, || Ok(()), work).unwrap();
     test(&mut mounted, at.path());

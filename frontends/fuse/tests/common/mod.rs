@@ -83,11 +83,7 @@ impl Mount {
         options: &Options,
     ) -> Mount {
         let at = tempfile::tempdir().unwrap();
-        let options = Options {
-            allow_other: true,
-            suid: true,
-            ..options.clone()
-        };
+        let options = options.clone().allow_other(true).suid(true);
         let mounted = mount(vfs, at.path(), &options).unwrap();
         if is_by_io_uring() {
             assert_eq!(mounted.is_by_io_uring(), options.io_uring);

@@ -157,11 +157,9 @@ const STALE: &str = "errno 116";
 fn mount_without_caching(source: &Path) -> Mount {
     let host = HostFs::new(source).unwrap();
     let vfs = Vfs::new(host.with_freshness(Freshness::EachUse)).unwrap();
-    let options = Options {
-        entry_timeout: Duration::ZERO,
-        attr_timeout: Duration::ZERO,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .entry_timeout(Duration::ZERO)
+        .attr_timeout(Duration::ZERO);
     Mount::with(vfs, None, "hostfs", &options)
 }
 

@@ -54,10 +54,7 @@ fn a_storm_of_forgets_leaves_the_tree_right_and_the_table_empty() {
         return;
     }
     // Less than the processes use: the kernel is asked for nodes all the time.
-    let options = Options {
-        max_nodes: 100,
-        ..Options::default()
-    };
+    let options = Options::default().max_nodes(100);
     storm(Mount::memfs_with(&options), seconds.div_ceil(6));
     storm(Mount::hostfs_with(&options), seconds);
 }

@@ -352,10 +352,7 @@ fn an_answer_waits_for_room() {
     let (socket, theirs) = pair.unwrap();
     rustix::io::write(&socket, &Message::init().bytes(2)).unwrap();
     rustix::io::ioctl_fionbio(&theirs, true).unwrap();
-    let options = rcuwalk_fuse::Options {
-        threads: 1,
-        ..Default::default()
-    };
+    let options = rcuwalk_fuse::Options::default().threads(1);
     let served = rcuwalk_fuse::serve(Vfs::new(MemFs::new()).unwrap(), theirs, &options).unwrap();
     let mut reply = vec![0; 1 << 18];
     rustix::io::read(&socket, &mut reply).unwrap();

@@ -36,11 +36,7 @@ impl Session {
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let (socket, theirs) = pair.unwrap();
         rustix::io::write(&socket, &Message::init().bytes(1)).unwrap();
-        let options = Options {
-            allow_other: true,
-            threads,
-            ..Options::default()
-        };
+        let options = Options::default().allow_other(true).threads(threads);
         let served = serve(vfs, theirs, &options).unwrap();
         let mut session = Session {
             socket,

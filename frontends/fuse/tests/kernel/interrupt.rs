@@ -162,10 +162,7 @@ fn an_interrupt_is_heard_by_the_request_that_it_names() {
     };
     let version = [7_u32, 40, 1 << 17, 0].map(u32::to_ne_bytes).concat();
     send(26, 1, 0, &version);
-    let options = Options {
-        threads: 2,
-        ..Options::default()
-    };
+    let options = Options::default().threads(2);
     let served = serve(Vfs::new(slow).unwrap(), theirs, &options).unwrap();
     receive();
     let first = |body: Vec<u8>| u64::from_ne_bytes(*body.first_chunk().unwrap());

@@ -77,11 +77,9 @@ fn two_changes_within_a_tick_are_both_seen() {
     fs::create_dir(&behind).unwrap();
     let host = HostFs::new(backing.path()).unwrap();
     let vfs = Vfs::new(host.with_freshness(Freshness::EachUse)).unwrap();
-    let nothing = Options {
-        entry_timeout: Duration::ZERO,
-        attr_timeout: Duration::ZERO,
-        ..Options::default()
-    };
+    let nothing = Options::default()
+        .entry_timeout(Duration::ZERO)
+        .attr_timeout(Duration::ZERO);
     let mount = Mount::with(vfs, Some(backing), "hostfs", &nothing);
     let dir = mount.path().join("d");
     let make = |name: &str| drop(File::create(behind.join(name)).unwrap());
@@ -235,12 +233,10 @@ fn two_who_list_at_once() {
         },
         delay: Duration::from_millis(900),
     }));
-    let options = Options {
-        entry_timeout: Duration::ZERO,
-        attr_timeout: Duration::ZERO,
-        threads: 4,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .entry_timeout(Duration::ZERO)
+        .attr_timeout(Duration::ZERO)
+        .threads(4);
     let vfs = Vfs::new(Late(state.clone())).unwrap();
     let mount = Mount::with(vfs, None, "late", &options);
     let at = mount.path().to_owned();

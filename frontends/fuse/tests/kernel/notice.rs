@@ -14,11 +14,7 @@ fn caching() -> Option<Mount> {
         return None;
     }
     let hour = Duration::from_secs(3600);
-    let mount = Mount::hostfs_with(&Options {
-        entry_timeout: hour,
-        attr_timeout: hour,
-        ..Options::default()
-    });
+    let mount = Mount::hostfs_with(&Options::default().entry_timeout(hour).attr_timeout(hour));
     fs::write(mount.path().join("file"), "1").unwrap();
     Some(mount)
 }

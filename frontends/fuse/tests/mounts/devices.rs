@@ -16,10 +16,7 @@ use crate::common::{Mount, can_mount, skip};
 const FILES: usize = 600;
 
 fn few_nodes() -> Options {
-    Options {
-        max_nodes: 64,
-        ..Options::default()
-    }
+    Options::default().max_nodes(64)
 }
 
 /// A directory with other file systems mounted in it, which are unmounted with it.

@@ -60,10 +60,7 @@ fn who_does_not_want_it_does_not_have_it() {
     if !can_mount() {
         return;
     }
-    let mount = Mount::memfs_with(&Options {
-        io_uring: false,
-        ..Options::default()
-    });
+    let mount = Mount::memfs_with(&Options::default().io_uring(false));
     assert!(!mount.mounted.is_by_io_uring());
     fs::write(mount.path().join("file"), "contents").unwrap();
     assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"contents");
@@ -76,10 +73,7 @@ fn every_queue_is_served_by_however_many_threads() {
         return;
     }
     for threads in [1, 2, 3, 17] {
-        let mount = Mount::memfs_with(&Options {
-            threads,
-            ..Options::default()
-        });
+        let mount = Mount::memfs_with(&Options::default().threads(threads));
         let _watchdog = Watchdog::over(&mount, Duration::from_secs(60));
         assert!(!is_by_io_uring() || mount.mounted.is_by_io_uring());
         thread::scope(|scope| {

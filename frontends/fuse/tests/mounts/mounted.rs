@@ -298,10 +298,7 @@ fn set_id_bits_go_by_who_writes() {
     if !can_mount() {
         return;
     }
-    let by_request = Options {
-        passthrough: false,
-        ..Options::default()
-    };
+    let by_request = Options::default().passthrough(false);
     for mount in [Mount::memfs(), Mount::hostfs_with(&by_request)] {
         let path = mount.path().join("tool");
         let tool = File::create(&path).unwrap();
@@ -440,12 +437,12 @@ fn capabilities_over_other_users_count_for_nothing() {
     }
     // The kernel has cached the old mode: only the tree knows the new one.
     let long = std::time::Duration::from_secs(60);
-    let mount = Mount::hostfs_with(&Options {
-        attr_timeout: long,
-        entry_timeout: long,
-        passthrough: false,
-        ..Options::default()
-    });
+    let mount = Mount::hostfs_with(
+        &Options::default()
+            .attr_timeout(long)
+            .entry_timeout(long)
+            .passthrough(false),
+    );
     let host = mount.backing.as_ref().unwrap().path().join("f");
     fs::write(&host, b"x").unwrap();
     fs::set_permissions(&host, Permissions::from_mode(0o644)).unwrap();

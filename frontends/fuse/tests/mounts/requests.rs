@@ -258,10 +258,7 @@ fn one_of_two_names_is_enough() {
     if !can_mount() {
         return;
     }
-    let mount = Mount::hostfs_with(&Options {
-        entry_timeout: Duration::from_secs(3600),
-        ..Options::default()
-    });
+    let mount = Mount::hostfs_with(&Options::default().entry_timeout(Duration::from_secs(3600)));
     let (one, other) = (mount.path().join("one"), mount.path().join("other"));
     fs::write(&one, "x").unwrap();
     fs::hard_link(&one, &other).unwrap();

@@ -117,10 +117,7 @@ fn an_idmapped_mount_shows_and_makes_files_for_its_users() {
     if !can_mount() {
         return;
     }
-    let options = Options {
-        idmap: true,
-        ..Options::default()
-    };
+    let options = Options::default().idmap(true);
     for mount in [Mount::memfs_with(&options), Mount::hostfs_with(&options)] {
         eprintln!("on {}", mount.kind);
         let mapped = match Idmapped::of(&mount) {
@@ -263,11 +260,9 @@ fn a_file_that_came_meanwhile_is_opened_as_the_kernel_lets_it() {
     if !can_mount() {
         return;
     }
-    let options = Options {
-        idmap: true,
-        negative_timeout: Duration::from_secs(3600),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .idmap(true)
+        .negative_timeout(Duration::from_secs(3600));
     let mount = Mount::hostfs_with(&options);
     let host = mount.backing.as_ref().unwrap().path();
     set_mode(mount.path(), 0o777).unwrap();

@@ -70,11 +70,11 @@ fn on_unshared(test: impl Fn(&Mount)) {
         return;
     }
     let hour = Duration::from_secs(3600);
-    let options = |passthrough| Options {
-        entry_timeout: hour,
-        attr_timeout: hour,
-        passthrough,
-        ..Options::default()
+    let options = |passthrough| {
+        Options::default()
+            .entry_timeout(hour)
+            .attr_timeout(hour)
+            .passthrough(passthrough)
     };
     for mount in [
         Mount::hostfs_with(&options(true)),

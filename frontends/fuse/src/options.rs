@@ -1,0 +1,133 @@
+//! The options of a mount.
+
+use std::thread;
+use std::time::Duration;
+
+/// Options of a mount.
+///
+/// ```
+/// use std::time::Duration;
+/// use rcuwalk_fuse::Options;
+///
+/// let options = Options::default().read_only(true).entry_timeout(Duration::from_secs(60));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// The source that mount(8) shows.
+    pub source: String,
+    /// The mount is read-only.
+    pub read_only: bool,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// Set-id bits are honoured; for root.
+    pub suid: bool,
+    /// Device nodes work; for root.
+    pub dev: bool,
+    /// Files cannot be executed.
+    pub noexec: bool,
+    /// Reads do not update access times.
+    pub noatime: bool,
+    /// How long the kernel's cached names are valid.
+    pub entry_timeout: Duration,
+    /// How long the kernel's cached attributes are valid.
+    pub attr_timeout: Duration,
+    /// How long the kernel remembers that a name is missing; not at all if zero.
+    pub negative_timeout: Duration,
+    /// Threads that answer; 0 for as many as there are processors, two to eight. By io_uring
+    /// that is divided among the processors and rounded up, at least one for each (two, if this
+    /// is 0); one more answers at the device, and one for processors that are offline. While
+    /// requests are stuck, there are more.
+    pub threads: usize,
+    /// Most nodes that the kernel may hold, beside those that it uses: above that, it is asked
+    /// to drop unused ones, and meanwhile there may be a tenth more. At least [`FEWEST_NODES`].
+    /// Each holds a name and an inode of the [`Vfs`]: give its [`Budget`](rcuwalk::Budget) a
+    /// quarter more of both.
+    pub max_nodes: usize,
+    /// Where the back end has its contents in files of the host, the kernel reads and writes
+    /// those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either the kernel sends
+    /// requests, as it does for a file on a stacked file system.
+    pub passthrough: bool,
+    /// The mount can be idmapped (`mount -o X-mount.idmap`, mount_setattr(2)). Needs Linux
+    /// 6.12. The kernel then sends no user with most requests, on other mounts of the tree as
+    /// well, so its check of permissions is the only one: not for a back end that acts as the
+    /// caller. For [`serve`](fn@serve), `default_permissions` must be among the mount's
+    /// options, or the kernel ends the connection.
+    #[doc(alias("FUSE_ALLOW_IDMAP", "MOUNT_ATTR_IDMAP"))]
+    pub idmap: bool,
+    /// Where the kernel offers it, requests come by io_uring, on the caller's processor: with
+    /// fewer system calls, and without calls from one processor to another. Linux 6.15 and
+    /// later have it if `/sys/module/fuse/parameters/enable_uring` says so; the default is `N`.
+    /// Where io_uring itself is not available, requests are read from /dev/fuse.
+    pub io_uring: bool,
+}
+
+/// The least that [`Options::max_nodes`] may be; less counts as this.
+pub const FEWEST_NODES: usize = 64;
+
+impl Default for Options {
+    /// A writable mount for its owner only, with caches valid for a second.
+    fn default() -> Options {
+        Options {
+            source: "rcuwalk".to_owned(),
+            read_only: false,
+            allow_other: false,
+            suid: false,
+            dev: false,
+            noexec: false,
+            noatime: false,
+            entry_timeout: Duration::from_secs(1),
+            attr_timeout: Duration::from_secs(1),
+            negative_timeout: Duration::ZERO,
+            threads: 0,
+            max_nodes: 800_000,
+            passthrough: true,
+            idmap: false,
+            io_uring: true,
+        }
+    }
+}
+
+impl Options {
+    /// The number of threads that answer.
+    pub(crate) fn handlers(&self) -> usize {
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        match self.threads {
+            0 => processors().clamp(2, 8),
+            threads => threads,
+        }
+    }
+}
+
+macro_rules! setters {
+    ($($field:ident: $type:ty),* $(,)?) => {
+        impl Options {
+            $(
+                #[doc = concat!("Replaces [`", stringify!($field), "`](field@Self::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, $field: $type) -> Options {
+                    self.$field = $field;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters!(
+    source: String,
+    read_only: bool,
+    allow_other: bool,
+    suid: bool,
+    dev: bool,
+    noexec: bool,
+    noatime: bool,
+    entry_timeout: Duration,
+    attr_timeout: Duration,
+    negative_timeout: Duration,
+    threads: usize,
+    max_nodes: usize,
+    passthrough: bool,
+    idmap: bool,
+    io_uring: bool,
+);
