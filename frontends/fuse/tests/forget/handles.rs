@@ -538,6 +538,7 @@ fn handles_find_files_of_a_whole_file_system() {
     let first = mount_without_caching(source);
     let names = ["d/f", "d/moved", "d/removed", "d/sub"];
     let handles = program.take("0", &names.map(|name| first.path().join(name)));
+    let connectable = program.take(CONNECTABLE, &[first.path().join("d/f")]);
     drop(first);
     fs::rename(source.join("d/moved"), source.join("d/sub/other")).unwrap();
     fs::remove_file(source.join("d/removed")).unwrap();
@@ -572,6 +573,15 @@ fn handles_find_files_of_a_whole_file_system() {
     let expected = named(&path, "by its name");
     assert_eq!(without_path(&line), without_path(&expected), "HANDLE-1");
     drop(second);
+    if connectable == ["errno 22"] {
+        return;
+    }
+    fs::rename(source.join("d"), source.join("e")).unwrap();
+    (0..3).for_each(|_| drop_caches());
+    let third = mount_without_caching(source);
+    let line = program.open(&third, &connectable).remove(0);
+    let expected = named(&third.path().join("e/f"), "by its name");
+    assert_eq!(line, expected, "HANDLE-1: connectable");
 }
 
 /// HANDLE-1: handles that include the directory open the file by a path.
