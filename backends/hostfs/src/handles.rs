@@ -3,9 +3,12 @@
 //! HANDLE-1: a number and a generation lead to the file that they were given for, or to nothing
 //! ([`Error::Stale`]); never to another file, and never to one outside of the root.
 //!
-//! **The generation** is a hash of the host's own file handle, which includes the number by
-//! which the host's file system tells apart the uses of an inode number. So it is the same for
-//! every daemon that serves the file.
+//! **The generation** is a hash of data of the host that tell apart the uses of an inode number, so
+//! it is the same for every daemon that serves the file. Where the host reuses numbers at once, that
+//! is its own file handle, which takes a system call for each file. A time of birth would not do:
+//! two files of one number can be born within one tick of the clock. tmpfs and btrfs do not reuse
+//! numbers ([`Numbers::are_given_once`](crate::numbers::Numbers::are_given_once)): there the time of
+//! birth, which comes with the attributes, is enough.
 //!
 //! **The way back** is the host's handle as well. ext2, ext3, ext4 and f2fs open a file by its
 //! inode number alone if the handle has the generation 0, and this process may open handles if it
@@ -27,7 +30,9 @@
 //! than the root's is not found. Its number says too little about which mount below the root it has
 //! to be in.
 
-use rcuwalk::{At, ByNumber, Caller, Error, FileType, Iget, Inode, InodeRef, Result, SuperBlock};
+use rcuwalk::{
+    At, ByNumber, Caller, Error, FileType, Iget, Inode, InodeRef, Result, SuperBlock, Timestamp,
+};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -43,6 +48,11 @@ use crate::sys;
 
 /// Tells the file of `at` apart from others that have had its inode number.
 pub(crate) fn generation(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<Option<u32>> {
+    let Timestamp { sec, nsec } = at.inode.attr().btime;
+    if fs.numbers.are_given_once(at.inode.inode_key()) && (sec, nsec) != (0, 0) {
+        let sec = sec.to_ne_bytes();
+        return Ok(Some(hash(sec.iter().chain(&nsec.to_ne_bytes()))));
+    }
     let told = match (at.parent, at.inode.kind()) {
         (Some((dir, name)), kind) if kind != FileType::Directory => {
             let dir = pinned(by.sb, dir)?;
@@ -57,7 +67,7 @@ pub(crate) fn generation(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<Op
         }
     };
     match told {
-        Ok(handle) => Ok(Some(hash(&handle))),
+        Ok(handle) => Ok(Some(hash(handle.iter()))),
         Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => Ok(None),
         Err(errno) => Err(host::err(errno)),
     }
@@ -219,11 +229,9 @@ fn inode_of(sb: &SuperBlock, fd: BorrowedFd<'_>, found: &Stat) -> Result<InodeRe
 }
 
 /// FNV-1a, folded: the same in each daemon.
-fn hash(handle: &[u8]) -> u32 {
-    let hash = handle
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+fn hash<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     (hash ^ hash >> 32) as u32
 }

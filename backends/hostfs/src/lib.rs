@@ -279,7 +279,7 @@ impl HostFs {
             source,
         })?;
         Ok(HostFs {
-            numbers: Numbers::of_root(stat.key),
+            numbers: Numbers::of_root(stat.key, host::as_fd(&root)),
             own_mounts: OwnMounts::of_root(host::as_fd(&root)),
             root: Pin::uncounted(root),
             freshness: DEFAULT_FRESHNESS,

@@ -26,7 +26,9 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use rcuwalk::InodeKey;
+use rustix::fd::BorrowedFd;
 
+use crate::host::held::statfs;
 use crate::identity::host_device;
 
 /// Set in the numbers of files of other devices than the root's. Below the highest bit, which
@@ -39,20 +41,34 @@ const BITS: u32 = 48;
 /// Indices that fit beside them; 0 is not given.
 const INDICES: u64 = 1 << (62 - BITS);
 
+/// File systems, as statfs(2) calls them, that count up to number their files: tmpfs and btrfs.
+/// A number is given again only after 2^32 others (tmpfs with `inode32`), or after the file system
+/// was mounted again (the last one on btrfs): never twice within one tick of the clock.
+const COUNT_UP: [u64; 2] = [0x0102_1994, 0x9123_683E];
+
 /// The devices that have been seen, each with its index.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     root: u64,
+    /// The root's file system does not reuse numbers.
+    count_up: bool,
     others: RwLock<HashMap<u64, u64>>,
 }
 
 impl Numbers {
-    /// Files of the device of `root` keep their numbers.
-    pub(crate) fn of_root(root: InodeKey) -> Numbers {
+    /// Files of the device of `root`, which `fd` holds, keep their numbers.
+    pub(crate) fn of_root(root: InodeKey, fd: BorrowedFd<'_>) -> Numbers {
+        let kind = statfs(fd).map(|told| told.kind);
         Numbers {
             root: host_device(root),
+            count_up: kind.is_ok_and(|kind| COUNT_UP.contains(&kind)),
             others: RwLock::default(),
         }
+    }
+
+    /// True if no other file of the same time of birth ever has the inode number of `key`.
+    pub(crate) fn are_given_once(&self, key: InodeKey) -> bool {
+        self.count_up && host_device(key) == self.root
     }
 
     /// The number of the file with the inode number `ino` on the device of `beside`.
@@ -104,7 +120,11 @@ mod tests {
     }
 
     fn of_root(space: u64) -> Numbers {
-        Numbers::of_root(InodeKey { ino: 2, space })
+        Numbers {
+            root: host_device(InodeKey { ino: 2, space }),
+            count_up: false,
+            others: RwLock::default(),
+        }
     }
 
     /// NODE-3: a file of the root's device keeps its number, by whichever mount it is found.

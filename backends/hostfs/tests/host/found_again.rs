@@ -1,11 +1,12 @@
 //! Directories that are in use while their descriptors have been given back.
 
+use std::collections::HashSet;
 use std::fs;
 use std::process::Command;
 
 use crate::common::levels::{Crowded, Level, contents, on_each_level};
 use crate::common::{AN_HOUR, skip};
-use rcuwalk::{Error, Freshness, LookupFlags, OpenFlags, RenameFlags};
+use rcuwalk::{Credentials, Error, Freshness, LookupFlags, OpenFlags, RenameFlags, Vfs};
 use rcuwalk_hostfs::HostFs;
 
 const FDS: usize = 8;
@@ -401,4 +402,38 @@ fn changes_are_heard_of_while_a_directory_is_elsewhere() {
             time(2);
         }
     });
+}
+
+/// HANDLE-1: tmpfs gives no inode number twice. So the time of birth is the generation there: the
+/// host is not asked for a handle, and each daemon tells the same.
+#[test]
+fn a_generation_costs_no_question_where_numbers_are_not_reused() {
+    const TMPFS: i64 = 0x0102_1994;
+    let is_tmpfs = rustix::fs::statfs("/dev/shm").is_ok_and(|told| told.f_type == TMPFS);
+    if !is_tmpfs {
+        return skip("needs a tmpfs on /dev/shm");
+    }
+    let source = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = source.path().join("file");
+    let daemon = || {
+        let host = HostFs::new(source.path()).unwrap();
+        Vfs::new(host.with_freshness(Freshness::EachUse)).unwrap()
+    };
+    let find = |vfs: &Vfs| {
+        let ctx = vfs.context(Credentials::root());
+        vfs.lookup(&ctx, "/file", LookupFlags::FOLLOW).unwrap()
+    };
+    let (one, other) = (daemon(), daemon());
+    let mut numbers = HashSet::new();
+    for _ in 0..50 {
+        fs::write(&path, "").unwrap();
+        let found = find(&one);
+        let generation = found.generation().unwrap();
+        assert!(generation.is_some(), "HANDLE-1");
+        assert_eq!(find(&other).generation().unwrap(), generation, "HANDLE-1");
+        fs::remove_file(&path).unwrap();
+        // The host cannot be asked about this name any more.
+        assert_eq!(found.generation().unwrap(), generation, "HANDLE-1");
+        assert!(numbers.insert(found.attr().ino), "HANDLE-1: a number again");
+    }
 }

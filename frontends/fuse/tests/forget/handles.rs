@@ -392,6 +392,38 @@ fn handles_of_removed_files_are_stale() {
     });
 }
 
+/// HANDLE-1: on tmpfs, whose files are told apart by their birth, handles open forgotten files as
+/// well, and are stale once these have been replaced.
+#[test]
+fn handles_open_forgotten_files_of_a_tmpfs() {
+    if !can_mount() {
+        return;
+    }
+    let source = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mount = mount_without_caching(source.path());
+    let mut program = Program::start();
+    let path = mount.path().join("f");
+    for round in 0..10 {
+        fs::write(&path, "the first").unwrap();
+        let handle = program.take("0", std::slice::from_ref(&path));
+        forget_all(&mount);
+        let line = program.open(&mount, &handle).remove(0);
+        assert!(line.ends_with("the first"), "HANDLE-1: {line}");
+        if round % 2 == 0 {
+            forget_all(&mount);
+        }
+        let on_host = source.path().join("f");
+        fs::remove_file(&on_host).unwrap();
+        fs::write(&on_host, "the second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"the second");
+        assert!(
+            comes_true(|| program.open(&mount, &handle) == [STALE]),
+            "HANDLE-1"
+        );
+        fs::remove_file(&path).unwrap();
+    }
+}
+
 /// HANDLE-1: a file that is moved on the host is found below the source, and nowhere else.
 #[test]
 fn handles_do_not_lead_out_of_the_source() {
