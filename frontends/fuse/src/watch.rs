@@ -12,7 +12,7 @@
 //! |--------------------------------------------------|---------------------------------------------|
 //! | all threads have been blocked for a tick         | one more thread                             |
 //! | fewer threads than configured go on              | one more, to replace those that are blocked |
-//! | more threads than configured go on               | spare threads that are idle end             |
+//! | more threads than configured go on, and have been enough for a while | spare threads end       |
 //! | a user has [`SHARE`] requests that are slow      | further requests of that user are refused   |
 //! | a user has half as many slow requests as may still block | the same                            |
 //! | as many requests are blocked as the bound allows ([`MOST_SPARE`] more than configured, in all groups together) | other requests wait up to a second for one of them, and are refused from then on |
@@ -168,6 +168,12 @@ impl Look {
         2 * (self.wanted + MOST_SPARE)
     }
 
+    /// True if as many threads as are configured are blocked, and not replaced yet: without spare
+    /// threads, requests would wait.
+    fn is_short(&self) -> bool {
+        self.blocked - self.replaced >= self.wanted
+    }
+
     fn spares(&self) -> usize {
         self.threads.saturating_sub(self.wanted)
     }
@@ -277,6 +283,8 @@ struct Judged {
     rooms: Vec<Room>,
     /// Since when each group has been full.
     full: Vec<Option<Duration>>,
+    /// When each group was last short of threads.
+    short: Vec<Option<Duration>>,
     /// Most spare threads of each group, except those that only root gets.
     quotas: Vec<usize>,
 }
@@ -388,11 +396,17 @@ impl Watch {
         let rooms: Vec<Room> = looks.iter().zip(&full).map(room).collect();
         let most = users.values().copied().max().unwrap_or_default();
         let is_strained = most >= SHARE || rooms.iter().any(|room| !room.is_for(most));
+        let short = |(group, look): (usize, &Look)| match look.is_short() {
+            true => Some(now),
+            false => judged.short.get(group).copied().flatten(),
+        };
+        let short = looks.iter().enumerate().map(short).collect();
         let quotas = std::mem::take(&mut judged.quotas);
         *judged = Judged {
             users,
             rooms,
             full,
+            short,
             quotas,
         };
         // Under the lock, so that flag and reasons come from one look.
@@ -461,10 +475,30 @@ impl Watch {
         threads.next().is_some_and(&mut stuck) && threads.all(stuck)
     }
 
-    /// The number of these threads that have not been blocked for a while.
-    pub(crate) fn going<'w>(&self, threads: impl Iterator<Item = &'w Work>) -> usize {
-        let now = self.began.elapsed();
-        threads.filter(|work| work.age(now) < A_WHILE).count()
+    /// True if this group, with these threads, can do without one of them: more than `wanted` have
+    /// not been blocked for a while, and those have been enough for as long.
+    ///
+    /// Does not ask how many requests come. Under steady load a spare thread is never idle, and
+    /// poll(2) wakes each of them for each request.
+    pub(crate) fn has_too_many<'w>(
+        &self,
+        group: usize,
+        wanted: usize,
+        threads: impl Iterator<Item = &'w Work>,
+    ) -> bool {
+        self.has_too_many_at(self.began.elapsed(), group, wanted, threads)
+    }
+
+    fn has_too_many_at<'w>(
+        &self,
+        now: Duration,
+        group: usize,
+        wanted: usize,
+        threads: impl Iterator<Item = &'w Work>,
+    ) -> bool {
+        let short = self.judged().short.get(group).copied().flatten();
+        let is_short = short.is_some_and(|at| now.saturating_sub(at) < A_WHILE);
+        !is_short && threads.filter(|work| work.age(now) < A_WHILE).count() > wanted
     }
 
     /// Returns the statistics of stuck requests.

@@ -110,6 +110,39 @@ fn slow_requests_count_while_there_are_spare_threads() {
     assert!(!watch.admits(7, 0) && watch.admits(8, 0), "WATCH-1");
 }
 
+/// WATCH-1: spare threads end once the others have been enough for a while, however many requests
+/// come; not while requests keep the others blocked for short times.
+#[test]
+fn spare_threads_go_when_the_others_have_been_enough_for_a_while() {
+    let watch = Watch::with_spares(MOST_SPARE);
+    let works: Vec<Work> = (0..3).map(|_| Work::default()).collect();
+    let mut now = seconds(0);
+    let mut see = |wanted| {
+        let mut looks = [Look::wanting(wanted)];
+        now += TICK;
+        watch.look_at(now, works.iter().map(|work| (0, work)), &mut looks);
+        now
+    };
+    let has_too_many = |now, wanted| watch.has_too_many_at(now, 0, wanted, works.iter());
+    // Two are wanted. Their requests take two ticks each, one after the other.
+    for _ in 0..10 {
+        works[..2].iter().for_each(|work| work.begin(7));
+        see(2);
+        assert!(!has_too_many(see(2), 2), "WATCH-1: both are blocked");
+        works[..2].iter().for_each(Work::idle);
+    }
+    assert!(!has_too_many(see(2), 2), "WATCH-1: they may be again");
+    // From now on requests are quick, and all threads get some.
+    for _ in 0..10 {
+        works.iter().for_each(|work| work.begin(7));
+        see(2);
+    }
+    works.iter().for_each(Work::idle);
+    let now = see(2);
+    assert!(has_too_many(now, 2), "one more than are wanted");
+    assert!(!has_too_many(now, 3), "WATCH-1: as many as are wanted");
+}
+
 /// WATCH-1: any number of users, each with less than the share, leaves threads for root and
 /// for the daemon's user, but not without a bound.
 #[test]

@@ -26,7 +26,7 @@ pub(super) struct Member {
     /// The descriptor by which it reads and answers requests.
     pub(super) device: Arc<OwnedFd>,
     pub(super) slot: Arc<Slot>,
-    /// Added because other threads were blocked; ends when they go on.
+    /// Added because other threads were blocked; ends when they have gone on for a while.
     pub(super) is_spare: bool,
 }
 
@@ -106,14 +106,15 @@ impl Members {
         watch.are_stuck(self.all().iter().map(|one| &one.slot.work))
     }
 
-    /// True if the idle spare thread `member` may end: at least `wanted` other threads of its
-    /// group go on. Takes it off the list at once, so that two spare threads do not rely on
-    /// each other.
+    /// True if the spare thread `member` may end: at least `wanted` other threads of its group go
+    /// on, and have been enough for a while. Takes it off the list at once, so that two spare
+    /// threads do not rely on each other.
     pub(super) fn may_end(&self, member: &Arc<Member>, wanted: usize, watch: &Watch) -> bool {
         let mut all = self.all();
-        let of_group = |one: &&Arc<Member>| one.slot.group == member.slot.group;
+        let group = member.slot.group;
+        let of_group = |one: &&Arc<Member>| one.slot.group == group;
         let works = all.iter().filter(of_group).map(|one| &one.slot.work);
-        let may_end = member.is_spare && watch.going(works) > wanted;
+        let may_end = member.is_spare && watch.has_too_many(group, wanted, works);
         if may_end {
             all.retain(|one| !one.is(member));
         }

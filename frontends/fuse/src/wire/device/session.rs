@@ -15,8 +15,9 @@
 //! and one stays at the device.
 //!
 //! While threads are blocked, the watcher adds more (WATCH-1). Such a spare thread waits for a
-//! request by poll(2), and ends if none comes and enough other threads go on. Those of a ring
-//! stay: the kernel may be putting a request into an entry just as the thread gives it up.
+//! request by poll(2), and ends between two requests once the other threads have been enough for
+//! a while. Those of a ring stay: the kernel may be putting a request into an entry just as the
+//! thread gives it up.
 //!
 //! The last thread to end ends the session ([`Ops::end`](crate::ops::Ops::end)): until then
 //! other threads may still hand nodes out.
@@ -29,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -50,7 +51,7 @@ use crate::wire::{Handler, is_cut, is_device};
 /// The longest message: a WRITE, with room for the headers before its data.
 const LONGEST: usize = MAX_WRITE as usize + 4096;
 
-/// How long a spare thread waits for a request before it checks whether it is still needed.
+/// How often a spare thread checks whether it is still needed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The state that all threads share.
@@ -240,11 +241,17 @@ impl Session {
         let mut dispatcher = Dispatcher::new(&self.handler, self.channel(device), slot.clone());
         let (mut message, mut out) = (vec![0; LONGEST], Reply::new());
         let patience = member.is_spare.then_some(PATIENCE);
+        let mut checked = Instant::now();
         while !self.is_over.load(Relaxed) {
             slot.work.idle();
+            if member.is_spare && checked.elapsed() >= PATIENCE {
+                if self.may_end(member) {
+                    return Ok(());
+                }
+                checked = Instant::now();
+            }
             let next = match read(device, &mut message, patience)? {
                 Received::Message(len) => dispatcher.message(&message[..len], &mut out),
-                Received::Nothing if self.may_end(member) => return Ok(()),
                 Received::Nothing => Next::Comes,
                 Received::End => Next::Over,
             };
