@@ -25,9 +25,9 @@ use std::time::{Duration, Instant};
 
 use crate::atomic::*;
 use crate::lock::{Held, Mutex, MutexGuard, Rank};
-use crate::lru::{Place, Unlisted};
-use crate::shared::{Flag, newborn};
-use crate::{RcuGuard, RcuPtr, Ref, Shared, Spare, wait};
+use crate::lru::Lists;
+use crate::shared::Flag;
+use crate::{Lru, RcuGuard, RcuPtr, Ref, Shared, Spare, wait};
 use grow::Buckets;
 
 /// The hash of an object, as the table needs it.
@@ -53,6 +53,8 @@ pub struct RcuHash<T> {
     grow: grow::Growth,
     /// One lock for the whole table, in place of the bucket locks, if the scheme asks for it.
     one_lock: Option<Mutex<()>>,
+    /// Dropped after the chains are.
+    lru: Option<Lru<T>>,
 }
 
 /// How often the locks of a table were taken, and how long threads waited for them.
@@ -74,7 +76,28 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             rank,
             grow: grow::Growth::new(),
             one_lock: None,
+            lru: None,
         }
+    }
+
+    /// The same table, with `lru` for the objects on it that have no user (LRU-1).
+    pub fn with_lru(mut self, lru: Lru<T>) -> RcuHash<T> {
+        self.lru = Some(lru);
+        self
+    }
+
+    /// The lists.
+    ///
+    /// # Panics
+    /// If the table was made without.
+    #[inline]
+    pub fn lru(&self) -> &Lru<T> {
+        self.lru.as_ref().expect("a table with lists")
+    }
+
+    fn lists(&self) -> *const Lists<T> {
+        let lists = self.lru.as_ref().map(Lru::lists);
+        lists.map_or(ptr::null(), ptr::from_ref)
     }
 
     /// An empty table with one lock for all its buckets, as the kernel's inode hash has
@@ -129,6 +152,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
                     mine,
                     buckets,
                     index,
+                    lists: self.lists(),
                     unlocked: false,
                     _held: HeldBy::Bucket(held),
                 }
@@ -141,6 +165,7 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
                     mine,
                     buckets,
                     index,
+                    lists: self.lists(),
                     unlocked: false,
                     _held: HeldBy::All(held),
                 }
@@ -430,6 +455,8 @@ pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
     mine: &'a grow::Counts,
     buckets: NonNull<Shared<Buckets<T>>>,
     index: usize,
+    /// Where its objects go while they have no user; null if nowhere.
+    lists: *const Lists<T>,
     /// The head's lock has been given back already.
     unlocked: bool,
     _held: HeldBy<'a>,
@@ -464,6 +491,18 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
     /// If it is on a table already.
     #[doc(alias = "hlist_bl_add_head_rcu")]
     pub fn insert(&mut self, object: Ref<T>) {
+        match object.listed() {
+            Some(list) => {
+                // SAFETY: the guard borrows the table, which owns its lists.
+                let lists = unsafe { self.lists.as_ref() };
+                assert!(
+                    lists.is_some_and(|lists| lists.has(list)),
+                    "an object is in one cache at a time"
+                );
+            }
+            // Before the mark, and published by it: an object enters a list only with that.
+            None => object.lru().set_lists(self.lists),
+        }
         assert!(
             object.set(Flag::HASHED),
             "an object is on one chain at a time"
@@ -487,34 +526,26 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
 
     /// Makes a new object, puts it at the head of the chain, and unlocks the bucket.
     ///
-    /// The object starts with `marks`, and may enter the list that `place` names. The caller
-    /// gets two references to it: a plain one, and one for the list. All this takes one step
-    /// where making, counting, marking, linking and unlocking one after the other takes seven.
+    /// The object starts with `marks`. All this takes one step where making, counting, marking,
+    /// linking and unlocking one after the other takes seven.
     #[doc(alias = "__insert_inode_hash")]
-    pub fn insert_new(
-        mut self,
-        spare: Spare<T>,
-        value: T,
-        marks: Flag,
-        place: Place,
-    ) -> (Ref<T>, Unlisted<T>) {
+    pub fn insert_new(mut self, spare: Spare<T>, value: T, marks: Flag) -> Ref<T> {
         debug_assert_eq!(
             self.buckets().index(value.hash()),
             self.index,
             "inserted elsewhere"
         );
-        // Three: the table's and the two that we return.
-        let word = newborn(3, marks | Flag::HASHED, place.0);
-        let object = spare.fill(value, word);
+        // Two: the table's and the one that we return.
+        let object = spare.fill(value, 2, marks | Flag::HASHED);
         // SAFETY: just filled, and the table's reference keeps it alive.
-        let next = unsafe { object.as_ref() }.hash_next();
+        let shared = unsafe { object.as_ref() };
+        shared.lru().set_lists(self.lists);
         // Relaxed: no reader can stand on an object that has never been published.
-        next.store(self.first(), Relaxed);
+        shared.hash_next().store(self.first(), Relaxed);
         self.mine.count(1);
         self.publish(object.as_ptr());
-        // SAFETY: two of the three that the word counts.
-        let [plain, listed] = [(); 2].map(|()| unsafe { Ref::from_raw(object) });
-        (plain, Unlisted(listed))
+        // SAFETY: the other one of the two that the word counts.
+        unsafe { Ref::from_raw(object) }
     }
 
     /// Takes `object` off the chain and unlocks the bucket. False if it is not on it. Its

@@ -332,6 +332,14 @@ impl<T> Mutex<T> {
         MutexGuard { inner, _held: held }
     }
 
+    /// As [`lock`](Self::lock), where a read section may be open: it lasts as long as this waits.
+    /// For a lock whose holders never wait for readers.
+    pub(crate) fn lock_in_read_section(&self) -> MutexGuard<'_, T> {
+        let held = Held::new(self.rank, false);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { inner, _held: held }
+    }
+
     /// Returns a guard if the lock is free.
     pub(crate) fn try_lock(&self, same_rank_is_ordered: bool) -> Option<MutexGuard<'_, T>> {
         self.try_lock_as(Held::new(self.rank, same_rank_is_ordered))

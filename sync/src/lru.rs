@@ -1,11 +1,19 @@
-//! Least recently used lists with a second chance, in shards.
+//! Least recently used lists of what is cached and not in use, in shards.
 //!
 //! A list holds one counted reference per object, so every object on it is alive. An object
-//! enters at the head; [`Lru::scan`] looks at the tail and asks what to do with each. There is
-//! no list of everything: each thread normally adds to a shard of its own, so that neither the
-//! shard's lock nor its ends travel between cores. A thread that reclaims takes from that shard
-//! too, or from the fullest if that is much fuller, and by turns from shards that no thread
-//! adds to any more ([`Lru::victim`]).
+//! enters at the head when its last user drops it ([`Ref`]'s drop); [`List::scan`] looks at the
+//! tail and asks what to do with each.
+//!
+//! LRU-1: an object on a hash table [with lists](crate::RcuHash::with_lru) that has no user is on
+//! a list. The scan takes objects in use off, so it looks over what can go and little else. An
+//! object that is on no list has a user: whoever counts its references down to the table's own
+//! hands the last one to the list instead. Both marks, HASHED and LISTED, and the count are one
+//! word, so an object that leaves the table at this moment does not enter a list.
+//!
+//! There is no list of everything: each thread normally adds to a shard of its own, so that
+//! neither the shard's lock nor its ends travel between cores. A thread that reclaims takes from
+//! that shard too, or from the fullest if that is much fuller, and every fourth time from the
+//! next one in turn ([`List::victim`]).
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
@@ -13,9 +21,12 @@ use std::sync::atomic::AtomicUsize as PlainUsize;
 
 use crate::atomic::*;
 use crate::lock::{Mutex, Rank};
-use crate::{Flag, Ref, Shared, rcu};
+use crate::{Ref, Shared, rcu};
 
-/// Neighbours on the list. Guarded by the shard's lock.
+/// What an object needs for its list.
+///
+/// While it is on one: its neighbours, guarded by the shard's lock. While it is on none: where to
+/// enter, written before the mark LISTED goes or HASHED comes.
 pub(crate) struct Links<T> {
     towards_head: AtomicPtr<Shared<T>>,
     towards_tail: AtomicPtr<Shared<T>>,
@@ -30,48 +41,66 @@ impl<T> Default for Links<T> {
     }
 }
 
-/// The next step of [`Lru::scan`] for the object it has just shown.
+impl<T> Links<T> {
+    /// Where the object enters, if it is on no list. Null if it belongs to none.
+    pub(crate) fn lists(&self) -> *const Lists<T> {
+        self.towards_head.load(Relaxed).cast_const().cast()
+    }
+
+    /// The caller publishes this with the object's word.
+    pub(crate) fn set_lists(&self, lists: *const Lists<T>) {
+        self.towards_head.store(lists.cast_mut().cast(), Relaxed);
+    }
+}
+
+/// The next step of [`List::scan`] for the object it has just shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "lru_status")]
 pub enum Verdict {
     /// Back to the head.
     Rotate,
-    /// Off the list and into the caller's hands.
-    Take,
-    /// As above, and dead, if it still has this number of references; otherwise it is rotated.
-    TakeIfCountIs(u32),
+    /// Killed, off the list and into the caller's hands, if it still has no user.
+    Kill,
     /// It stays where it is, and the scan ends.
     Stop,
 }
 
-/// Sharded lists of `T`s, ordered by when they were last scanned.
+/// Sharded lists of the `T`s on a hash table that have no user, ordered by when they were last
+/// dropped or scanned. There may be several kinds of them.
 #[doc(alias = "list_lru")]
-pub struct Lru<T> {
+pub struct Lru<T>(NonNull<Lists<T>>);
+
+// SAFETY: it owns the lists, which are `Send` and `Sync`.
+unsafe impl<T: Send + Sync> Send for Lru<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Lru<T> {}
+
+/// The lists themselves, where objects that are on none find them.
+pub(crate) struct Lists<T> {
+    /// Those of one kind after those of the other.
     shards: Box<[Shard<T>]>,
+    per_kind: usize,
     numbers: Numbers,
-    look_after: LookAfter,
-    weight: fn(&T) -> usize,
-    clock: Clock,
+    kind_of: fn(&T) -> usize,
+    /// How often a victim was chosen. On a line of its own: the rest is only read.
+    turn: Turn,
 }
 
-/// Counts how often it was time to look at the budget. On a line of its own: the rest
-/// of the lists' head is only read.
 #[repr(align(128))]
 #[derive(Default)]
-struct Clock(PlainUsize);
+struct Turn(PlainUsize);
 
 /// Padded so that the locks of two shards do not share a cache line.
 #[repr(align(128))]
 struct Shard<T> {
-    list: Mutex<List<T>>,
-    /// The list's totals, for readers without its lock.
+    list: Mutex<Chain<T>>,
+    /// The list's length, for readers without its lock.
     len: PlainUsize,
-    weight: PlainUsize,
-    /// When it last had enough news for a look at the budget.
-    last_news: PlainUsize,
+    /// How many objects scans have looked at.
+    scanned: PlainUsize,
 }
 
-struct List<T> {
+struct Chain<T> {
     head: *mut Shared<T>,
     tail: *mut Shared<T>,
     /// An object on the list, at most this many from the tail: up to there, objects have been
@@ -79,25 +108,10 @@ struct List<T> {
     ahead: *mut Shared<T>,
     ahead_by: usize,
     len: usize,
-    weight: usize,
-    /// The number of objects that have entered since a caller was last told to check the
-    /// budget.
-    news: usize,
-    news_weight: usize,
 }
 
 // SAFETY: the pointers are counted references to `Shared<T>`, as `Ref<T>` is.
-unsafe impl<T: Send + Sync> Send for List<T> {}
-
-/// How much may enter a shard before [`Lru::insert`] says that it is time to hold the
-/// whole against a budget.
-#[derive(Clone, Copy, Debug)]
-pub struct LookAfter {
-    /// This number of objects,
-    pub objects: usize,
-    /// or this weight.
-    pub weight: usize,
-}
+unsafe impl<T: Send + Sync> Send for Chain<T> {}
 
 /// Numbers of the lists of an [`Lru`], different from those of every other live one; each
 /// object on a list carries the list's number.
@@ -141,314 +155,298 @@ impl Numbers {
     }
 }
 
-impl<T> Drop for Lru<T> {
+impl<T> Drop for Lists<T> {
     fn drop(&mut self) {
-        for shard in 0..self.shards.len() {
-            self.scan(shard, usize::MAX, |_| Verdict::Take);
-        }
-        // The lists are empty: no object carries the numbers any more.
+        // No object carries the numbers any more.
         let Numbers { first, count } = self.numbers;
-        NUMBERS
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .1
-            .push(Numbers { first, count });
+        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.1.push(Numbers { first, count });
     }
 }
 
-/// An object that may enter a list, made by
-/// [`BucketGuard::insert_new`](crate::BucketGuard::insert_new) with the list's number in it.
-pub struct Unlisted<T>(pub(crate) Ref<T>);
-
-/// The list that objects of this thread enter. See [`Lru::place`].
-#[derive(Clone, Copy, Debug)]
-pub struct Place(pub(crate) u16);
-
 impl<T> Lru<T> {
-    /// Empty lists. `weight` tells an object's bytes, the same each time it is asked.
+    /// Empty lists: `shards` of each of `kinds` kinds. `kind_of` tells an object's kind when it
+    /// enters.
     ///
     /// # Panics
     /// If there are more than 65536 shards in all.
-    pub fn new(rank: Rank, shards: usize, look_after: LookAfter, weight: fn(&T) -> usize) -> Self {
-        let list = || List {
+    pub fn new(rank: Rank, shards: usize, kinds: usize, kind_of: fn(&T) -> usize) -> Self {
+        let chain = || Chain {
             head: ptr::null_mut(),
             tail: ptr::null_mut(),
             ahead: ptr::null_mut(),
             ahead_by: 0,
             len: 0,
-            weight: 0,
-            news: 0,
-            news_weight: 0,
         };
-        let shards = shards.max(1);
-        Lru {
+        let per_kind = shards.max(1);
+        let shards = per_kind * kinds;
+        let lists = Lists {
             shards: (0..shards)
                 .map(|_| Shard {
-                    list: Mutex::new(rank, list()),
+                    list: Mutex::new(rank, chain()),
                     len: PlainUsize::new(0),
-                    weight: PlainUsize::new(0),
-                    last_news: PlainUsize::new(0),
+                    scanned: PlainUsize::new(0),
                 })
                 .collect(),
+            per_kind,
             numbers: Numbers::draw(shards),
-            look_after,
-            weight,
-            clock: Clock::default(),
-        }
-    }
-
-    /// How many shards there are.
-    pub fn shards(&self) -> usize {
-        self.shards.len()
-    }
-
-    fn own_shard(&self) -> usize {
-        rcu::thread_index() % self.shards.len()
-    }
-
-    /// Where this thread's objects go.
-    pub fn place(&self) -> Place {
-        Place(self.numbers.first + self.own_shard() as u16)
-    }
-
-    fn shard_of(&self, list: u16) -> Option<&Shard<T>> {
-        let at = list.checked_sub(self.numbers.first)?;
-        self.shards.get(usize::from(at))
-    }
-
-    /// Puts an object at the head of this thread's shard, unless it is on a list
-    /// already. True if it is time to look at the budget.
-    #[doc(alias = "list_lru_add")]
-    pub fn insert(&self, object: Ref<T>) -> bool {
-        // Before anything changes: it is foreign code, and may panic.
-        let weight = (self.weight)(&object);
-        let own = self.own_shard();
-        let shard = &self.shards[own];
-        let mut list = shard.list.lock();
-        if !object.set_listed(self.numbers.first + own as u16) {
-            return false;
-        }
-        self.enter_list(shard, &mut list, object, weight)
-    }
-
-    /// As [`insert`](Self::insert), for an object that was made for it; clears `flag`,
-    /// which is set, in the same step.
-    ///
-    /// # Panics
-    /// If the object was made for another `Lru`.
-    pub fn insert_new(&self, object: Unlisted<T>, flag: Flag) -> bool {
-        let object = object.0;
-        let weight = (self.weight)(&object);
-        let number = object.list_number();
-        let shard = self
-            .shard_of(number)
-            .expect("an object enters the lists it was made for");
-        let waited_for;
-        let look = {
-            let mut list = shard.list.lock();
-            let (entered, wake) = object.list_and_clear(number, flag);
-            waited_for = wake.then(|| object.clone());
-            // Or another thread has already listed it, through its other reference.
-            entered && self.enter_list(shard, &mut list, object, weight)
+            kind_of,
+            turn: Turn::default(),
         };
-        if let Some(object) = waited_for {
-            object.wake_waiters();
-        }
-        look
+        Lru(NonNull::from(Box::leak(Box::new(lists))))
     }
 
-    fn enter_list(
-        &self,
-        shard: &Shard<T>,
-        list: &mut List<T>,
-        object: Ref<T>,
-        weight: usize,
-    ) -> bool {
-        list.push_head(Ref::into_raw(object));
-        list.look_ahead();
-        list.len += 1;
-        list.weight += weight;
-        list.news += 1;
-        list.news_weight += weight;
-        shard.tell(list);
-        let look =
-            list.news >= self.look_after.objects || list.news_weight >= self.look_after.weight;
-        if look {
-            (list.news, list.news_weight) = (0, 0);
-            let now = self.clock.0.fetch_add(1, Relaxed);
-            shard.last_news.store(now, Relaxed);
-        }
-        look
+    pub(crate) fn lists(&self) -> &Lists<T> {
+        // SAFETY: freed after `drop` only.
+        unsafe { self.0.as_ref() }
     }
 
-    /// Takes an object off its shard.
+    /// The lists of one kind.
+    pub fn kind(&self, kind: usize) -> List<'_, T> {
+        let lists = self.lists();
+        let first = kind * lists.per_kind;
+        List {
+            lists,
+            shards: &lists.shards[first..first + lists.per_kind],
+        }
+    }
+
+    /// Takes an object off its list.
     #[doc(alias = "list_lru_del")]
     pub fn remove(&self, object: &Shared<T>) -> Option<Ref<T>> {
-        self.take_if(object, || true)
-    }
-
-    /// Takes an object off its shard if it is on one and `look` wants it.
-    pub fn take_if(&self, object: &Shared<T>, look: impl FnOnce() -> bool) -> Option<Ref<T>> {
         loop {
             // Not any list: the object's neighbours on another are behind another lock.
             let number = object.listed()?;
-            let shard = self.shard_of(number)?;
+            let shard = self.lists().shard_of(number)?;
             let mut list = shard.list.lock();
             match object.listed() {
                 Some(now) if now == number => {}
                 // Off the list, or on another one by now.
                 _ => continue,
             }
-            return look().then(|| self.take(shard, &mut list, NonNull::from(object)));
+            let object = NonNull::from(object);
+            list.unlink(object);
+            shard.is_shorter(&mut list);
+            // SAFETY: the list's reference, which is taken back here alone: the object was on
+            // the list under its lock.
+            let object = unsafe { Ref::from_raw(object) };
+            object.lru().set_lists(self.lists());
+            object.clear_listed();
+            return Some(object);
         }
     }
 
-    /// Shows `look` up to `most` objects from the tail of a shard, under the
-    /// shard's lock, and returns those it wants to take.
-    #[doc(alias = "list_lru_walk")]
+    /// How many objects scans have looked at so far.
+    pub fn scanned(&self) -> usize {
+        let shards = self.lists().shards.iter();
+        shards.map(|shard| shard.scanned.load(Relaxed)).sum()
+    }
+}
+
+impl<T> Drop for Lru<T> {
+    /// The table has been emptied: no object enters any more.
+    fn drop(&mut self) {
+        self.lists().drain();
+        // SAFETY: made by `Box::leak`. A thread that found an object on the table before it was
+        // emptied may still look at the lists, in its read section (`Shared::enter_list`).
+        unsafe { rcu::retire(self.0.as_ptr().cast(), size_of::<Lists<T>>(), free::<T>) }
+    }
+}
+
+/// # Safety
+/// `lists` came from `Box::leak`, and no thread looks at it any more.
+unsafe fn free<T>(lists: *mut ()) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(lists.cast::<Lists<T>>()) });
+}
+
+impl<T> Lists<T> {
+    fn shard_of(&self, list: u16) -> Option<&Shard<T>> {
+        let at = list.checked_sub(self.numbers.first)?;
+        self.shards.get(usize::from(at))
+    }
+
+    /// True if `list` is the number of one of these.
+    pub(crate) fn has(&self, list: u16) -> bool {
+        self.shard_of(list).is_some()
+    }
+
+    /// Puts an object that the caller has the last reference to at the head of this thread's
+    /// shard, and takes over that reference. False if it has left the table, or another thread
+    /// uses it by now.
+    ///
+    /// May be called in a read section: the lock is held for moments only, and never while its
+    /// holder waits for readers.
+    #[doc(alias = "list_lru_add")]
+    pub(crate) fn enter(&self, object: &Shared<T>) -> bool {
+        let kind = (self.kind_of)(object);
+        let at = kind * self.per_kind + rcu::thread_index() % self.per_kind;
+        let shard = &self.shards[at];
+        let mut list = shard.list.lock_in_read_section();
+        if !object.list_if_unused(self.numbers.first + at as u16) {
+            return false;
+        }
+        list.push_head(NonNull::from(object));
+        list.look_ahead();
+        list.len += 1;
+        shard.len.store(list.len, Relaxed);
+        true
+    }
+
+    fn drain(&self) {
+        for shard in &self.shards {
+            loop {
+                let object = {
+                    let mut list = shard.list.lock();
+                    let Some(object) = NonNull::new(list.tail) else {
+                        break;
+                    };
+                    list.unlink(object);
+                    shard.is_shorter(&mut list);
+                    // SAFETY: as in `remove`.
+                    unsafe { Ref::from_raw(object) }
+                };
+                object.clear_listed();
+            }
+        }
+    }
+}
+
+/// The lists of one kind of an [`Lru`].
+pub struct List<'a, T> {
+    lists: &'a Lists<T>,
+    shards: &'a [Shard<T>],
+}
+
+impl<T> List<'_, T> {
+    /// Scans up to `most` objects from the tail of a shard, under the shard's lock. Those in use
+    /// leave the list. Shows `look` the others, and adds those that it has killed to `killed`:
+    /// the list's reference to each. Returns how many were scanned.
+    #[doc(alias("list_lru_walk", "list_lru_isolate"))]
     pub fn scan(
         &self,
         shard: usize,
         most: usize,
-        look: impl FnMut(&Shared<T>) -> Verdict,
-    ) -> Vec<Ref<T>> {
-        let mut taken = Vec::new();
-        self.scan_into(shard, most, &mut taken, look);
-        taken
-    }
-
-    /// Like [`scan`](Self::scan), for callers that need the taken objects even if `look`
-    /// panics.
-    pub fn scan_into(
-        &self,
-        shard: usize,
-        most: usize,
-        taken: &mut Vec<Ref<T>>,
+        killed: &mut Vec<Ref<T>>,
         mut look: impl FnMut(&Shared<T>) -> Verdict,
-    ) {
+    ) -> usize {
         let shard = &self.shards[shard];
         let mut list = shard.list.lock();
-        for _ in 0..most.min(list.len) {
+        let most = most.min(list.len);
+        let mut scanned = 0;
+        while scanned < most {
             let Some(last) = NonNull::new(list.tail) else {
                 break;
             };
             // SAFETY: every listed object is alive: the list holds a reference.
-            match look(unsafe { last.as_ref() }) {
-                Verdict::Take => taken.push(self.take(shard, &mut list, last)),
-                Verdict::TakeIfCountIs(count) => {
-                    // SAFETY: as above.
-                    let object = unsafe { last.as_ref() };
-                    // Asked while it has its mark: it is foreign code, and may panic.
-                    let weight = (self.weight)(object);
-                    match object.kill_listed_if_count_is(count) {
-                        true => taken.push(self.unlink(shard, &mut list, last, weight)),
-                        false => list.rotate(last),
+            let object = unsafe { last.as_ref() };
+            scanned += 1;
+            if object.users() > 0 && self.let_go(&mut list, object) {
+                shard.is_shorter(&mut list);
+                continue;
+            }
+            // First, while the object is on the list: it is foreign code, and may panic.
+            match look(object) {
+                Verdict::Rotate => {
+                    list.unlink(last);
+                    list.push_head(last);
+                }
+                Verdict::Kill => {
+                    list.unlink(last);
+                    object.lru().set_lists(self.lists);
+                    if object.kill_listed_if_unused() {
+                        shard.is_shorter(&mut list);
+                        // SAFETY: the list's reference, taken back here alone.
+                        killed.push(unsafe { Ref::from_raw(last) });
+                    } else {
+                        list.push_head(last);
                     }
                 }
-                Verdict::Rotate => list.rotate(last),
-                Verdict::Stop => break,
+                Verdict::Stop => {
+                    scanned -= 1;
+                    break;
+                }
             }
         }
+        shard.scanned.fetch_add(scanned, Relaxed);
+        scanned
+    }
+
+    /// Takes an object in use off the list: its last user brings it back. False if it has no
+    /// user any more.
+    #[doc(alias("LRU_REMOVED", "d_lru_isolate"))]
+    fn let_go(&self, list: &mut Chain<T>, object: &Shared<T>) -> bool {
+        let pointer = NonNull::from(object);
+        list.unlink(pointer);
+        // Before the mark goes: from then on the last user may look for the lists.
+        object.lru().set_lists(self.lists);
+        let is_off = object.unlist_if_used();
+        if !is_off {
+            list.push_tail(pointer);
+        }
+        is_off
+    }
+
+    /// The number of shards.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
     }
 
     /// The shard to reclaim from: this thread's, or the fullest one if that is fuller by a
-    /// quarter, and every other time one that no thread adds to any more. So a thread that
-    /// outlives others reclaims what they have listed.
-    pub fn victim(&self) -> usize {
-        let now = self.clock.0.load(Relaxed);
-        if now.is_multiple_of(2)
-            && let Some(idle) = self.idle(now)
-        {
-            return idle;
-        }
-        let own = self.own_shard();
-        let fullest = (0..self.shards.len()).max_by_key(|shard| self.len_of(*shard));
-        match fullest {
-            Some(fullest) if self.len_of(fullest) > self.len_of(own) + self.len_of(own) / 4 => {
-                fullest
-            }
-            _ => own,
-        }
-    }
-
-    /// A shard that has had no news for as long as all together had several times.
-    fn idle(&self, now: usize) -> Option<usize> {
+    /// quarter, and every fourth time the next one in turn. So a thread that outlives others
+    /// reclaims what they have listed. `None` if all are empty.
+    pub fn victim(&self) -> Option<usize> {
         let shards = self.shards.len();
-        // By turns: all objects on one of them may be in use.
-        let mut order = (0..shards).map(|n| (now / 2 + n) % shards);
-        order.find(|shard| {
-            let last = self.shards[*shard].last_news.load(Relaxed);
-            now.saturating_sub(last) > 8 * shards && self.len_of(*shard) > 0
-        })
+        let turn = self.lists.turn.0.fetch_add(1, Relaxed);
+        if turn.is_multiple_of(4) {
+            let mut order = (0..shards).map(|n| (turn / 4 + n) % shards);
+            return order.find(|shard| self.len_of(*shard) > 0);
+        }
+        let own = rcu::thread_index() % shards;
+        let fullest = (0..shards).max_by_key(|shard| self.len_of(*shard))?;
+        let victim = match self.len_of(fullest) > self.len_of(own) + self.len_of(own) / 4 {
+            true => fullest,
+            false => own,
+        };
+        (self.len_of(victim) > 0).then_some(victim)
     }
 
-    /// How many objects are on a shard, at this moment. Takes no lock.
+    /// The number of objects on a shard, at this moment. Takes no lock.
     pub fn len_of(&self, shard: usize) -> usize {
         self.shards[shard].len.load(Relaxed)
+    }
+
+    /// The number of objects on all shards, of each at the moment it was asked. Takes no lock.
+    pub fn len(&self) -> usize {
+        (0..self.shards.len()).map(|shard| self.len_of(shard)).sum()
+    }
+
+    /// True if no object is on a list.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// A shard's share of `most`, in proportion to its length, and one more: for callers that
     /// go over all shards.
     pub fn part_of(&self, most: usize, shard: usize) -> usize {
         let len = self.len_of(shard) as u128;
-        let all = self.size().0.max(1) as u128;
-        let part = (most as u128 * len).div_ceil(all);
+        let part = (most as u128 * len).div_ceil(self.len().max(1) as u128);
         usize::try_from(part).unwrap_or(usize::MAX)
-    }
-
-    /// An object's bytes, as the lists count them.
-    pub fn weight_of(&self, object: &T) -> usize {
-        (self.weight)(object)
-    }
-
-    /// Objects and bytes on all shards, each as of the moment it was asked. Takes no
-    /// lock.
-    pub fn size(&self) -> (usize, usize) {
-        self.shards.iter().fold((0, 0), |sum, shard| {
-            (
-                sum.0 + shard.len.load(Relaxed),
-                sum.1 + shard.weight.load(Relaxed),
-            )
-        })
-    }
-
-    fn take(&self, shard: &Shard<T>, list: &mut List<T>, object: NonNull<Shared<T>>) -> Ref<T> {
-        // SAFETY: on the list, hence alive. Asked first: it is foreign code, and may panic.
-        let weight = (self.weight)(unsafe { object.as_ref() });
-        let object = self.unlink(shard, list, object, weight);
-        object.clear_listed();
-        object
-    }
-
-    fn unlink(
-        &self,
-        shard: &Shard<T>,
-        list: &mut List<T>,
-        object: NonNull<Shared<T>>,
-        weight: usize,
-    ) -> Ref<T> {
-        list.unlink(object);
-        list.len -= 1;
-        list.weight = list.weight.saturating_sub(weight);
-        shard.tell(list);
-        // SAFETY: the list put the reference there with `into_raw`, and unlinking it
-        // under the lock makes this the only time that it is taken back.
-        unsafe { Ref::from_raw(object) }
     }
 }
 
 impl<T> Shard<T> {
-    /// Called under the list's lock.
-    fn tell(&self, list: &List<T>) {
+    /// One has left. Called under the list's lock.
+    fn is_shorter(&self, list: &mut Chain<T>) {
+        list.len -= 1;
         self.len.store(list.len, Relaxed);
-        self.weight.store(list.weight, Relaxed);
     }
 }
 
 /// How far ahead of the scan the tail is brought into the cache.
 const AHEAD: usize = 64;
 
-impl<T> List<T> {
+impl<T> Chain<T> {
     /// Prefetches one more object from the tail. Called with each object that enters, so that a
     /// later scan does not wait for memory at each object: the address of the next one is in
     /// the one before.
@@ -469,9 +467,22 @@ impl<T> List<T> {
         crate::hint::prefetch(self.ahead);
     }
 
-    fn rotate(&mut self, object: NonNull<Shared<T>>) {
-        self.unlink(object);
-        self.push_head(object);
+    /// To where it has just been.
+    fn push_tail(&mut self, object: NonNull<Shared<T>>) {
+        // SAFETY: the list's reference keeps it alive.
+        let links = unsafe { object.as_ref() }.lru();
+        links.towards_tail.store(ptr::null_mut(), Relaxed);
+        links.towards_head.store(self.tail, Relaxed);
+        match NonNull::new(self.tail) {
+            // SAFETY: on the list, hence alive.
+            Some(tail) => unsafe { tail.as_ref() }
+                .lru()
+                .towards_tail
+                .store(object.as_ptr(), Relaxed),
+            None => self.head = object.as_ptr(),
+        }
+        self.tail = object.as_ptr();
+        (self.ahead, self.ahead_by) = (ptr::null_mut(), 0);
     }
 
     fn push_head(&mut self, object: NonNull<Shared<T>>) {
@@ -519,120 +530,4 @@ impl<T> List<T> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    const LOOK_AFTER: LookAfter = LookAfter {
-        objects: 1,
-        weight: usize::MAX,
-    };
-
-    #[test]
-    fn the_tail_goes_first_and_the_used_get_a_second_chance() {
-        let lru = Lru::new(Rank::Lru, 1, LOOK_AFTER, |_: &u32| 10);
-        let objects: Vec<_> = (0..4).map(Ref::new).collect();
-        for object in &objects {
-            lru.insert(object.clone());
-            lru.insert(object.clone());
-        }
-        assert_eq!(lru.size(), (4, 40), "each is on the list once");
-
-        let age = |object: &Shared<u32>| {
-            if object.age() {
-                Verdict::Take
-            } else {
-                Verdict::Rotate
-            }
-        };
-        assert!(lru.scan(0, 4, age).is_empty(), "first chance");
-        objects[0].mark_used();
-        let gone: Vec<u32> = lru.scan(0, 3, age).iter().map(|o| ***o).collect();
-        assert_eq!(gone, [1, 2], "0 was used, 1 and 2 were not");
-        assert_eq!(**lru.remove(&objects[3]).unwrap(), 3);
-        assert!(lru.remove(&objects[3]).is_none());
-        assert_eq!(lru.size(), (1, 10));
-        assert_eq!(objects[3].count(), 1, "the list gave its reference back");
-        drop(lru);
-        assert_eq!(objects[0].count(), 1);
-    }
-
-    /// RCU-3: a list gives back the references that it holds, and no other list's.
-    #[test]
-    fn an_object_is_taken_from_the_list_it_is_on() {
-        let [a, b] = [(); 2].map(|()| Lru::new(Rank::Lru, 1, LOOK_AFTER, |_: &u32| 10));
-        let objects: Vec<_> = (0..3).map(Ref::new).collect();
-        for object in &objects {
-            a.insert(object.clone());
-        }
-        b.insert(objects[1].clone());
-        assert!(
-            b.remove(&objects[1]).is_none(),
-            "RCU-3: it is on the other list"
-        );
-        assert_eq!((a.size(), b.size()), ((3, 30), (0, 0)));
-        assert!(a.remove(&objects[1]).is_some());
-        assert_eq!(objects[1].count(), 1);
-    }
-
-    /// RCU-3: an object that was made for a list and has been put on one by its other
-    /// reference enters once.
-    #[test]
-    fn what_is_listed_already_enters_once() {
-        use crate::{HashKey, RcuHash, Spare};
-        struct Five;
-        impl HashKey for Five {
-            fn hash(&self) -> u64 {
-                5
-            }
-        }
-        const NEW: Flag = Flag::new(0);
-        let table = RcuHash::new(Rank::InodeBucket);
-        let lru = Lru::new(Rank::Lru, 1, LOOK_AFTER, |_: &Five| 10);
-        let bucket = table.lock(5);
-        let (object, unlisted) = bucket.insert_new(Spare::new(), Five, NEW, lru.place());
-        lru.insert(object.clone());
-        lru.insert_new(unlisted, NEW);
-        assert!(!object.has(NEW));
-        assert_eq!(
-            (lru.size(), object.count()),
-            ((1, 10), 3),
-            "RCU-3: the table's, the list's, ours"
-        );
-        assert!(lru.remove(&object).is_some());
-        assert_eq!(lru.size(), (0, 0));
-        drop(table.lock(5).remove(&object));
-        assert_eq!(object.count(), 1, "RCU-3: no list has it");
-    }
-
-    /// RCU-3: a weight that cannot be told leaves an object off the list, and on it.
-    #[test]
-    fn a_panic_in_weight_changes_nothing() {
-        use std::panic::{AssertUnwindSafe, catch_unwind};
-        use std::sync::atomic::AtomicBool;
-
-        let lru = Lru::new(Rank::Lru, 1, LOOK_AFTER, |heavy: &AtomicBool| {
-            assert!(!heavy.load(Relaxed), "too heavy");
-            10
-        });
-        let object = Ref::new(AtomicBool::new(true));
-        assert!(catch_unwind(AssertUnwindSafe(|| lru.insert(object.clone()))).is_err());
-        assert!(
-            lru.remove(&object).is_none(),
-            "RCU-3: it never was on the list"
-        );
-        object.store(false, Relaxed);
-        lru.insert(object.clone());
-        object.store(true, Relaxed);
-        assert!(catch_unwind(AssertUnwindSafe(|| lru.remove(&object))).is_err());
-        let kill = || lru.scan(0, 1, |_| Verdict::TakeIfCountIs(2));
-        assert!(catch_unwind(AssertUnwindSafe(kill)).is_err());
-        assert!(!object.is_dead(), "RCU-3: it is not half way off");
-        assert_eq!(
-            (lru.size(), object.count()),
-            ((1, 10), 2),
-            "RCU-3: it still is"
-        );
-        object.store(false, Relaxed);
-        assert!(lru.remove(&object).is_some());
-    }
-}
+mod tests;

@@ -69,7 +69,6 @@ impl Flag {
     const LIST_NUMBER: u64 = 0xffff << 48;
     /// Passed over once by the shrinker, and not used since. An object that starts with it gets
     /// a second chance only after a use.
-    #[doc(alias = "I_REFERENCED")]
     pub const AGED: Flag = Flag(1 << 37);
 }
 
@@ -192,53 +191,39 @@ impl<T> Shared<T> {
         false
     }
 
-    /// As [`kill_if_count_is`](Self::kill_if_count_is), for an object that is on a hash table:
-    /// both are read from one word. An object that another thread takes off the table at this
-    /// moment may have as many references, and none of them is the table's.
-    pub fn kill_hashed_if_count_is(&self, count: u32) -> bool {
-        let mut word = self.word().load(Relaxed);
-        while word & (DEAD | Flag::HASHED.0) == Flag::HASHED.0 && word & COUNT == u64::from(count) {
-            // AcqRel: as in `kill_if_count_is`.
-            match self
-                .word()
-                .compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed)
-            {
-                Ok(_) => return true,
-                Err(now) => word = now,
-            }
-        }
-        false
+    /// Marks the object dead if it is on a hash table and has `mine` users: those that the caller
+    /// knows. The references of its containers do not count; all is read from one word.
+    ///
+    /// True if this call killed it.
+    pub fn kill_if_users_are(&self, mine: u32) -> bool {
+        self.kill_where(0, |word| {
+            word & Flag::HASHED.0 != 0 && users(word) == u64::from(mine)
+        })
     }
 
-    /// As [`kill_if_count_is`](Self::kill_if_count_is), and takes the mark of the list
-    /// off in the same step.
-    pub(crate) fn kill_listed_if_count_is(&self, count: u32) -> bool {
-        let mut word = self.word().load(Relaxed);
-        while word & DEAD == 0 && word & COUNT == u64::from(count) {
-            let dead = (word | DEAD) & !Flag::LISTED.0;
-            match self
-                .word()
-                .compare_exchange_weak(word, dead, AcqRel, Relaxed)
-            {
-                Ok(_) => return true,
-                Err(now) => word = now,
-            }
-        }
-        false
+    /// As above for an object without a user, and takes the mark of the list off in the same
+    /// step.
+    pub(crate) fn kill_listed_if_unused(&self) -> bool {
+        self.kill_where(Flag::LISTED.0, |word| {
+            word & Flag::HASHED.0 != 0 && users(word) == 0
+        })
     }
 
     /// Marks the object dead if the caller's reference is the last one, as
-    /// [`Ref::put_unless_last`] reports it: the count and the flags it depends on are read from
-    /// one word.
+    /// [`Ref::put_unless_last`] reports it.
     ///
     /// True if this call killed it.
-    pub fn kill_if_last(&self, rest: u32, flag: Flag) -> bool {
+    pub fn kill_if_last(&self, flag: Flag) -> bool {
+        self.kill_where(0, |word| is_last(word, flag))
+    }
+
+    fn kill_where(&self, clear: u64, may: impl Fn(u64) -> bool) -> bool {
         let mut word = self.word().load(Relaxed);
-        while word & DEAD == 0 && is_last(word, rest, flag) {
+        while word & DEAD == 0 && may(word) {
             // AcqRel: as in `kill_if_count_is`.
             match self
                 .word()
-                .compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed)
+                .compare_exchange_weak(word, (word | DEAD) & !clear, AcqRel, Relaxed)
             {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -247,16 +232,16 @@ impl<T> Shared<T> {
         false
     }
 
-    /// Runs `change` with exclusive access to the object, if exactly `count` references exist
-    /// and the caller knows their holders: the object is dead for that long, so
+    /// Runs `change` with exclusive access to the object, if it is on a hash table and the caller
+    /// has the only reference beside those of its containers: the object is dead for that long, so
     /// [`try_get`](Self::try_get) fails, and lives on afterwards. Readers that borrow it under
     /// a guard may still look.
     ///
     /// The caller keeps all threads away that would bury an object they find dead.
     ///
     /// True if `change` ran.
-    pub fn while_unshared(&self, count: u32, change: impl FnOnce()) -> bool {
-        if !self.kill_if_count_is(count) {
+    pub fn while_unshared(&self, change: impl FnOnce()) -> bool {
+        if !self.kill_if_users_are(1) {
             return false;
         }
         let _revived = Revive(self);
@@ -304,49 +289,20 @@ impl<T> Shared<T> {
         before & flag.0 != 0
     }
 
-    /// Marks an object as on the list number `list`, unless it is on one, and clears `flag`:
-    /// one step instead of two. Returns whether it was on none, and whether a thread waits for
-    /// the flag.
-    pub(crate) fn list_and_clear(&self, list: u16, flag: Flag) -> (bool, bool) {
-        let mut word = self.word().load(Relaxed);
-        loop {
-            let entered = word & Flag::LISTED.0 == 0;
-            let listed = match entered {
-                true => word & !Flag::LIST_NUMBER | Flag::LISTED.0 | u64::from(list) << 48,
-                false => word,
-            };
-            match self
-                .word()
-                .compare_exchange_weak(word, listed & !flag.0, AcqRel, Relaxed)
-            {
-                Ok(_) => return (entered, word & WAITERS != 0),
-                Err(now) => word = now,
-            }
-        }
-    }
-
-    /// Wakes the waiters that [`list_and_clear`](Self::list_and_clear) reported.
-    #[cold]
-    pub(crate) fn wake_waiters(&self) {
-        self.clear(Flag::NONE);
-    }
-
-    /// The number of the list that the object is on, was on, or is about to enter.
-    pub(crate) fn list_number(&self) -> u16 {
-        (self.word().load(Relaxed) >> 48) as u16
-    }
-
     /// The number of the list that the object is on.
     pub(crate) fn listed(&self) -> Option<u16> {
         let word = self.word().load(Acquire);
         (word & Flag::LISTED.0 != 0).then_some((word >> 48) as u16)
     }
 
-    /// Marks the object as on the list number `list`, unless it is on one.
-    pub(crate) fn set_listed(&self, list: u16) -> bool {
+    /// Marks the object as on the list number `list`, if its last user is the caller, and it is on
+    /// a table and on no list. The caller's reference is the list's then.
+    pub(crate) fn list_if_unused(&self, list: u16) -> bool {
         let mut word = self.word().load(Relaxed);
-        while word & Flag::LISTED.0 == 0 {
+        while leaves_for_list(word) {
             let listed = word & !Flag::LIST_NUMBER | Flag::LISTED.0 | u64::from(list) << 48;
+            // Release: the next user's Acquire in `try_get` sees what the last one has done.
+            // Acquire: pairs with the Release in `insert`, and in `Ref`'s drop.
             match self
                 .word()
                 .compare_exchange_weak(word, listed, AcqRel, Relaxed)
@@ -356,6 +312,47 @@ impl<T> Shared<T> {
             }
         }
         false
+    }
+
+    /// Takes the mark of the list off, and the list's reference, if the object has a user. The
+    /// caller holds the list's lock and has taken the object off.
+    pub(crate) fn unlist_if_used(&self) -> bool {
+        let mut word = self.word().load(Relaxed);
+        while users(word) > 0 {
+            let off = (word & !Flag::LISTED.0) - 1;
+            // Release: pairs with the Acquire in `count_down`; the last user finds the lists.
+            match self
+                .word()
+                .compare_exchange_weak(word, off, AcqRel, Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// How many references there are beside those of its containers, at this moment.
+    #[inline]
+    pub fn users(&self) -> u32 {
+        users(self.word().load(Relaxed)) as u32
+    }
+
+    /// Tries to put the object on a list, which takes over the caller's reference, the last one.
+    #[cold]
+    fn enter_list(&self) -> bool {
+        // The lists are freed a grace period after the table was emptied: an object that is on the
+        // table now, in the read section, leads to lists that are there.
+        let guard = rcu::read_lock();
+        // Acquire: pairs with the Release in `insert` and in `unlist_if_used`.
+        if !leaves_for_list(self.word().load(Acquire)) {
+            return false;
+        }
+        let lists = self.inner().lru.lists();
+        // SAFETY: not null (`count_down`), and alive as argued above (LRU-1).
+        let entered = unsafe { &*lists }.enter(self);
+        drop(guard);
+        entered
     }
 
     pub(crate) fn clear_listed(&self) {
@@ -513,9 +510,9 @@ impl<T> Drop for Revive<'_, T> {
 pub struct Snapshot(u64);
 
 impl Snapshot {
-    /// How many references there were.
-    pub fn count(self) -> u32 {
-        self.0 as u32
+    /// Whether it had references beside those of its containers.
+    pub fn is_used(self) -> bool {
+        users(self.0) > 0
     }
 
     /// Whether it had been killed.
@@ -584,9 +581,8 @@ impl<T: Send + Sync + 'static> Ref<T> {
     /// Like `new`, with `flags` set from the start.
     pub fn with_flags(value: T, flags: &[Flag]) -> Ref<T> {
         let flags = flags.iter().fold(Flag::NONE, |all, flag| all | *flag);
-        let word = newborn(1, flags, 0);
         // SAFETY: the word says one reference, and here it is.
-        unsafe { Ref::from_raw(Spare::new().fill(value, word)) }
+        unsafe { Ref::from_raw(Spare::new().fill(value, 1, flags)) }
     }
 }
 
@@ -609,16 +605,16 @@ impl<T> Spare<T> {
         }
     }
 
-    /// Makes it an object whose word is `word`, which tells how many references the
-    /// caller makes of the pointer.
-    pub(crate) fn fill(self, value: T, word: u64) -> NonNull<Shared<T>> {
+    /// Makes it an object with `marks`, and so many references, which the caller makes of the
+    /// pointer.
+    pub(crate) fn fill(self, value: T, references: u32, marks: Flag) -> NonNull<Shared<T>> {
         let object = self.object;
         std::mem::forget(self);
         // SAFETY: allocated with the layout of `Shared<T>`, and known to no other code.
         unsafe {
             object.write(Shared(UnsafeCell::new(Inner {
                 hash_next: AtomicPtr::new(std::ptr::null_mut()),
-                word: AtomicU64::new(word),
+                word: AtomicU64::new(u64::from(references) | marks.0),
                 value,
                 lru: crate::lru::Links::default(),
             })));
@@ -640,19 +636,25 @@ impl<T> Drop for Spare<T> {
     }
 }
 
-/// The word of a newborn object: its marks, and the number of references.
-pub(crate) fn newborn(references: u32, marks: Flag, list: u16) -> u64 {
-    u64::from(references) | marks.0 | u64::from(list) << 48
+/// The references beside those of the object's containers.
+#[inline]
+fn users(word: u64) -> u64 {
+    let own = u64::from(word & Flag::HASHED.0 != 0) + u64::from(word & Flag::LISTED.0 != 0);
+    (word & COUNT).saturating_sub(own)
 }
 
-/// Whether a reference is the last one that matters. Off the table it is one among others,
-/// however many: up to `rest` of those may be held by other threads.
-fn is_last(word: u64, rest: u32, flag: Flag) -> bool {
-    let wanted = flag.0 | Flag::HASHED.0;
-    match (word & COUNT) as u32 {
-        1 => true,
-        count => count == rest + 1 && word & wanted == wanted,
-    }
+/// Whether a reference is the last one that matters: there is no other, or no user but its
+/// holder has the object, which is on a hash table, and has `flag`.
+#[inline]
+fn is_last(word: u64, flag: Flag) -> bool {
+    word & COUNT == 1 || word & flag.0 != 0 && word & Flag::HASHED.0 != 0 && users(word) == 1
+}
+
+/// Whether the last user of an object, if it is one that belongs to lists, hands its reference
+/// to a list (LRU-1).
+#[inline]
+fn leaves_for_list(word: u64) -> bool {
+    word & (DEAD | Flag::HASHED.0 | Flag::LISTED.0) == Flag::HASHED.0 && word & COUNT == 2
 }
 
 /// An object that is being freed, for threads that wait until it is gone.
@@ -700,34 +702,24 @@ impl<T> Ref<T> {
         }
     }
 
-    /// Drops the reference, unless it is the last one that matters: then the caller has
-    /// it back and decides.
+    /// Drops the reference, unless it is the last one that matters: then the caller has it back
+    /// and decides.
     ///
-    /// It is the last one where none is left beside it, and where `rest` are and the
-    /// object has `flag`: those of the containers that it is in, while it is on a hash
-    /// table. A dead object's fate is decided already.
+    /// It is the last one where none is left beside it; and, for an object on a hash table that
+    /// has `flag`, where only containers have others. A dead object's fate is decided already.
     #[doc(alias("iput_final", "lockref_put_or_lock"))]
     #[inline]
-    pub fn put_unless_last(this: Ref<T>, rest: u32, flag: Flag) -> Option<Ref<T>> {
-        let mut word = this.word().load(Relaxed);
-        loop {
-            if word & DEAD == 0 && is_last(word, rest, flag) {
-                return Some(this);
+    pub fn put_unless_last(this: Ref<T>, flag: Flag) -> Option<Ref<T>> {
+        match this.count_down(|word| is_last(word, flag)) {
+            CountedDown::Kept => Some(this),
+            CountedDown::Yes => {
+                std::mem::forget(this);
+                None
             }
-            if word & COUNT == 1 {
-                return None; // By `this`, which is dropped here.
-            }
-            // Release: as in `Ref`'s drop; pairs with the Acquire of the thread that frees it,
-            // or kills and evicts it.
-            match this
-                .word()
-                .compare_exchange_weak(word, word - 1, Release, Relaxed)
-            {
-                Ok(_) => {
-                    std::mem::forget(this);
-                    return None;
-                }
-                Err(now) => word = now,
+            CountedDown::ToZero => {
+                // SAFETY: counted down to zero, and not dropped again.
+                unsafe { std::mem::ManuallyDrop::new(this).retire() };
+                None
             }
         }
     }
@@ -770,11 +762,63 @@ impl<T> Drop for Ref<T> {
     #[doc(alias("iput", "dput"))]
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire fence below; our use of the object happened before it
-        // is freed.
-        if self.word().fetch_sub(1, Release) & COUNT == 1 {
-            self.drop_slow();
+        if let CountedDown::ToZero = self.count_down(|_| false) {
+            // SAFETY: counted down to zero.
+            unsafe { self.retire() }
         }
+    }
+}
+
+/// What became of a reference.
+enum CountedDown {
+    /// It is gone, or a list's now.
+    Yes,
+    /// It was the last one: the caller retires the object.
+    ToZero,
+    /// The caller has it still.
+    Kept,
+}
+
+impl<T> Ref<T> {
+    /// Drops the reference, unless `keep` says otherwise of the word. Where the object then would
+    /// be unused, on a table, and on no list, it goes to a list (LRU-1).
+    ///
+    /// One step for each case, by compare-and-swap: between a look at the word and a subtraction
+    /// the list might let go of the object, and nobody would bring it back.
+    #[inline]
+    fn count_down(&self, keep: impl Fn(u64) -> bool) -> CountedDown {
+        let mut word = self.word().load(Relaxed);
+        loop {
+            if word & DEAD == 0 && keep(word) {
+                return CountedDown::Kept;
+            }
+            if leaves_for_list(word) && self.has_lists() {
+                if self.enter_list() {
+                    return CountedDown::Yes;
+                }
+                word = self.word().load(Relaxed);
+                // It was as before if another thread has come and gone meanwhile.
+                continue;
+            }
+            // Release: pairs with the Acquire fence in `retire`; our use of the object happened
+            // before it is freed, or killed and evicted.
+            match self
+                .word()
+                .compare_exchange_weak(word, word - 1, Release, Relaxed)
+            {
+                Ok(_) if word & COUNT == 1 => return CountedDown::ToZero,
+                Ok(_) => return CountedDown::Yes,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// True if it is one that lists hold while it has no user. Asked while it is hashed.
+    #[cold]
+    fn has_lists(&self) -> bool {
+        // Acquire: pairs with the Release in `insert`.
+        fence(Acquire);
+        !self.inner().lru.lists().is_null()
     }
 }
 
@@ -808,8 +852,12 @@ impl<T> Ref<T> {
         unsafe { rcu::retire_all(objects, size_of::<Shared<T>>(), free::<T>) }
     }
 
+    /// Hands the object to RCU.
+    ///
+    /// # Safety
+    /// The reference has been counted down to zero, and is not dropped again.
     #[cold]
-    fn drop_slow(&mut self) {
+    unsafe fn retire(&self) {
         // Acquire: pairs with the Release of every other reference's drop.
         fence(Acquire);
         debug_assert!(

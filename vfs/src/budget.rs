@@ -1,8 +1,8 @@
 //! How much may be cached (MEM-1).
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use rcuwalk_sync::{LookAfter, Lru};
+use rcuwalk_sync::{List, rcu};
 
 /// Limits on the unused objects in the caches of one [`Vfs`](crate::Vfs).
 ///
@@ -17,7 +17,8 @@ pub struct Budget {
     pub dentries: usize,
     /// Inodes.
     pub inodes: usize,
-    /// Bytes of names and inodes together; half of them each.
+    /// Bytes of names and inodes together: two fifths for names, three for inodes, as they need
+    /// it for a file each.
     pub bytes: usize,
     /// Descriptors that back ends keep with inodes; hostfs keeps those of the directories
     /// that were used last.
@@ -40,43 +41,57 @@ impl Default for Budget {
 /// Objects scanned at a time, with their shard locked.
 pub(crate) const BATCH: usize = 64;
 
-/// How much a cache has to reclaim from its unused objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// There is room.
-    Nothing,
-    /// Some; objects used since the last scan get a second chance.
-    Room,
-    /// Some; second chances are over.
-    RoomAtOnce,
-}
-
-/// One cache's budget, and how it reclaims.
+/// One cache's budget, what is charged to it, and how the cache reclaims.
 ///
-/// The thread that inserts reclaims: after every few insertions it compares the total with the
-/// budget, and scans objects until the budget is met. The scan is bounded, or an insertion
-/// would cost more the more objects are in use.
+/// All cached objects are charged, those in use as well. The thread that adds one reclaims: after
+/// every few additions it compares the total with the budget, and scans the lists of what is not
+/// in use until the budget is met, or the lists are empty.
 ///
-/// **Why the budget holds, however often objects are used.** A call that meets the budget adds
-/// nothing to the excess. One that reaches its bound first ends the second chances until the
-/// budget is met, and the calls after it go over all shards, over each in proportion to its
-/// length. They leave only objects in use: so before the excess grows by another two percent,
-/// each object has been freed or was in use when it was scanned.
+/// **Why the budget holds.** A scan of an object frees it; or ends its second chance, which it
+/// has once after each use; or takes it off its list because somebody uses it, and then its last
+/// put has to bring it back (LRU-1). So a scan never meets an object twice for nothing, whoever
+/// holds the others. A call scans [`PATIENT`] objects at most before second chances end, and as many
+/// after that: then each object that it scans is freed, or off its list. A list of any length is
+/// therefore freed or in use before the excess has grown by another two percent.
 pub(crate) struct Share {
     objects: usize,
     bytes: usize,
     object_bytes: usize,
-    /// Set while there are no second chances.
-    insists: AtomicBool,
+    /// A thread looks at the total each time it has added so many objects, or bytes beside them:
+    /// powers of two.
+    step: usize,
+    extra_step: usize,
+    charged: Box<[Charged]>,
+}
+
+/// Objects that one call scans before second chances end, and after that: so many for each
+/// object that may have been added since the call before.
+const PATIENT: usize = BATCH * 33;
+
+/// What the threads that share this line have added and removed. Each line lets the sums run on
+/// by itself: a thread may remove what another one has added.
+#[repr(align(128))]
+#[derive(Default)]
+struct Charged {
+    added: AtomicUsize,
+    removed: AtomicUsize,
+    extra_added: AtomicUsize,
+    extra_removed: AtomicUsize,
 }
 
 impl Share {
     pub(crate) fn new(objects: usize, bytes: usize, object_bytes: usize) -> Share {
+        let fits = objects.min(bytes / object_bytes);
+        let shards = (fits / 256).clamp(1, 16);
+        let power_below = |n: usize| 1 << n.max(1).ilog2();
         Share {
             objects,
             bytes,
             object_bytes,
-            insists: AtomicBool::new(false),
+            // The budget is kept to within two percent, and no closer than pays.
+            step: power_below((fits / (64 * shards)).min(32)),
+            extra_step: power_below(bytes / (64 * shards)),
+            charged: (0..shards).map(|_| Charged::default()).collect(),
         }
     }
 
@@ -88,111 +103,101 @@ impl Share {
     /// The number of shards of the list: few for small budgets, where each would hold next to
     /// nothing.
     pub(crate) fn shards(&self) -> usize {
-        (self.fits() / 256).clamp(1, 16)
+        self.charged.len()
     }
 
-    /// How much may enter one shard before a thread checks the total: the budget is kept to
-    /// within two percent, and no closer than pays.
-    pub(crate) fn look_after(&self) -> LookAfter {
-        let parts = 64 * self.shards();
-        LookAfter {
-            objects: (self.fits() / parts).clamp(1, 32),
-            weight: (self.bytes / parts).max(1),
+    /// How many objects one thread may add before it looks at the total.
+    pub(crate) fn step(&self) -> usize {
+        self.step
+    }
+
+    fn mine(&self) -> &Charged {
+        &self.charged[rcu::thread_index() % self.charged.len()]
+    }
+
+    /// An object has been added, and `extra` bytes beside it. True if it is time to look at the
+    /// total.
+    #[inline]
+    pub(crate) fn charge(&self, extra: usize) -> bool {
+        let mine = self.mine();
+        let added = mine.added.fetch_add(1, Relaxed) + 1;
+        let is_time = added & (self.step - 1) == 0;
+        if extra == 0 {
+            return is_time;
         }
+        let before = mine.extra_added.fetch_add(extra, Relaxed);
+        is_time || (before ^ before.wrapping_add(extra)) >= self.extra_step
+    }
+
+    /// Objects have left, and the bytes beside them.
+    #[inline]
+    pub(crate) fn uncharge(&self, objects: usize, extra: usize) {
+        let mine = self.mine();
+        mine.removed.fetch_add(objects, Relaxed);
+        if extra > 0 {
+            mine.extra_removed.fetch_add(extra, Relaxed);
+        }
+    }
+
+    /// Objects charged, and the bytes beside them, of each line at the moment it was asked.
+    /// Takes no lock.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let sum = |counter: fn(&Charged) -> &AtomicUsize| {
+            let each = self.charged.iter().map(|line| counter(line).load(Relaxed));
+            each.fold(0, usize::wrapping_add)
+        };
+        // What has left first: it came before. So no sum is below zero but by a moment's wrap.
+        let (removed, extra_removed) = (sum(|line| &line.removed), sum(|line| &line.extra_removed));
+        let (added, extra_added) = (sum(|line| &line.added), sum(|line| &line.extra_added));
+        let less = |added: usize, removed| added.wrapping_sub(removed).cast_signed().max(0);
+        (
+            less(added, removed).cast_unsigned(),
+            less(extra_added, extra_removed).cast_unsigned(),
+        )
+    }
+
+    /// True if this is more than the budget.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        let (objects, extra) = self.size();
+        self.is_too_much(objects, extra)
     }
 
     /// True if this number of objects, and bytes beside them, are too many.
     #[inline]
-    pub(crate) fn is_over(&self, objects: usize, extra: usize) -> bool {
+    pub(crate) fn is_too_much(&self, objects: usize, extra: usize) -> bool {
         objects > self.objects || objects * self.object_bytes + extra > self.bytes
     }
 
-    /// Whether to reclaim ahead of need: a sixteenth of the budget is left.
-    pub(crate) fn is_nearly_over(&self, objects: usize, extra: usize) -> bool {
+    /// True if this number of objects leaves less than a sixteenth of the budget: time to reclaim
+    /// ahead of need.
+    pub(crate) fn is_nearly_too_much(&self, objects: usize, extra: usize) -> bool {
         let bytes = objects * self.object_bytes + extra;
         objects > self.objects - self.objects / 16 || bytes > self.bytes - self.bytes / 16
     }
 
-    /// How much to reclaim with this number of objects, and bytes beside them.
-    #[inline]
-    pub(crate) fn need(&self, objects: usize, extra: usize) -> Need {
-        match self.is_over(objects, extra) {
-            false => Need::Nothing,
-            true if self.insists.load(Relaxed) => Need::RoomAtOnce,
-            true => Need::Room,
-        }
-    }
-
-    /// Reclaims in a cache that is over its budget: `prune` scans the given number of objects
-    /// at the tail of a shard of one of the `lists`, the first ones first, and drops unused ones.
-    /// Returns false if the cache is still over its budget.
+    /// Reclaims until `is_done`: `prune` scans a batch at the tail of a shard of one of the
+    /// `lists`, the first ones first, and frees what has no second chance; the last argument says
+    /// that nothing has any more. It returns how many objects it has scanned. False if the lists, or
+    /// the limit, came to an end first.
     pub(crate) fn make_room<T>(
-        &self,
-        lists: &[&Lru<T>],
-        prune: impl Fn(&Lru<T>, usize, usize),
+        lists: &[List<'_, T>],
+        is_done: impl Fn() -> bool,
+        prune: impl Fn(&List<'_, T>, usize, bool) -> usize,
     ) -> bool {
-        // A batch for each object that may have come since the last scan: so all objects are
-        // scanned before two percent more have come.
-        let limit = BATCH * (self.look_after().objects + 1);
-        let insists = self.insists.load(Relaxed);
-        let has_room = || self.has_room(lists);
-        let found_room = lists.iter().any(|list| match insists {
-            false => Self::prune_patiently(list, limit, &prune, has_room),
-            true => Self::prune_insistently(list, limit, &prune, has_room),
-        });
-        if found_room == insists {
-            self.insists.store(!found_room, Relaxed);
-        }
-        found_room
-    }
-
-    /// Prunes one batch from the shard whose turn it is, and more from the next ones until the
-    /// cache is within its budget.
-    fn prune_patiently<T>(
-        lru: &Lru<T>,
-        limit: usize,
-        prune: impl Fn(&Lru<T>, usize, usize),
-        has_room: impl Fn() -> bool,
-    ) -> bool {
-        let (mut shard, mut looked, mut round) = (lru.victim(), 0, 0);
-        // Empty ones count for next to nothing: all may be on one shard.
-        while looked <= limit && (round < lru.shards() || lru.size().0 > 0) {
-            looked += lru.len_of(shard).clamp(1, BATCH);
-            prune(lru, shard, BATCH);
-            if has_room() {
-                return true;
-            }
-            (shard, round) = ((shard + 1) % lru.shards(), round + 1);
-        }
-        false
-    }
-
-    /// From each shard its part.
-    fn prune_insistently<T>(
-        lru: &Lru<T>,
-        limit: usize,
-        prune: impl Fn(&Lru<T>, usize, usize),
-        has_room: impl Fn() -> bool,
-    ) -> bool {
-        let first = lru.victim();
-        for round in 0..lru.shards() {
-            let shard = (first + round) % lru.shards();
-            let mut left = lru.part_of(limit, shard);
-            while left > 0 {
-                let batch = left.min(BATCH);
-                left -= batch;
-                prune(lru, shard, batch);
-                if has_room() {
+        for list in lists {
+            let mut scanned = 0;
+            while scanned < 2 * PATIENT {
+                if is_done() {
                     return true;
                 }
+                let Some(shard) = list.victim() else {
+                    break;
+                };
+                // At least one: another thread may have emptied it.
+                scanned += prune(list, shard, scanned >= PATIENT).max(1);
             }
         }
-        false
-    }
-
-    fn has_room<T>(&self, lists: &[&Lru<T>]) -> bool {
-        let sizes = lists.iter().map(|list| list.size());
-        let (objects, extra) = sizes.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
-        !self.is_over(objects, extra)
+        is_done()
     }
 }

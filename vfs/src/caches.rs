@@ -14,12 +14,9 @@ use crate::stats::{self, Counters, Statistics};
 /// Objects scanned in each cache to get descriptors back.
 const PRUNE_FOR_DESCRIPTORS: usize = 4096;
 
-/// Objects scanned in each cache, at least, where names keep too many inodes.
-const PRUNE_FOR_INODES: usize = 64;
-
 /// Names, inodes and counters.
 pub(crate) struct Caches {
-    pub(crate) icache: InodeCache<InodeId, VfsInode>,
+    pub(crate) icache: Arc<InodeCache<InodeId, VfsInode>>,
     pub(crate) dcache: Dcache,
     pub(crate) counters: PerThread<Counters>,
     pub(crate) descriptors: Arc<Descriptors>,
@@ -30,13 +27,14 @@ impl Caches {
     pub(crate) fn new(budget: Budget, scheme: Scheme) -> Caches {
         let icache = InodeCache::builder()
             .inodes(budget.inodes)
-            .bytes(budget.bytes / 2)
+            .bytes(budget.bytes / 5 * 3)
             .weight(Inode::extra_bytes)
             .on_last(|inode| inode.goes())
             .scheme(scheme);
+        let icache = Arc::new(icache.build());
         Caches {
-            icache: icache.build(),
-            dcache: Dcache::new(budget.dentries, budget.bytes / 2),
+            dcache: Dcache::new(budget.dentries, budget.bytes / 5 * 2, icache.clone()),
+            icache,
             counters: PerThread::new(),
             descriptors: Descriptors::new(budget.fds),
             next_super_block: AtomicU32::new(1),
@@ -53,14 +51,12 @@ impl Caches {
         self.icache.drop_unused()
     }
 
-    /// Called after `added` names have been added: evicts unused names where they are what
-    /// keeps the inodes above their budget (MEM-1).
+    /// Called after names have been added: evicts unused names where they are what keeps the
+    /// inodes above their budget (MEM-1).
     #[inline]
-    pub(crate) fn make_room(&self, added: usize) {
+    pub(crate) fn make_room(&self) {
         if self.icache.is_too_full() {
-            let most = PRUNE_FOR_INODES.max(2 * added);
-            self.dcache.prune(most);
-            self.icache.prune_now(most);
+            self.dcache.make_room(self.icache.share());
         }
     }
 
@@ -100,6 +96,7 @@ impl Caches {
             inodes: self.icache.size(),
             dentries_evicted: self.dcache.evicted(),
             inodes_evicted: self.icache.evicted(),
+            scanned: self.dcache.scanned() + self.icache.scanned(),
             fds: self.descriptors.held(),
             ..stats::sum(&self.counters)
         }

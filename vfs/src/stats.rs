@@ -112,6 +112,9 @@ pub struct Statistics {
     pub dentries_evicted: u64,
     /// Inodes dropped to stay within the budget or on request.
     pub inodes_evicted: u64,
+    /// Unused names and inodes that a thread has looked at to evict some of them.
+    #[doc(alias = "pgscan")]
+    pub scanned: u64,
     /// Descriptors that back ends keep with inodes.
     pub fds: usize,
     /// Bytes of retired objects that wait for readers, process-wide.

@@ -5,16 +5,15 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{can_mount, make_image, rcuwalk, run, skip};
-use rcuwalk_testkit::{Unmount, comes_true};
-use rustix::mount::MountFlags;
+use rustix::mount::{MountFlags, UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A mount by the command; unmounted whatever becomes of the test.
-pub(super) struct Mount {
-    pub(super) command: Child,
+struct Mount {
+    command: Child,
     at: tempfile::TempDir,
 }
 
@@ -27,7 +26,7 @@ impl Mount {
     }
 
     /// By `command`, on `at`.
-    pub(super) fn started(mut command: std::process::Command, at: tempfile::TempDir) -> Mount {
+    fn started(mut command: std::process::Command, at: tempfile::TempDir) -> Mount {
         let before = fs::metadata(at.path()).unwrap().dev();
         let command = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut mount = Mount { command, at };
@@ -41,7 +40,7 @@ impl Mount {
         panic!("not mounted after a minute");
     }
 
-    pub(super) fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         self.at.path()
     }
 
@@ -58,7 +57,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        drop(Unmount(self.path().into()));
+        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+        let _ = unmount(self.at.path(), flags);
         let _ = self.command.kill();
         let _ = self.command.wait();
     }
@@ -121,7 +121,10 @@ fn a_killed_mount_is_cleaned_up() {
     drop(file);
     // A request that the kernel still has for the daemon's rings is ECONNABORTED.
     let errno = || fs::read_dir(mount.path()).unwrap_err().raw_os_error();
-    comes_true(|| errno() != Some(103));
+    let end = Instant::now() + Duration::from_secs(60);
+    while errno() == Some(103) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(10));
+    }
     assert_eq!(errno(), Some(107), "ENOTCONN");
     let again = run(rcuwalk(["mount", "memfs"]).arg(mount.path()));
     assert_eq!(again.code, Some(1));
@@ -275,7 +278,10 @@ fn as_many_threads_answer_as_were_asked_for() {
             ours.count()
         };
         // A thread gives itself its name, once it runs.
-        comes_true(|| answering() == threads);
+        let end = Instant::now() + Duration::from_secs(60);
+        while answering() < threads && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
         let answering = answering();
         assert_eq!(answering, threads, "{options:?}");
     }
@@ -338,6 +344,14 @@ fn the_daemon_caches_no_longer_than_the_kernel() {
     }
 }
 
+struct Unmount<'a>(&'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
 #[test]
 fn what_the_source_forbids_the_mount_forbids() {
     if !can_mount() {
@@ -346,7 +360,7 @@ fn what_the_source_forbids_the_mount_forbids() {
     let source = tempfile::tempdir().unwrap();
     let flags = MountFlags::NOEXEC | MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("none", source.path(), "tmpfs", flags, None).unwrap();
-    let _source = Unmount(source.path().into());
+    let _source = Unmount(source.path());
     let flags_of = |options: &[&str]| {
         let mount = Mount::new(source.path(), options);
         rustix::fs::statvfs(mount.path()).unwrap().f_flag
@@ -372,11 +386,11 @@ fn what_a_mount_below_the_source_forbids_is_not_allowed() {
         (MountFlags::NODEV, "dev", ", is nodev: leave dev out, or "),
     ] {
         rustix::mount::mount("none", &stick, "tmpfs", flag, None).unwrap();
-        let below = Unmount(stick.clone());
+        let below = Unmount(&stick);
         // As a daemon: it returns also if it is not refused.
         let mut command = rcuwalk(["mount", "--daemon", "-o", option]);
         let refused = run(command.arg(source.path()).arg(at.path()));
-        let _at = Unmount(at.path().into());
+        let _at = Unmount(at.path());
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert_eq!(refused.err.lines().count(), 1, "{refused:?}");
         assert!(refused.err.contains(said), "{refused:?}");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use rcuwalk_testkit::Rng;
+use crate::rng::Rng;
 
 mod directories;
 mod files;

@@ -109,19 +109,29 @@ fn the_lock_excludes() {
 #[test]
 fn the_last_reference_that_matters() {
     const FLAG: Flag = Flag::new(0);
-    for (hashed, flagged) in [(false, false), (false, true), (true, false), (true, true)] {
+    for (hashed, listed, flagged) in [
+        (false, false, false),
+        (false, false, true),
+        (true, false, false),
+        (true, false, true),
+        (true, true, false),
+        (true, true, true),
+    ] {
         let mut object = Ref::new(0);
-        if hashed {
-            object.set(Flag::HASHED);
-        }
-        if flagged {
-            object.set(FLAG);
-        }
+        let marks = [
+            (hashed, Flag::HASHED),
+            (listed, Flag::LISTED),
+            (flagged, FLAG),
+        ];
+        let set = marks.into_iter().filter(|(is, _)| *is);
+        set.for_each(|(_, flag)| _ = object.set(flag));
+        let containers = u32::from(hashed) + u32::from(listed);
         let mut others = vec![object.clone(), object.clone(), object.clone()];
         for count in (1..=4).rev() {
-            let last = count == 1 || count == 3 && hashed && flagged;
+            let last = count == 1 || count == containers + 1 && flagged;
             assert_eq!(object.count(), count);
-            object = match Ref::put_unless_last(object, 2, FLAG) {
+            assert_eq!(object.users(), count.saturating_sub(containers));
+            object = match Ref::put_unless_last(object, FLAG) {
                 Some(object) => {
                     assert!(last, "RCU-3: {count}");
                     others.pop();
@@ -133,22 +143,29 @@ fn the_last_reference_that_matters() {
                 }
             };
         }
+        object.clear(Flag::LISTED);
         object.clear(Flag::HASHED);
-        assert!(object.kill_if_last(2, FLAG), "RCU-3");
-        assert!(!object.kill_if_last(2, FLAG), "RCU-3: only one call kills");
+        assert!(object.kill_if_last(FLAG), "RCU-3");
+        assert!(!object.kill_if_last(FLAG), "RCU-3: only one call kills");
     }
 }
 
-/// RCU-3: while the holder of all references changes an object, no thread gets another one.
+/// RCU-3: while the only user changes an object, no thread gets another reference.
 #[test]
 fn nobody_gets_at_what_is_changed_unshared() {
     let object = Ref::new(7);
+    // Stands for the table's.
+    let table = object.clone();
+    assert!(!object.while_unshared(|| unreachable!("RCU-3: it is on no table")));
+    object.set(Flag::HASHED);
     let other = object.clone();
-    assert!(!object.while_unshared(1, || unreachable!("RCU-3: two have it")));
-    assert!(object.while_unshared(2, || assert!(object.try_get().is_none(), "RCU-3")));
+    assert!(!object.while_unshared(|| unreachable!("RCU-3: two have it")));
+    drop(other);
+    assert!(object.while_unshared(|| assert!(object.try_get().is_none(), "RCU-3")));
     assert!(object.try_get().is_some(), "RCU-3: it lives on");
-    let panics = std::panic::AssertUnwindSafe(|| object.while_unshared(2, || panic!("on purpose")));
+    let panics = std::panic::AssertUnwindSafe(|| object.while_unshared(|| panic!("on purpose")));
     assert!(std::panic::catch_unwind(panics).is_err());
     assert!(object.try_get().is_some(), "RCU-3: after a panic as well");
-    drop(other);
+    object.clear(Flag::HASHED);
+    drop(table);
 }

@@ -93,13 +93,13 @@ fn an_object_is_killed_once() {
 fn a_killer_sees_what_was_done_before() {
     let seen = all_outcomes(|| {
         let object = Ref::new(AtomicU32::new(0));
-        let other = spawn({
+        let killer = spawn({
             let object = object.clone();
-            move || object.store(1, Relaxed)
+            move || object.kill_if_count_is(1).then(|| object.load(Relaxed))
         });
-        let killed = object.kill_if_count_is(1).then(|| object.load(Relaxed));
-        other.join().unwrap();
-        killed
+        object.store(1, Relaxed);
+        drop(object);
+        killer.join().unwrap()
     });
     assert_eq!(seen, [None, Some(1)].into(), "RCU-3");
 }

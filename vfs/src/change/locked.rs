@@ -371,7 +371,7 @@ impl<'a> Locked<'a> {
             }
             None => dcache.d_splice(&at, &last.name, Some(inode.clone()), last.validity),
         };
-        caches.make_room(1);
+        caches.make_room();
         // If another process has moved the new directory and a walk has found it there already,
         // and it cannot move here at once, its dentry stays there (DENTRY-5): the next lookup
         // asks where it is.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rcuwalk_sync::Verdict;
 
-use super::shrink::CACHED;
+use super::shrink::Kind;
 use super::{Dcache, Dentry, DentryRef};
 use crate::budget::Share;
 
@@ -29,7 +29,7 @@ const MOST: usize = 4;
 /// ...and are scanned each time that one part in `LIFE` has been added.
 const LIFE: usize = 32;
 
-/// Counts additions, in steps of [`Share::look_after`], and tells which names are old.
+/// Counts additions, in steps of [`Share::step`], and tells which names are old.
 pub(super) struct Age {
     /// How much each step adds, at most.
     step: usize,
@@ -41,7 +41,7 @@ pub(super) struct Age {
 
 impl Age {
     pub(super) fn new(share: &Share) -> Age {
-        let step = share.look_after().objects;
+        let step = share.step();
         let life = share.fits() / LIFE / step;
         Age {
             step,
@@ -74,7 +74,7 @@ impl Dentry {
 }
 
 impl Dcache {
-    /// A name is about to enter the list of missing names.
+    /// A name is missing from now on.
     pub(super) fn begin_age(&self, dentry: &DentryRef) {
         dentry.set_stamp(self.age.now());
     }
@@ -83,29 +83,27 @@ impl Dcache {
     /// many. Scans two for each that was added.
     pub(super) fn age_missing(&self) {
         self.age.tick();
-        let (mut missing, _) = self.missing.size();
-        if missing == 0 {
+        let list = self.list(Kind::Missing);
+        let mut missing = list.len();
+        let Some(shard) = list.victim() else {
             return;
-        }
+        };
         let now = self.age.now();
-        let shard = self.missing.victim();
-        let gone = self.missing.scan(shard, 2 * self.age.step, |dentry| {
+        let mut gone = Vec::new();
+        list.scan(shard, 2 * self.age.step, &mut gone, |dentry| {
             let too_many = missing > self.age.most;
             if !too_many && !self.age.is_old(dentry.stamp.load(Relaxed), now) {
-                // Those behind it are younger.
+                // Those behind it are younger, or have been used since.
                 return Verdict::Stop;
             }
-            let is_used = dentry.count() != CACHED || !dentry.age() && !too_many;
-            if is_used || !dentry.kill_hashed_if_count_is(CACHED) {
+            if !dentry.age() && !too_many {
                 dentry.set_stamp(now);
                 return Verdict::Rotate;
             }
             missing = missing.saturating_sub(1);
-            Verdict::Take
+            Verdict::Kill
         });
-        let above: usize = gone.iter().map(|dentry| self.kill(dentry)).sum();
-        let gone = (gone.len() + above) as u64;
-        self.evicted.fetch_add(gone, Relaxed);
+        self.evict(gone, &self.share);
     }
 }
 

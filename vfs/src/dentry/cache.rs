@@ -13,30 +13,30 @@
 //! path and waits for the directory. So a dentry with a reference refers to the same file,
 //! under whatever name, for as long.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{Lru, RcuHash, SeqLock, Shared, rcu};
+use rcuwalk_sync::{BucketGuard, Lru, RcuHash, SeqLock, Shared, rcu};
 
 use super::age::Age;
 use super::in_lookup::LookupTable;
 use super::name::HashKeys;
-use super::shrink::CACHED;
+use super::shrink::Kind;
 use super::{Checked, Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::attr::FileType;
 use crate::budget::Share;
-use crate::inode::{InodeRef, InodeRefOf};
+use crate::inode::{InodeCache, InodeId, InodeRef, InodeRefOf, VfsInode};
 use crate::name::Name;
 
 /// All cached names of one [`Vfs`](crate::Vfs).
 pub(crate) struct Dcache {
     pub(super) table: RcuHash<Dentry>,
-    pub(super) lru: Lru<Dentry>,
-    /// The list of names that are missing.
-    pub(super) missing: Lru<Dentry>,
     pub(super) age: Age,
     pub(super) share: Share,
+    /// An inode goes with its name.
+    pub(super) icache: Arc<InodeCache<InodeId, VfsInode>>,
     pub(super) in_lookup: LookupTable,
     keys: HashKeys,
     /// Written to while a dentry is moved; read by code that reads several dentries at once.
@@ -45,16 +45,18 @@ pub(crate) struct Dcache {
 }
 
 impl Dcache {
-    pub(crate) fn new(dentries: usize, bytes: usize) -> Dcache {
+    pub(crate) fn new(
+        dentries: usize,
+        bytes: usize,
+        icache: Arc<InodeCache<InodeId, VfsInode>>,
+    ) -> Dcache {
         let share = Share::new(dentries, bytes, Shared::<Dentry>::BYTES);
-        let (shards, look_after) = (share.shards(), share.look_after());
-        let list = || Lru::new(Rank::Lru, shards, look_after, Dentry::extra_bytes);
+        let lru = Lru::new(Rank::Lru, share.shards(), Kind::NUMBER, Kind::number_of);
         Dcache {
-            table: RcuHash::new(Rank::DentryBucket),
-            lru: list(),
-            missing: list(),
+            table: RcuHash::new(Rank::DentryBucket).with_lru(lru),
             age: Age::new(&share),
             share,
+            icache,
             in_lookup: LookupTable::new(),
             keys: HashKeys::random(),
             rename_lock: SeqLock::new(Rank::RenameLock),
@@ -133,13 +135,16 @@ impl Dcache {
     ) -> DentryRef {
         // Built before locking: no thread waits for the allocator.
         let dentry = Dentry::new(parent.sb(), parent.clone(), name, inode, validity);
-        self.hash_new(&dentry, name);
-        self.add_to_lru(dentry.clone());
+        if self.hash_new(&dentry, name) {
+            self.reclaim();
+        }
         dentry
     }
 
-    /// Puts a new dentry on its chain.
-    pub(super) fn hash_new(&self, dentry: &DentryRef, name: &NameHash<'_>) {
+    /// Puts a new dentry on its chain. True if it is time to [reclaim](Self::reclaim): the caller
+    /// does when it holds no dentry's and no inode's lock. Its last put lists the dentry.
+    #[must_use]
+    pub(super) fn hash_new(&self, dentry: &DentryRef, name: &NameHash<'_>) -> bool {
         let mut bucket = self.table.lock(dentry.hash.load(Relaxed));
         // A dead one that its shrinker has not taken off yet goes now, so that there is one
         // dentry per name on the chain.
@@ -149,9 +154,31 @@ impl Dcache {
             bucket.remove_where(|old| old.is_dead() && is(old))
         });
         drop(guard);
-        bucket.insert(dentry.clone());
+        if let Some(dead) = &dead {
+            self.share.uncharge(1, dead.extra_bytes());
+        }
+        let is_time = self.insert(&mut bucket, dentry.clone());
         drop(bucket);
         drop(dead);
+        is_time
+    }
+
+    /// Puts a dentry on a chain, and charges it to the budget. True if it is time to
+    /// [reclaim](Self::reclaim).
+    pub(super) fn insert(&self, bucket: &mut BucketGuard<'_, Dentry>, dentry: DentryRef) -> bool {
+        if dentry.flags().is_negative() {
+            self.begin_age(&dentry);
+        }
+        let is_time = self.share.charge(dentry.extra_bytes());
+        bucket.insert(dentry);
+        is_time
+    }
+
+    /// Takes a locked dentry off its chain, if it is on it.
+    pub(super) fn unhash(&self, dentry: &Shared<Dentry>) -> Option<DentryRef> {
+        let off = self.table.lock(dentry.hash.load(Relaxed)).remove(dentry)?;
+        self.share.uncharge(1, dentry.extra_bytes());
+        Some(off)
     }
 
     /// A dentry to be [added](Self::add_unasked) soon; its bucket is being fetched.
@@ -175,26 +202,24 @@ impl Dcache {
     /// Adds a dentry without a request for it, unless the name is cached. The caller holds the
     /// directory exclusively.
     pub(crate) fn add_unasked(&self, dentry: DentryRef) {
-        let added = match dentry.inode_ref() {
+        let is_time = match dentry.inode_ref() {
             Some(inode) if inode.kind() == FileType::Directory => {
                 self.add_unasked_dir(&dentry, &inode)
             }
             _ => self.hash_unasked(&dentry),
         };
-        if added {
-            self.add_to_lru(dentry);
+        drop(dentry);
+        if is_time == Some(true) {
+            self.reclaim();
         }
     }
 
-    /// Puts a new dentry on its chain, unless its name is there. A dead one that is still
-    /// there is enough to let it be.
-    pub(super) fn hash_unasked(&self, dentry: &DentryRef) -> bool {
+    /// Puts a new dentry on its chain; `None` if its name is there. A dead one that is still
+    /// there is enough to let it be. Otherwise as [`hash_new`](Self::hash_new).
+    pub(super) fn hash_unasked(&self, dentry: &DentryRef) -> Option<bool> {
         let mut bucket = self.table.lock(dentry.hash.load(Relaxed));
         let is_new = bucket.find(|old| old.is_like(dentry)).is_none();
-        if is_new {
-            bucket.insert(dentry.clone());
-        }
-        is_new
+        is_new.then(|| self.insert(&mut bucket, dentry.clone()))
     }
 
     /// Takes a name out of the cache. Holders of the dentry keep it; no lookup finds it
@@ -219,7 +244,7 @@ impl Dcache {
             if flags.intersects(Flags::ROOT | Flags::MOUNTPOINT) {
                 return Checked::Valid;
             }
-            let off = self.table.lock(locked.hash.load(Relaxed)).remove(&locked);
+            let off = self.unhash(&locked);
             locked
                 .seq
                 .write()
@@ -295,7 +320,7 @@ impl Dcache {
 
     /// Names cached now, and the bytes they take.
     pub(crate) fn size(&self) -> (usize, usize) {
-        let (dentries, extra) = self.listed();
+        let (dentries, extra) = self.share.size();
         (dentries, extra + dentries * Shared::<Dentry>::BYTES)
     }
 }
@@ -319,13 +344,5 @@ pub(super) fn set_inode(dentry: &DentryRef, inode: Option<InodeRef>, validity: V
 /// no thread get one meanwhile. The caller holds its directory exclusively, so no thread is
 /// adding it just now, or adds another one for its name. True if `change` ran.
 pub(super) fn if_unused(dentry: &DentryRef, change: impl FnOnce()) -> bool {
-    let mut done = false;
-    dentry.while_unshared(CACHED + 1, || {
-        // Off the table the references are other people's.
-        if dentry.is_hashed() {
-            change();
-            done = true;
-        }
-    });
-    done
+    dentry.while_unshared(change)
 }

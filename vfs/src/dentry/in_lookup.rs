@@ -174,7 +174,11 @@ mod tests {
     /// DENTRY-2: names that are looked up at once rarely wait for each other.
     #[test]
     fn names_of_a_directory_are_on_many_shards() {
-        let dcache = Dcache::new(1000, 1 << 20);
+        let dcache = Dcache::new(
+            1000,
+            1 << 20,
+            std::sync::Arc::new(crate::inode::InodeCache::builder().build()),
+        );
         let shards: std::collections::HashSet<_> = (0..1000)
             .map(|n| {
                 let name = n.to_string();

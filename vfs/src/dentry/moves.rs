@@ -31,9 +31,8 @@ impl Dcache {
         (parent, name): (&DentryRef, &NameHash<'_>),
         nothing_left: Option<Validity>,
     ) {
-        let same_weight = is_long(dentry) == is_long(target);
         let has_name = !dentry.flags().contains(Flags::UNHASHED);
-        if let Some(validity) = nothing_left.filter(|_| same_weight && has_name) {
+        if let Some(validity) = nothing_left.filter(|_| has_name) {
             let mut gone = None;
             let done = if_unused(target, || {
                 gone = self.swap_places(dentry, target, Some(validity));
@@ -50,12 +49,7 @@ impl Dcache {
 
     /// Two dentries change places. The caller holds both directories exclusively.
     pub(crate) fn d_exchange(&self, a: &DentryRef, b: &DentryRef) {
-        // A name that gets longer or shorter weighs more or less than the list knows.
-        let weigh_otherwise = is_long(a) != is_long(b);
-        let listed = weigh_otherwise.then(|| [a, b].map(|dentry| self.unlist(dentry)));
         self.swap_places(a, b, None);
-        let listed = listed.into_iter().flatten().flatten();
-        listed.for_each(|dentry| self.add_to_lru(dentry));
     }
 
     /// With `negative`, `b` becomes negative; returns its inode.
@@ -90,12 +84,10 @@ impl Dcache {
             self.give_place(&locked, parent, name, None)
         };
         drop(left);
-        self.add_to_lru(dentry.clone());
     }
 
     /// Moves a locked dentry to another directory and name, in a write section of
-    /// `rename_lock`. The caller drops what this returns, without locks, and
-    /// [lists](Self::add_to_lru) the dentry afterwards.
+    /// `rename_lock`. The caller drops what this returns, without locks.
     ///
     /// With `confirmed`, the back end has said that it is there.
     pub(super) fn give_place(
@@ -106,9 +98,6 @@ impl Dcache {
         confirmed: Option<Validity>,
     ) -> impl Sized + use<> {
         let mut flags = locked.flags() - Flags::UNHASHED;
-        // A name that gets longer or shorter weighs more or less than the list knows.
-        let weighs_otherwise = flags.contains(Flags::LONG) != name.words.is_long();
-        let listed = weighs_otherwise.then(|| self.unlist(locked)).flatten();
         // One that was dropped from the cache has a name again. There is one reference, at
         // least: the caller's.
         let on_chain = self.unhash(locked).or_else(|| locked.try_get());
@@ -135,17 +124,15 @@ impl Dcache {
             locked.set_valid_until(validity.until);
         }
         self.rehash(locked, on_chain);
-        (old_parent, old_name, listed)
-    }
-
-    pub(super) fn unhash(&self, dentry: &Shared<Dentry>) -> Option<DentryRef> {
-        self.table.lock(dentry.hash.load(Relaxed)).remove(dentry)
+        (old_parent, old_name)
     }
 
     /// Where its name is now, if it was on a chain before.
     pub(super) fn rehash(&self, dentry: &Shared<Dentry>, off: Option<DentryRef>) {
         if let Some(off) = off {
-            self.table.lock(dentry.hash.load(Relaxed)).insert(off);
+            let mut bucket = self.table.lock(dentry.hash.load(Relaxed));
+            // As many as were taken off: the next addition looks at the budget.
+            let _ = self.insert(&mut bucket, off);
         }
     }
 }
@@ -201,8 +188,4 @@ impl Dentry {
             dir.set_alias_hash(hash);
         }
     }
-}
-
-fn is_long(dentry: &Dentry) -> bool {
-    dentry.flags().contains(Flags::LONG)
 }

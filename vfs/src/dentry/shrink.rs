@@ -1,89 +1,102 @@
 //! Keeping the dentry cache within its share of the budget (MEM-1).
 //!
-//! The thread that adds a name reclaims, as [`Share`](crate::budget::Share) says: it scans a
-//! few dentries from the tail. A dentry in use (a count above the cache's own two: open,
-//! current, a mount point, or a directory with cached children) stays; one used since the last
-//! scan gets a second chance; all others are evicted, and drop their references to parent and
-//! inode.
+//! The thread that adds a name reclaims, as [`Share`] says: it scans a few dentries from the tail
+//! of the lists. A dentry in use (open, current, a mount point, or a directory with cached
+//! children) is on no list for longer than one scan, and its last put lists it again (LRU-1); one
+//! used since the last scan gets a second chance; all others are evicted. The reference to the
+//! directory goes, and the inode goes with its last name.
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{Flag, HashKey, Lru, Ref, Shared, Verdict, rcu};
+use rcuwalk_sync::{Flag, List, Ref, Shared, Verdict, rcu};
 
 use super::{Dcache, Dentry, DentryRef, Flags};
-use crate::budget::Need;
-use crate::inode::InodeRefOf;
+use crate::budget::{BATCH, Share};
+use crate::inode::{InodeRef, InodeRefOf};
 
-/// References to a dentry that only the cache has: the hash table's and the list's.
-pub(super) const CACHED: u32 = 2;
+/// A dentry's list.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// Missing names: see `age.rs`. They go first.
+    Missing,
+    Found,
+}
 
-/// No dentry has it.
-const UNUSED: Flag = Flag::new(1);
+impl Kind {
+    pub(super) const NUMBER: usize = 2;
+
+    pub(super) fn number_of(dentry: &Dentry) -> usize {
+        let kind = match dentry.flags().is_negative() {
+            true => Kind::Missing,
+            false => Kind::Found,
+        };
+        kind as usize
+    }
+}
+
+/// Which unused dentries are to go.
+#[derive(Clone, Copy)]
+enum Want<'a> {
+    /// As many as are too much for this share of the budget, but for those that have a second
+    /// chance, if there are any.
+    Room {
+        share: &'a Share,
+        second_chances: bool,
+    },
+    /// These, and no others.
+    These(&'a dyn Fn(&Dentry) -> bool),
+}
 
 impl Dcache {
-    /// Puts a new dentry on its list, and reclaims if the cache is now over its budget. Missing
-    /// names have a list of their own, see `age.rs`.
-    pub(super) fn add_to_lru(&self, dentry: DentryRef) {
-        let list = match dentry.flags().is_negative() {
-            true => {
-                self.begin_age(&dentry);
-                &self.missing
-            }
-            false => &self.lru,
-        };
-        let mut look = list.insert(dentry.clone());
-        // Another thread may have dropped it meanwhile, too early to take it off the list. Or it
-        // files it elsewhere (DENTRY-5): it is off the table for a moment, and back before this
-        // thread takes it off the list. That thread lists it after filing it, but in vain if it
-        // is still listed then. Both marks are in one word: in that case this thread finds it
-        // hashed after clearing the list's mark, and lists it again.
-        while !dentry.is_hashed() {
-            match list.take_if(&dentry, || !dentry.is_hashed()) {
-                Some(left) if dentry.is_hashed() => look |= list.insert(left),
-                _ => break,
-            }
+    /// A name has been given to something, or is missing now: its last put finds the other list.
+    /// The caller has a reference.
+    pub(super) fn relist(&self, dentry: &DentryRef) {
+        if dentry.flags().is_negative() {
+            self.begin_age(dentry);
         }
-        if look {
-            self.age_missing();
-            if self.is_over() {
-                self.make_room();
-            }
+        drop(self.unlist(dentry));
+        // Counts like an addition: removals alone must not fill the cache with missing names.
+        let is_time = self.share.charge(0);
+        self.share.uncharge(1, 0);
+        if is_time {
+            self.reclaim();
         }
     }
 
     /// Takes a dentry off the list that it is on.
     pub(super) fn unlist(&self, dentry: &Shared<Dentry>) -> Option<DentryRef> {
-        let listed = self.lru.remove(dentry);
-        listed.or_else(|| self.missing.remove(dentry))
+        self.table.lru().remove(dentry)
     }
 
-    /// A name has been given to something, or is missing now: it moves to the other list.
-    pub(super) fn relist(&self, dentry: &Shared<Dentry>) {
-        if let Some(listed) = self.unlist(dentry) {
-            self.add_to_lru(listed);
-        }
+    pub(super) fn list(&self, kind: Kind) -> List<'_, Dentry> {
+        self.table.lru().kind(kind as usize)
     }
 
     /// Missing names first.
-    fn lists(&self) -> [&Lru<Dentry>; 2] {
-        [&self.missing, &self.lru]
+    fn lists(&self) -> [List<'_, Dentry>; 2] {
+        [Kind::Missing, Kind::Found].map(|kind| self.list(kind))
     }
 
-    /// Dentries on the lists, and the bytes beside them.
-    pub(super) fn listed(&self) -> (usize, usize) {
-        let [missing, found] = self.lists().map(Lru::size);
-        (missing.0 + found.0, missing.1 + found.1)
-    }
-
-    fn is_over(&self) -> bool {
-        let (dentries, extra) = self.listed();
-        self.share.is_over(dentries, extra)
-    }
-
+    /// Called after every few additions.
     #[cold]
-    fn make_room(&self) {
-        self.share.make_room(&self.lists(), |list, shard, most| {
-            self.prune_shard(list, shard, most, Verdict::Stop, |_| false);
+    pub(super) fn reclaim(&self) {
+        self.age_missing();
+        if self.share.is_over() {
+            self.make_room(&self.share);
+        }
+    }
+
+    /// Evicts unused names until `share` is within its budget: the names' own, or that of the
+    /// inodes which names hold.
+    #[cold]
+    pub(crate) fn make_room(&self, share: &Share) {
+        let is_done = || !share.is_over();
+        Share::make_room(&self.lists(), is_done, |list, shard, at_once| {
+            let want = Want::Room {
+                share,
+                second_chances: !at_once,
+            };
+            self.prune_shard(list, shard, BATCH, want).0
         });
     }
 
@@ -99,29 +112,26 @@ impl Dcache {
     }
 
     /// Drops the unused dentries among the `most` that were scanned longest ago.
-    pub(crate) fn prune(&self, most: usize) -> usize {
-        let part = |list: &Lru<Dentry>| {
-            let shards = 0..list.shards();
-            let part = |shard| list.part_of(most, shard);
-            shards
-                .map(|shard| self.prune_shard(list, shard, part(shard), Verdict::Rotate, |_| true))
-                .sum::<usize>()
-        };
-        self.lists().into_iter().map(part).sum()
+    pub(crate) fn prune(&self, most: usize) {
+        for list in self.lists() {
+            for shard in 0..list.shards() {
+                let part = list.part_of(most, shard);
+                self.prune_shard(&list, shard, part, Want::These(&|_| true));
+            }
+        }
     }
 
-    fn drop_matching(&self, at_once: impl Fn(&Dentry) -> bool) -> usize {
+    fn drop_matching(&self, wanted: impl Fn(&Dentry) -> bool) -> usize {
         let mut total = 0;
         loop {
             // A round frees leaves; their parents may be leaves in the next.
-            let all_of = |list: &Lru<Dentry>| {
-                (0..list.shards())
-                    .map(|shard| {
-                        self.prune_shard(list, shard, usize::MAX, Verdict::Rotate, &at_once)
-                    })
-                    .sum::<usize>()
-            };
-            let gone: usize = self.lists().into_iter().map(all_of).sum();
+            let mut gone = 0;
+            for list in self.lists() {
+                for shard in 0..list.shards() {
+                    let want = Want::These(&wanted);
+                    gone += self.prune_shard(&list, shard, usize::MAX, want).1;
+                }
+            }
             total += gone;
             if gone == 0 {
                 return total;
@@ -129,41 +139,59 @@ impl Dcache {
         }
     }
 
-    /// Scans a shard and evicts unused dentries: those that match `at_once`, and others while
-    /// the cache is over its budget. Once it is not, returns `otherwise` for them: `Stop` when
-    /// reclaiming, `Rotate` when searching.
+    /// How many dentries have been scanned so far.
+    pub(crate) fn scanned(&self) -> u64 {
+        self.table.lru().scanned() as u64
+    }
+
+    /// Scans a shard and evicts unused dentries. Returns how many it has scanned, and how many
+    /// are gone.
     fn prune_shard(
         &self,
-        list: &Lru<Dentry>,
+        list: &List<'_, Dentry>,
         shard: usize,
         most: usize,
-        otherwise: Verdict,
-        at_once: impl Fn(&Dentry) -> bool,
-    ) -> usize {
-        let (mut dentries, mut extra) = self.listed();
-        let gone = list.scan(shard, most, |dentry| {
-            if dentry.count() != CACHED {
-                return Verdict::Rotate;
-            }
-            if !at_once(dentry) {
-                let used = || !dentry.age() && !is_out_of_reach(dentry);
-                match self.share.need(dentries, extra) {
-                    Need::Nothing => return otherwise,
-                    Need::Room if used() => return Verdict::Rotate,
-                    Need::Room | Need::RoomAtOnce => {}
+        want: Want<'_>,
+    ) -> (usize, usize) {
+        let share = match want {
+            Want::Room { share, .. } => share,
+            Want::These(_) => &self.share,
+        };
+        let (mut objects, mut extra) = share.size();
+        let mut gone = Vec::new();
+        let scanned = list.scan(shard, most, &mut gone, |dentry| {
+            match want {
+                Want::These(wanted) if wanted(dentry) => {}
+                Want::These(_) => return Verdict::Rotate,
+                Want::Room { second_chances, .. } => {
+                    if !share.is_too_much(objects, extra) {
+                        return Verdict::Stop;
+                    }
+                    if second_chances && !dentry.age() && !is_out_of_reach(dentry) {
+                        return Verdict::Rotate;
+                    }
+                    objects = objects.saturating_sub(1);
+                    extra = extra.saturating_sub(dentry.extra_bytes());
                 }
             }
-            // Off the table, a reference is someone else's.
-            if !dentry.kill_hashed_if_count_is(CACHED) {
-                return Verdict::Rotate;
-            }
-            // The list may have grown since it was asked for its size.
-            dentries = dentries.saturating_sub(1);
-            extra = extra.saturating_sub(dentry.extra_bytes());
-            Verdict::Take
+            Verdict::Kill
         });
-        let above: usize = gone.iter().map(|dentry| self.kill(dentry)).sum();
+        (scanned, self.evict(gone, share))
+    }
+
+    /// Evicts killed dentries that are off their list, with the directories above them that are
+    /// unused then, as long as `share` is over its budget. Returns how many are gone.
+    pub(super) fn evict(&self, gone: Vec<DentryRef>, share: &Share) -> usize {
+        if gone.is_empty() {
+            return 0;
+        }
+        let mut inodes = Vec::with_capacity(gone.len());
+        let above: usize = gone
+            .iter()
+            .map(|dentry| self.kill(dentry, share, &mut inodes))
+            .sum();
         let gone = gone.len() + above;
+        self.icache.put_with_names(inodes.into_iter());
         self.evicted.fetch_add(gone as u64, Relaxed);
         gone
     }
@@ -177,7 +205,7 @@ impl Dcache {
         // Decided by the count alone, in the step that drops it: a thread that first checked
         // whether the name is still hashed would miss that it leaves before the drop. A hashed
         // dentry has the cache's references beside this one.
-        if let Some(last) = Ref::put_unless_last(dentry, 0, UNUSED) {
+        if let Some(last) = Ref::put_unless_last(dentry, Flag::NONE) {
             self.put_last(last);
         }
     }
@@ -192,56 +220,57 @@ impl Dcache {
         let mut left = Some(dentry);
         while let Some(last) = left {
             let above = if last.kill_if_count_is(1) {
-                self.detach(&last)
+                self.detach(&last).0
             } else {
                 // A concurrent walk has got a reference: try again.
                 Some(last)
             };
-            left = above.and_then(|dentry| Ref::put_unless_last(dentry, 0, UNUSED));
+            left = above.and_then(|dentry| Ref::put_unless_last(dentry, Flag::NONE));
         }
     }
 
     /// Detaches a killed dentry, and kills the directories above that are unused now that it is
-    /// gone, as long as the cache is over its budget. Returns how many.
+    /// gone, as long as `share` is over its budget. Returns how many.
     ///
     /// A deep tree has few leaves, so looking for them one at a time would find
     /// fewer than come.
     #[doc(alias = "shrink_kill")]
-    pub(super) fn kill(&self, dentry: &Ref<Dentry>) -> usize {
+    fn kill(&self, dentry: &DentryRef, share: &Share, inodes: &mut Vec<InodeRef>) -> usize {
         let mut above = 0;
-        let mut parent = self.detach(dentry);
+        let (mut parent, inode) = self.detach(dentry);
+        inodes.extend(inode);
         while let Some(dentry) = parent {
-            // Ours is one more. A dentry that is hashed and on the list is known by the cache's
-            // two references; a root is not hashed.
-            let killed = self.lru.take_if(&dentry, || {
-                self.is_over() && dentry.kill_hashed_if_count_is(CACHED + 1)
-            });
-            if killed.is_none() {
+            // Nobody but this thread; a root is not hashed.
+            let goes = dentry.users() == 1 && share.is_over() && dentry.kill_if_users_are(1);
+            if !goes {
                 self.put(dentry);
                 break;
             }
+            drop(self.unlist(&dentry));
             above += 1;
-            parent = self.detach(&dentry);
+            let inode;
+            (parent, inode) = self.detach(&dentry);
+            inodes.extend(inode);
         }
         above
     }
 
-    /// Takes a killed dentry off its chain and drops its inode. Returns its parent. Readers
-    /// that stand on it see by its count that it is dead.
+    /// Takes a killed dentry off its chain. Returns its parent and its inode. Readers that stand
+    /// on it see by its count that it is dead.
     #[doc(alias("__dentry_kill", "dentry_unlink_inode"))]
-    fn detach(&self, dentry: &Ref<Dentry>) -> Option<DentryRef> {
+    fn detach(&self, dentry: &DentryRef) -> (Option<DentryRef>, Option<InodeRef>) {
         let (parent, inode, off);
         {
             let locked = dentry.lock(Rank::Dentry);
-            off = self.table.lock(locked.hash()).remove(&locked);
+            off = self.unhash(&locked);
             let flags = locked.flags() | Flags::UNHASHED;
             let mut section = locked.seq.write();
             parent = locked.parent.swap(None);
             inode = locked.inode.swap(None).map(InodeRefOf::new);
             section.set_payload((flags - Flags::OF_INODE).bits());
         }
-        drop((inode, off));
-        parent
+        drop(off);
+        (parent, inode)
     }
 }
 

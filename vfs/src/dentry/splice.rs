@@ -239,10 +239,7 @@ impl Dcache {
                 Err(alias) => alias,
             };
             match self.move_alias(at, name, (&alias, inode), validity) {
-                Ok(true) => {
-                    self.add_to_lru(alias.clone());
-                    return Ok(alias);
-                }
+                Ok(true) => return Ok(alias),
                 Ok(false) => self.put(alias),
                 Err(unspliced) => {
                     self.put(alias);
@@ -262,34 +259,41 @@ impl Dcache {
     ) -> Result<DentryRef, DentryRef> {
         // Built before locking.
         let new = Dentry::new(dir.sb(), dir.clone(), name, Some(inode.clone()), validity);
-        let alias = {
+        let added = {
             let _one_at_a_time = inode.shared().lock(Rank::Inode);
-            let alias = self.alias_of(inode);
-            if alias.is_none() {
-                inode.set_alias_hash(new.hash.load(Relaxed));
-                inode.shared().set(HAD_DENTRY);
-                self.hash_new(&new, name);
+            match self.alias_of(inode) {
+                Some(alias) => Err(alias),
+                None => {
+                    inode.set_alias_hash(new.hash.load(Relaxed));
+                    inode.shared().set(HAD_DENTRY);
+                    Ok(self.hash_new(&new, name))
+                }
             }
-            alias
         };
-        if let Some(alias) = alias {
-            // Drops the reference to its directory now, and not only when it is freed.
-            self.put(new);
-            return Err(alias);
+        match added {
+            Ok(is_time) => {
+                if is_time {
+                    self.reclaim();
+                }
+                Ok(new)
+            }
+            Err(alias) => {
+                // Drops the reference to its directory now, and not only when it is freed.
+                self.put(new);
+                Err(alias)
+            }
         }
-        self.add_to_lru(new.clone());
-        Ok(new)
     }
 
     /// Adds a dentry without a request for it, for a directory that has none. The caller holds
     /// the directory above it exclusively.
-    pub(super) fn add_unasked_dir(&self, new: &DentryRef, inode: &InodeRef) -> bool {
+    pub(super) fn add_unasked_dir(&self, new: &DentryRef, inode: &InodeRef) -> Option<bool> {
         let _one_at_a_time = inode.shared().lock(Rank::Inode);
         if self.alias_of(inode).is_some() || inode.shared().has(ROOT_DIR) {
-            return false;
+            return None;
         }
         let added = self.hash_unasked(new);
-        if added {
+        if added.is_some() {
             inode.set_alias_hash(new.hash.load(Relaxed));
             inode.shared().set(HAD_DENTRY);
         }
@@ -440,8 +444,6 @@ impl Dcache {
             }
             self.rehash(&locked, off);
         }
-        // A thread that adds it to the list found it off the table in between, and took it off.
-        self.add_to_lru(dentry.clone());
         Checked::Dropped
     }
 }

@@ -45,8 +45,9 @@ pub struct InodeCache<K: Key, P: Send + Sync + 'static> {
 
 pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
     pub(super) table: RcuHash<Node<K, P>>,
-    pub(super) lru: Lru<Node<K, P>>,
     pub(super) share: Share,
+    /// The bytes beside an inode.
+    pub(super) weight: fn(&Node<K, P>) -> usize,
     pub(super) scheme: Scheme,
     pub(super) on_evict: Option<OnEvict<K, P>>,
     pub(super) on_last: Option<fn(&Node<K, P>)>,
@@ -198,15 +199,16 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
     /// An empty cache.
     pub fn build(self) -> InodeCache<K, P> {
         let share = Share::new(self.inodes, self.bytes, Shared::<Node<K, P>>::BYTES);
-        let lru = Lru::new(Rank::Lru, share.shards(), share.look_after(), self.weight);
+        let table = match self.scheme.insert_locks {
+            InsertLocks::One => RcuHash::with_one_lock(Rank::InodeBucket),
+            InsertLocks::PerBucket => RcuHash::new(Rank::InodeBucket),
+        };
+        let lru = Lru::new(Rank::Lru, share.shards(), 1, |_| 0);
         let bell = self.worker.then(super::worker::Bell::default);
         let inner = Arc::new_cyclic(|weak| Inner {
-            table: match self.scheme.insert_locks {
-                InsertLocks::One => RcuHash::with_one_lock(Rank::InodeBucket),
-                InsertLocks::PerBucket => RcuHash::new(Rank::InodeBucket),
-            },
-            lru,
+            table: table.with_lru(lru),
             share,
+            weight: self.weight,
             scheme: self.scheme,
             on_evict: self.on_evict,
             on_last: self.on_last,
@@ -242,7 +244,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         // By identity: a newer inode with the same key stays.
         let hashed = self.inner.unhash(inode.shared());
         if hashed.is_some() {
-            drop(self.inner.lru.remove(inode.shared()));
+            drop(self.inner.table.lru().remove(inode.shared()));
         }
     }
 
@@ -253,7 +255,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
 
     /// Inodes cached now, used or not, and the bytes they take. Takes no lock.
     pub fn size(&self) -> (usize, usize) {
-        let (inodes, extra) = self.inner.lru.size();
+        let (inodes, extra) = self.inner.share.size();
         (inodes, extra + inodes * Shared::<Node<K, P>>::BYTES)
     }
 
@@ -283,6 +285,10 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     /// True once after pruning has not freed enough: then names must drop their inodes first.
     pub(crate) fn is_too_full(&self) -> bool {
         self.inner.too_full.load(Relaxed) && self.inner.too_full.swap(false, Relaxed)
+    }
+
+    pub(crate) fn share(&self) -> &Share {
+        &self.inner.share
     }
 }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The thread that inserts reclaims, as [`Share`](crate::budget::Share) says. Inodes in use
-//! stay and count, but never stop a thread. Nothing here waits for readers.
+//! stay and count, but never stop a thread: they are on no list for longer than one scan
+//! (LRU-1). Nothing here waits for readers.
 //!
 //! A hook may look for any inode but its own. So an inode is killed only when it is next to be
 //! evicted: otherwise this thread would wait for itself. A hook that reads in inodes does not
@@ -17,13 +18,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rcuwalk_sync::{Ref, Shared, Unlisted, Verdict, lock, probe, rcu};
+use rcuwalk_sync::{Flag, List, Ref, Shared, Verdict, lock, probe, rcu};
 
 use super::cache::{Inner, InodeCache};
-use super::life::{CACHED, DONT_CACHE, NEW};
-use super::node::{Key, Node};
+use super::life::{DONT_CACHE, NEW};
+use super::node::{InodeRef, Key, Node};
 use super::stats::Event;
-use crate::budget::{BATCH, Need};
+use crate::budget::{BATCH, Share};
 
 impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     /// Looks over up to `most` inodes, and drops those that are unused and have had
@@ -31,19 +32,30 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
     /// Returns how many went.
     #[doc(alias("prune_icache_sb", "inode_lru_isolate"))]
     pub fn prune(&self, most: usize) -> usize {
-        self.inner.prune_all_shards(most, Verdict::Stop, |_| false)
+        self.inner.prune_all_shards(most, Want::Room)
     }
 
     /// Drops the unused ones of the `most` inodes that were scanned longest ago, whatever the
     /// budget says. Returns the number dropped.
     pub fn prune_now(&self, most: usize) -> usize {
-        self.inner.prune_all_shards(most, Verdict::Rotate, |_| true)
+        self.inner.prune_all_shards(most, Want::These(&|_| true))
     }
 
     /// Drops all unused inodes. Returns the number dropped.
     #[doc(alias = "drop_caches")]
     pub fn drop_unused(&self) -> usize {
         self.inner.evict_all(|_| true)
+    }
+
+    /// How many inodes reclaim and the calls above have looked at so far.
+    pub fn scanned(&self) -> u64 {
+        self.inner.table.lru().scanned() as u64
+    }
+
+    /// Drops references to inodes whose name has just been evicted, and with them the inodes that
+    /// nobody else uses, and for whose key nobody has asked since they were read in.
+    pub(crate) fn put_with_names(&self, inodes: impl Iterator<Item = InodeRef<K, P>>) {
+        self.inner.put_with_names(inodes);
     }
 
     /// Drops the unused inodes that `wanted` accepts, of one super block for example. Returns
@@ -67,24 +79,53 @@ impl<K: Key, P: Send + Sync + 'static> Drop for Gone<'_, K, P> {
     }
 }
 
+/// Which unused inodes are to go.
+enum Want<'a, K, P> {
+    /// As many as there are above the budget, but for those that have a second chance.
+    Room,
+    /// The same, before the budget is full.
+    RoomAhead,
+    /// As many as there are above the budget.
+    RoomAtOnce,
+    /// These, and no others.
+    These(&'a dyn Fn(&Node<K, P>) -> bool),
+}
+
+impl<K, P> Clone for Want<'_, K, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, P> Copy for Want<'_, K, P> {}
+
+/// What a scan has come to.
+#[derive(Default)]
+struct Pruned {
+    scanned: usize,
+    gone: usize,
+}
+
 impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
-    /// Puts a freshly filled inode on its list, makes it visible to all threads, and reclaims
-    /// if it is time to.
-    pub(super) fn unlock_new_inode(self: &Arc<Self>, unlisted: Unlisted<Node<K, P>>) {
-        if self.lru.insert_new(unlisted, NEW) {
+    /// Makes a freshly filled inode visible to all threads, and reclaims if it is time to. Its
+    /// last user puts it on a list.
+    pub(super) fn unlock_new_inode(self: &Arc<Self>, node: &Shared<Node<K, P>>) {
+        let look = self.share.charge((self.weight)(node));
+        node.clear(NEW);
+        if look {
             self.make_room();
         }
     }
 
     #[cold]
     fn make_room(self: &Arc<Self>) {
-        let (inodes, extra) = self.lru.size();
+        let (inodes, extra) = self.share.size();
         if let Some(bell) = &self.call_worker
-            && self.share.is_nearly_over(inodes, extra)
+            && self.share.is_nearly_too_much(inodes, extra)
         {
             bell.ring();
         }
-        if !self.share.is_over(inodes, extra) {
+        if !self.share.is_too_much(inodes, extra) {
             return;
         }
         if self.on_evict.is_some() {
@@ -100,10 +141,19 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         self.prune_to_budget();
     }
 
+    fn list(&self) -> List<'_, Node<K, P>> {
+        self.table.lru().kind(0)
+    }
+
     fn prune_to_budget(&self) {
-        let need = |inodes, extra| self.share.need(inodes, extra);
-        let found_room = self.share.make_room(&[&self.lru], |_, shard, most| {
-            self.prune_shard(shard, most, need, Verdict::Stop, |_| false);
+        let is_done = || !self.share.is_over();
+        let found_room = Share::make_room(&[self.list()], is_done, |list, shard, at_once| {
+            let want = if at_once {
+                Want::RoomAtOnce
+            } else {
+                Want::Room
+            };
+            self.prune_shard(list, shard, BATCH, want).scanned
         });
         if !found_room {
             self.too_full.store(true, Relaxed);
@@ -112,108 +162,106 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
 
     /// Makes room before it is needed: the worker's part.
     pub(super) fn prune_ahead(&self) {
-        let need = |inodes, extra| match self.share.need(inodes, extra) {
-            Need::Nothing if self.share.is_nearly_over(inodes, extra) => Need::Room,
-            need => need,
-        };
-        let shards = self.lru.shards();
-        // Inodes in use are skipped: one round over everything is enough.
-        let mut left = self.lru.size().0 / BATCH + shards;
-        let (mut shard, mut idle) = (self.lru.victim(), 0);
-        while left > 0 && idle < shards {
-            let (inodes, extra) = self.lru.size();
-            if need(inodes, extra) == Need::Nothing {
+        let list = self.list();
+        // One round over everything is enough.
+        let mut left = list.len() + BATCH * list.shards();
+        while left > 0
+            && let Some(shard) = list.victim()
+        {
+            let (inodes, extra) = self.share.size();
+            if !self.share.is_nearly_too_much(inodes, extra) {
                 return;
             }
-            match self.prune_shard(shard, BATCH, need, Verdict::Stop, |_| false) {
-                0 => (shard, idle) = ((shard + 1) % shards, idle + 1),
-                _ => (shard, idle) = (self.lru.victim(), 0),
-            }
-            left -= 1;
+            let pruned = self.prune_shard(&list, shard, BATCH, Want::RoomAhead);
+            left = left.saturating_sub(pruned.scanned.max(1));
         }
     }
 
-    fn prune_all_shards(
-        &self,
-        most: usize,
-        otherwise: Verdict,
-        at_once: impl Fn(&Node<K, P>) -> bool,
-    ) -> usize {
-        let need = |inodes, extra| match self.share.is_over(inodes, extra) {
-            true => Need::Room,
-            false => Need::Nothing,
-        };
-        let shards = self.lru.shards();
-        let part = |shard| self.lru.part_of(most, shard);
-        (0..shards)
-            .map(|shard| self.prune_shard(shard, part(shard), need, otherwise, &at_once))
+    fn prune_all_shards(&self, most: usize, want: Want<'_, K, P>) -> usize {
+        let list = self.list();
+        let each = (0..list.shards()).map(|shard| (shard, list.part_of(most, shard)));
+        each.map(|(shard, part)| self.prune_shard(&list, shard, part, want).gone)
             .sum()
     }
 
     pub(super) fn evict_all(&self, wanted: impl Fn(&K) -> bool) -> usize {
-        self.prune_all_shards(usize::MAX, Verdict::Rotate, |node| wanted(node.key()))
+        self.prune_all_shards(usize::MAX, Want::These(&|node| wanted(node.key())))
     }
 
-    /// Skips inodes in use. Once the budget is met, returns `otherwise` for idle ones that are
-    /// not wanted `at_once`: `Stop` when reclaiming, `Rotate` when searching.
+    /// Evicts unused inodes among the `most` at the tail of a shard.
     fn prune_shard(
         &self,
+        list: &List<'_, Node<K, P>>,
         shard: usize,
         most: usize,
-        need: impl Fn(usize, usize) -> Need,
-        otherwise: Verdict,
-        at_once: impl Fn(&Node<K, P>) -> bool,
-    ) -> usize {
+        want: Want<'_, K, P>,
+    ) -> Pruned {
         // With a hook one goes at a time, so that it may look for its neighbours.
         let one_at_a_time = self.on_evict.is_some();
         // Inodes that enter meanwhile are for other threads to scan.
-        let mut left = most.min(self.lru.len_of(shard));
-        let mut all_gone = 0;
-        loop {
-            let (mut inodes, mut extra) = self.lru.size();
-            let (mut killed, mut stopped) = (false, false);
-            let before = left;
+        let mut left = most.min(list.len_of(shard));
+        let mut all = Pruned::default();
+        while left > 0 {
+            let (mut inodes, mut extra) = self.share.size();
+            let (mut wants_one, mut stopped) = (true, false);
             let mut gone = Gone {
                 cache: self,
                 nodes: Vec::new(),
             };
             // In batches, also when everything is dropped: other threads wait for the shard,
             // and for killed inodes.
-            let batch = left.min(BATCH);
-            self.lru.scan_into(shard, batch, &mut gone.nodes, |node| {
-                if killed {
+            let scanned = list.scan(shard, left.min(BATCH), &mut gone.nodes, |node| {
+                if !wants_one {
                     return Verdict::Stop;
                 }
-                left -= 1;
-                if node.count() != CACHED {
-                    return Verdict::Rotate;
-                }
-                if !at_once(node) && !node.has(DONT_CACHE) {
-                    match need(inodes, extra) {
-                        Need::Nothing => {
-                            stopped = otherwise == Verdict::Stop;
-                            return otherwise;
-                        }
-                        Need::Room if !node.age() => return Verdict::Rotate,
-                        Need::Room | Need::RoomAtOnce => {}
+                if !node.has(DONT_CACHE) {
+                    let share = &self.share;
+                    let (needed, patient) = match want {
+                        Want::These(wanted) if wanted(node) => (true, false),
+                        Want::These(_) => return Verdict::Rotate,
+                        Want::Room => (share.is_too_much(inodes, extra), true),
+                        Want::RoomAtOnce => (share.is_too_much(inodes, extra), false),
+                        Want::RoomAhead => (share.is_nearly_too_much(inodes, extra), true),
+                    };
+                    if !needed {
+                        stopped = true;
+                        return Verdict::Stop;
+                    }
+                    if patient && !node.age() {
+                        return Verdict::Rotate;
                     }
                 }
                 inodes = inodes.saturating_sub(1);
-                extra = extra.saturating_sub(self.lru.weight_of(node));
-                if !one_at_a_time {
-                    return Verdict::TakeIfCountIs(CACHED);
-                }
-                killed = node.kill_if_count_is(CACHED);
-                match killed {
-                    true => Verdict::Take,
-                    false => Verdict::Rotate,
-                }
+                extra = extra.saturating_sub((self.weight)(node));
+                wants_one = !one_at_a_time;
+                Verdict::Kill
             });
-            all_gone += gone.nodes.len();
+            all.gone += gone.nodes.len();
+            all.scanned += scanned;
             self.evict(std::mem::take(&mut gone.nodes));
-            // Or there was nothing any more to look at.
-            if stopped || left == 0 || left == before {
-                return all_gone;
+            // Or there was nothing any more to scan.
+            if stopped || scanned == 0 {
+                break;
+            }
+            left = left.saturating_sub(scanned);
+        }
+        all
+    }
+
+    fn put_with_names(&self, inodes: impl Iterator<Item = InodeRef<K, P>>) {
+        let mut gone = Gone {
+            cache: self,
+            nodes: Vec::new(),
+        };
+        for inode in inodes {
+            let node = inode.shared();
+            let goes = self.on_evict.is_none()
+                && node.has(Flag::AGED)
+                && !node.has(DONT_CACHE)
+                && node.kill_if_users_are(1);
+            if goes {
+                drop(self.table.lru().remove(node));
+                gone.nodes.push(inode.into_shared());
             }
         }
     }
@@ -229,6 +277,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             None => {
                 let counters = self.counters.get();
                 counters.add(Event::EvictLock, gone.len() as u64);
+                self.share.uncharge(gone.len(), weight);
                 self.table.bury(gone);
             }
         }
@@ -240,7 +289,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let counters = self.counters.get();
         counters.add(Event::Evicted, gone.len() as u64);
         probe::evict(gone.iter().map(|node| node.key().hash()));
-        gone.iter().map(|node| self.lru.weight_of(node)).sum()
+        gone.iter().map(|node| (self.weight)(node)).sum()
     }
 
     /// True if a hook is called when an inode goes.
@@ -272,7 +321,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     }
 
     fn bury_last(&self, node: Ref<Node<K, P>>) {
-        drop(self.lru.remove(&node));
+        drop(self.table.lru().remove(&node));
         let weight = self.count_evicted(std::slice::from_ref(&node));
         match &self.on_evict {
             Some(hook) => self.evict_with(hook, &node),
@@ -312,6 +361,14 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
 
     /// Takes an inode off the table, if it is on it, and wakes its waiters.
     pub(super) fn unhash(&self, node: &Shared<Node<K, P>>) -> Option<Ref<Node<K, P>>> {
+        let weight = (self.weight)(node);
+        let off = self.take_off(node)?;
+        self.share.uncharge(1, weight);
+        Some(off)
+    }
+
+    /// As above for an inode that was never charged: it has not been filled in.
+    pub(super) fn take_off(&self, node: &Shared<Node<K, P>>) -> Option<Ref<Node<K, P>>> {
         if !node.is_hashed() {
             return None;
         }

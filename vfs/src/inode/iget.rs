@@ -29,7 +29,7 @@ use std::fmt;
 use rcuwalk_sync::lock::{self, Rank};
 use rcuwalk_sync::probe::{self, Look, Wait};
 use rcuwalk_sync::rcu;
-use rcuwalk_sync::{BucketGuard, Dying, Flag, Ref, Shared, Spare, Unlisted, Unsettled};
+use rcuwalk_sync::{BucketGuard, Dying, Flag, Ref, Shared, Spare, Unsettled};
 
 use super::cache::{Inner, InodeCache, Lookups};
 use super::life::{CREATING, Life, NEW};
@@ -143,7 +143,7 @@ impl<K: Key, P, T: Fn(&Node<K, P>) -> bool> Wanted<K, P> for ByTest<T> {
 
 /// The result of an attempt to insert.
 pub(super) enum Tried<K: Key, P: Send + Sync + 'static> {
-    Inserted(Ref<Node<K, P>>, Unlisted<Node<K, P>>),
+    Inserted(Ref<Node<K, P>>),
     /// Another thread was first. The memory is for the next attempt.
     Met(Spare<Node<K, P>>, Met<K, P>),
 }
@@ -355,8 +355,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                 .inner
                 .try_insert(spare, hash, wanted, &mut set, Flag::NONE)?
             {
-                Tried::Inserted(node, unlisted) => {
-                    return Ok(Iget::New(NewInode::new(&self.inner, node, unlisted)));
+                Tried::Inserted(node) => {
+                    return Ok(Iget::New(NewInode::new(&self.inner, node)));
                 }
                 Tried::Met(back, met) => {
                     if let Some(inode) = self.inner.settle(met)? {
@@ -386,8 +386,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
                 .inner
                 .try_insert(spare, hash, &wanted, &mut set, CREATING);
             match tried {
-                Ok(Tried::Inserted(node, unlisted)) => {
-                    return Ok(NewInode::new(&self.inner, node, unlisted));
+                Ok(Tried::Inserted(node)) => {
+                    return Ok(NewInode::new(&self.inner, node));
                 }
                 Ok(Tried::Met(back, met)) => match self.inner.settle(met) {
                     Ok(None) => spare = back,
@@ -610,7 +610,6 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         set: &mut Option<impl FnOnce() -> Result<K, E>>,
         marks: Flag,
     ) -> Result<Tried<K, P>, E> {
-        let place = self.lru.place();
         let filed_under = spread(hash);
         let counters = self.counters.get();
         counters.count(Event::InsertLock);
@@ -633,10 +632,10 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let creating = marks == CREATING;
         // Aged: inodes that are not used again go first.
         let marks = marks | NEW | Flag::AGED;
-        let (node, unlisted) = bucket.insert_new(spare, node, marks, place);
+        let node = bucket.insert_new(spare, node, marks);
         counters.count(Event::Inserted);
         probe::iget_insert(hash, creating);
-        Ok(Tried::Inserted(node, unlisted))
+        Ok(Tried::Inserted(node))
     }
 
     #[inline]

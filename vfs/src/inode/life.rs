@@ -32,7 +32,7 @@ use rcuwalk_sync::{Flag, Shared};
 /// |------------|-------------------------------------|----------------------------------|
 /// | New        | NEW                                 | waits, then looks again          |
 /// | Creating   | NEW and CREATING                    | gets [`Stale`](super::Stale)     |
-/// | Live       | more references than the cache's    | takes one more                   |
+/// | Live       | references beside the cache's       | takes one more                   |
 /// | Referenced | the cache's references only         | takes one                        |
 /// | Unused     | the same, and the shrinker's mark   | takes one, and clears the mark   |
 /// | Freeing    | the dead mark, or off the table     | waits until it is gone, looks again |
@@ -72,9 +72,6 @@ pub(super) const CREATING: Flag = Flag::new(2);
 #[doc(alias = "I_DONTCACHE")]
 pub(super) const DONT_CACHE: Flag = Flag::new(3);
 
-/// References to an inode that only the cache has: the hash table's and the list's.
-pub(super) const CACHED: u32 = 2;
-
 impl Life {
     /// The arrows of the picture, and no others.
     pub const fn may_become(self, next: Life) -> bool {
@@ -98,7 +95,7 @@ impl Life {
                 true => Life::Creating,
                 false => Life::New,
             }
-        } else if word.count() > CACHED {
+        } else if word.is_used() {
             Life::Live
         } else if word.has(Flag::AGED) {
             Life::Unused

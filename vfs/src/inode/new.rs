@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rcuwalk_sync::{Ref, Unlisted};
+use rcuwalk_sync::Ref;
 
 use super::cache::Inner;
 use super::life::{CREATING, NEW};
@@ -21,21 +21,15 @@ use super::node::{InodeRef, Key, Node};
 #[must_use = "dropping it tells the waiters that the read-in failed"]
 pub struct NewInode<'c, K: Key, P: Send + Sync + 'static> {
     cache: &'c Arc<Inner<K, P>>,
-    /// Both are `Some` until it is filled in.
+    /// `Some` until it is filled in.
     node: Option<Ref<Node<K, P>>>,
-    unlisted: Option<Unlisted<Node<K, P>>>,
 }
 
 impl<'c, K: Key, P: Send + Sync + 'static> NewInode<'c, K, P> {
-    pub(super) fn new(
-        cache: &'c Arc<Inner<K, P>>,
-        node: Ref<Node<K, P>>,
-        unlisted: Unlisted<Node<K, P>>,
-    ) -> Self {
+    pub(super) fn new(cache: &'c Arc<Inner<K, P>>, node: Ref<Node<K, P>>) -> Self {
         NewInode {
             cache,
             node: Some(node),
-            unlisted: Some(unlisted),
         }
     }
 
@@ -53,10 +47,8 @@ impl<'c, K: Key, P: Send + Sync + 'static> NewInode<'c, K, P> {
             // Lookups wait for the rest of this instead of going away.
             self.node().clear(CREATING);
         }
-        if let Some(unlisted) = self.unlisted.take() {
-            // Foreign code asks for the weight: if that panics, it is a failed read-in.
-            self.cache.unlock_new_inode(unlisted);
-        }
+        // Foreign code asks for the weight: if that panics, it is a failed read-in.
+        self.cache.unlock_new_inode(self.node());
         InodeRef::new(self.node.take().expect("until it is filled in"))
     }
 
@@ -73,7 +65,7 @@ impl<K: Key, P: Send + Sync + 'static> Drop for NewInode<'_, K, P> {
         };
         if node.has(NEW) {
             // Unhashed before the waiters wake: they look again and do not find it.
-            drop(self.cache.unhash(&node));
+            drop(self.cache.take_off(&node));
             node.kill();
             node.clear(NEW);
         } else {

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use rcuwalk_sync::{HashKey, Late, Ref, Shared, lock};
 
 use super::cache::Inner;
-use super::life::{CACHED, DONT_CACHE, Life};
+use super::life::{DONT_CACHE, Life};
 use super::registry;
 
 /// The key by which the cache finds an inode.
@@ -114,8 +114,8 @@ pub(super) fn seed() -> u64 {
 
 /// A counted reference to a cached inode.
 ///
-/// `clone` is `ihold`, `drop` is `iput`: the last one leaves the inode cached and unused, or,
-/// if it is marked as not to cache, evicts it.
+/// `clone` is `ihold`, `drop` is `iput`: the last one leaves the inode cached and unused, on the
+/// list of what the shrinker may take; or, if it is marked as not to cache, evicts it.
 #[doc(alias("ihold", "iput", "igrab"))]
 pub struct InodeRef<K: Key, P: Send + Sync + 'static>(
     /// `Some` until it is dropped.
@@ -203,7 +203,7 @@ impl<K: Key, P: Send + Sync + 'static> Drop for InodeRef<K, P> {
     #[inline]
     fn drop(&mut self) {
         if let Some(node) = self.0.take()
-            && let Some(last) = Ref::put_unless_last(node, CACHED, DONT_CACHE)
+            && let Some(last) = Ref::put_unless_last(node, DONT_CACHE)
         {
             iput_final(last);
         }
@@ -226,13 +226,13 @@ fn iput_final<K: Key, P: Send + Sync + 'static>(node: Ref<Node<K, P>>) {
     loop {
         // Dead objects give no more references; a thread that got one before drops it again and
         // comes here.
-        if node.kill_if_last(CACHED, DONT_CACHE) {
+        if node.kill_if_last(DONT_CACHE) {
             if let Some(cache) = registry::find::<Inner<K, P>>(node.part.number()) {
                 cache.evict_last(node);
             }
             return;
         }
-        match Ref::put_unless_last(node, CACHED, DONT_CACHE) {
+        match Ref::put_unless_last(node, DONT_CACHE) {
             None => return,
             Some(last) => node = last,
         }

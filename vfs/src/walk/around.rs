@@ -57,7 +57,6 @@ impl RefWalk<'_> {
         self.record.how(Origin::LookedUp);
         let validity = sb.validity(Some(dir));
         let mut unasked = Unasked {
-            added: 0,
             left,
             on_the_way: Default::default(),
             next: 0,
@@ -78,14 +77,13 @@ impl RefWalk<'_> {
             None => dcache.d_splice(&at, &hash, inode, validity).ok(),
         });
         drop(exclusive);
-        caches.make_room(unasked.added + 1);
+        caches.make_room();
         dentry
     }
 }
 
 /// Names added to the cache without a lookup.
 struct Unasked {
-    added: usize,
     /// How many more are allowed.
     left: u32,
     on_the_way: [Option<DentryRef>; ON_THE_WAY],
@@ -102,7 +100,6 @@ impl Unasked {
             dcache.prefetch_chain(half_way);
         }
         self.next = (self.next + 1) % ON_THE_WAY;
-        self.added += 1;
         self.left = self.left.saturating_sub(1);
         match self.left {
             0 => ControlFlow::Break(()),

@@ -272,7 +272,7 @@ impl<'a> RefWalk<'a> {
                 }
             };
             if let Some(dentry) = dentry {
-                caches.make_room(1);
+                caches.make_room();
                 return Ok(dentry);
             }
         }

@@ -273,7 +273,7 @@ fn the_hook_waits_for_a_test_under_the_lock() {
             });
             gate.arrived();
             let evict = scope.spawn(|| cache.drop_unused());
-            eventually("it is killed", || cache.size().0 == 0);
+            eventually("it is killed", || cache.scanned() == 1);
             a_while();
             assert!(!evict.is_finished(), "INODE-4: {scheme:?}");
             gate.open();

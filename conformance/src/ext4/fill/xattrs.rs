@@ -10,7 +10,7 @@ use rustix::fs::{XattrFlags, lsetxattr};
 use rustix::io::Errno;
 
 use super::{Place, noise, unless};
-use rcuwalk_testkit::Rng;
+use crate::rng::Rng;
 
 /// One file or directory for each way of keeping them.
 pub(super) fn xattrs(place: &Place<'_>) -> io::Result<()> {
