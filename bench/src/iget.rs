@@ -41,7 +41,7 @@ pub use memory::{InodeBytes, Memory, resident_bytes};
 pub use mix::Mix;
 pub use ours::{OursTable, schemes};
 pub use report::{Details, Report, Row};
-pub use table::{Counters, Entrant, Got, InodeTable, LocksPer, part_of};
+pub use table::{Contents, Counters, Entrant, Got, InodeTable, LocksPer, part_of};
 
 use crate::machine::{self, MemoryLatency};
 use crate::measure::{MeasureError, order};

@@ -60,9 +60,10 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// With `words` columns to the left.
-    pub(crate) fn new<const N: usize>(words: usize, header: [&str; N]) -> Self {
-        let rows = vec![header.map(str::to_owned).to_vec()];
+    /// With `words` columns to the left, and the names of all columns with `|` between.
+    pub(crate) fn new(words: usize, header: &str) -> Self {
+        let names = header.split('|').map(|name| name.trim().to_owned());
+        let rows = vec![names.collect()];
         Self { words, rows }
     }
 
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(1, ["contender", "ns", "±"]);
+        let mut table = Table::new(1, "contender | ns | ±");
         table.row(["ours".into(), "1,000".into(), "5%".into()]);
         let text = "contender     ns   ±\nours       1,000  5%\n";
         assert_eq!(table.to_string(), text);

@@ -13,6 +13,8 @@ pub(crate) struct DashTable<S: Hashes>(dashmap::DashMap<u64, Arc<Inode>, S>);
 
 impl<S: Hashes> InodeTable for DashTable<S> {
     type Inode = Arc<Inode>;
+    /// The shard's, shared for the lookup.
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(1.0, 3.0));
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
         use dashmap::mapref::entry::Entry;
@@ -26,24 +28,12 @@ impl<S: Hashes> InodeTable for DashTable<S> {
         }
     }
 
-    fn contents(inode: &Arc<Inode>) -> (u64, u64) {
-        inode.contents()
-    }
-
     fn evict(&self, key: u64) {
         self.0.remove(&key);
     }
 
     fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// The shard's, shared for the lookup.
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 1.0,
-            miss: 3.0,
-        })
     }
 }
 
@@ -53,6 +43,7 @@ pub(crate) struct PapayaTable<S: Hashes>(papaya::HashMap<u64, Arc<Inode>, S>);
 
 impl<S: Hashes> InodeTable for PapayaTable<S> {
     type Inode = Arc<Inode>;
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(0.0, 0.0));
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
         let map = self.0.pin();
@@ -65,23 +56,12 @@ impl<S: Hashes> InodeTable for PapayaTable<S> {
         }
     }
 
-    fn contents(inode: &Arc<Inode>) -> (u64, u64) {
-        inode.contents()
-    }
-
     fn evict(&self, key: u64) {
         self.0.pin().remove(&key);
     }
 
     fn len(&self) -> usize {
         self.0.len()
-    }
-
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 0.0,
-            miss: 0.0,
-        })
     }
 }
 
@@ -91,6 +71,8 @@ pub(crate) struct SccTable<S: Hashes>(scc::HashMap<u64, Arc<Inode>, S>);
 
 impl<S: Hashes> InodeTable for SccTable<S> {
     type Inode = Arc<Inode>;
+    /// The bucket's, shared for the lookup.
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(1.0, 3.0));
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
         use scc::hash_map::Entry;
@@ -104,24 +86,12 @@ impl<S: Hashes> InodeTable for SccTable<S> {
         }
     }
 
-    fn contents(inode: &Arc<Inode>) -> (u64, u64) {
-        inode.contents()
-    }
-
     fn evict(&self, key: u64) {
         self.0.remove_sync(&key);
     }
 
     fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// The bucket's, shared for the lookup.
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 1.0,
-            miss: 3.0,
-        })
     }
 }
 
@@ -131,6 +101,8 @@ pub(crate) struct SccIndex<S: Hashes>(scc::HashIndex<u64, Arc<Inode>, S>);
 
 impl<S: Hashes> InodeTable for SccIndex<S> {
     type Inode = Arc<Inode>;
+    /// The bucket's, for writers only.
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(0.0, 2.0));
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
         use scc::hash_index::Entry;
@@ -144,23 +116,11 @@ impl<S: Hashes> InodeTable for SccIndex<S> {
         }
     }
 
-    fn contents(inode: &Arc<Inode>) -> (u64, u64) {
-        inode.contents()
-    }
-
     fn evict(&self, key: u64) {
         self.0.remove_sync(&key);
     }
 
     fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// The bucket's, for writers only.
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 0.0,
-            miss: 2.0,
-        })
     }
 }

@@ -24,7 +24,7 @@ mod three_maps;
 use std::hash::RandomState;
 use std::sync::Arc;
 
-use rcuwalk_bench::iget::{Entrant, part_of};
+use rcuwalk_bench::iget::{Contents, Entrant, part_of};
 
 use hash::{Folding, Hashes};
 pub use plain_fuse::PlainFuse;
@@ -72,9 +72,11 @@ impl Inode {
         let part = part_of(key);
         Arc::new(Inode { key, part })
     }
+}
 
+impl Contents for Inode {
     #[inline]
-    pub(crate) fn contents(&self) -> (u64, u64) {
+    fn contents(&self) -> (u64, u64) {
         (self.key, self.part)
     }
 }

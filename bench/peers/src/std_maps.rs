@@ -24,6 +24,7 @@ pub(crate) struct MutexTable<S>(Mutex<Map<S>>);
 
 impl<S: Hashes> InodeTable for MutexTable<S> {
     type Inode = Arc<Inode>;
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(1.0, 3.0));
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
         if let Some(inode) = self.0.lock().unwrap().get(&key) {
@@ -32,10 +33,6 @@ impl<S: Hashes> InodeTable for MutexTable<S> {
         // Not under the lock: reading in takes time, if not here.
         let inode = Inode::read(key);
         insert(&mut self.0.lock().unwrap(), inode, key)
-    }
-
-    fn contents(inode: &Arc<Inode>) -> (u64, u64) {
-        inode.contents()
     }
 
     fn evict(&self, key: u64) {
@@ -47,13 +44,6 @@ impl<S: Hashes> InodeTable for MutexTable<S> {
     fn len(&self) -> usize {
         self.0.lock().unwrap().len()
     }
-
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 1.0,
-            miss: 3.0,
-        })
-    }
 }
 
 #[derive(Default)]
@@ -61,6 +51,7 @@ pub(crate) struct RwLockTable<S>(RwLock<Map<S>>);
 
 impl<S: Hashes> InodeTable for RwLockTable<S> {
     type Inode = Arc<Inode>;
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(1.0, 3.0));
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
         if let Some(inode) = self.0.read().unwrap().get(&key) {
@@ -70,10 +61,6 @@ impl<S: Hashes> InodeTable for RwLockTable<S> {
         insert(&mut self.0.write().unwrap(), inode, key)
     }
 
-    fn contents(inode: &Arc<Inode>) -> (u64, u64) {
-        inode.contents()
-    }
-
     fn evict(&self, key: u64) {
         let evicted = self.0.write().unwrap().remove(&key);
         drop(evicted);
@@ -81,12 +68,5 @@ impl<S: Hashes> InodeTable for RwLockTable<S> {
 
     fn len(&self) -> usize {
         self.0.read().unwrap().len()
-    }
-
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 1.0,
-            miss: 3.0,
-        })
     }
 }

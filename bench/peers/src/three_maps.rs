@@ -69,6 +69,7 @@ impl Maps {
 
 impl InodeTable for ThreeMaps {
     type Inode = Arc<Inode>;
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(1.0, 3.0));
 
     fn iget(&self, key: u64) -> Got<Arc<Inode>> {
         if let Some(inode) = self.0.read().unwrap().find(key) {
@@ -78,10 +79,6 @@ impl InodeTable for ThreeMaps {
         self.0.write().unwrap().insert(inode, key)
     }
 
-    fn contents(inode: &Arc<Inode>) -> (u64, u64) {
-        inode.contents()
-    }
-
     fn evict(&self, key: u64) {
         let evicted = self.0.write().unwrap().remove(key);
         drop(evicted);
@@ -89,13 +86,6 @@ impl InodeTable for ThreeMaps {
 
     fn len(&self) -> usize {
         self.0.read().unwrap().nodes.len()
-    }
-
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 1.0,
-            miss: 3.0,
-        })
     }
 }
 
@@ -118,6 +108,6 @@ mod tests {
             maps.by_handle.len(),
         ];
         assert_eq!(sizes, [50; 3]);
-        assert_eq!(maps.find(77).unwrap().contents().0, 77);
+        assert_eq!(maps.find(77).unwrap().key, 77);
     }
 }

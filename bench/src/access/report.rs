@@ -166,15 +166,7 @@ impl fmt::Display for Report {
         )?;
         let mut table = Table::new(
             1,
-            [
-                "contender",
-                "threads",
-                "ns/path",
-                "fastest-slowest",
-                "spread",
-                "loops/s",
-                "kernel =",
-            ],
+            "contender | threads | ns/path | fastest-slowest | spread | loops/s | kernel =",
         );
         for row in &self.rows {
             table.row([

@@ -155,13 +155,7 @@ impl fmt::Display for Report {
         )?;
         let mut table = Table::new(
             1,
-            [
-                "",
-                "threads",
-                "memfs (range)",
-                "tmpfs, system calls",
-                "ratio",
-            ],
+            " | threads | memfs (range) | tmpfs, system calls | ratio",
         );
         for rows in self.rows.chunks(2) {
             let [ours, theirs] = rows else { continue };
@@ -183,16 +177,7 @@ impl fmt::Display for Report {
         )?;
         let mut table = Table::new(
             2,
-            [
-                "",
-                "storm",
-                "p50",
-                "p99",
-                "p99.9",
-                "p99 to quiet",
-                "renames, M/s",
-                "slow/1e6",
-            ],
+            " | storm | p50 | p99 | p99.9 | p99 to quiet | renames, M/s | slow/1e6",
         );
         for one in &self.latency {
             let storm = match one.storm {

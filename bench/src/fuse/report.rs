@@ -153,16 +153,7 @@ impl fmt::Display for Report {
         )?;
         let mut table = Table::new(
             2,
-            [
-                "",
-                "",
-                "seconds",
-                "(range)",
-                "cpu",
-                "per second",
-                "to plain",
-                "to kernel",
-            ],
+            " |  | seconds | (range) | cpu | per second | to plain | to kernel",
         );
         let mut work = None;
         for row in &self.rows {

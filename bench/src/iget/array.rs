@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use rcuwalk_sync::Ref;
 
-use super::table::{Entrant, Got, InodeTable, LocksPer, part_of};
+use super::table::{Contents, Entrant, Got, InodeTable, LocksPer, part_of};
 
 /// Inodes by number: the same counted objects as ours, a cache line each.
 struct Array(Vec<OnceLock<Ref<(u64, u64)>>>);
@@ -20,8 +20,16 @@ pub(super) fn entrant() -> Entrant {
     Entrant::new("array", empty).hits_only()
 }
 
+impl Contents for Ref<(u64, u64)> {
+    #[inline]
+    fn contents(&self) -> (u64, u64) {
+        ***self
+    }
+}
+
 impl InodeTable for Array {
     type Inode = Ref<(u64, u64)>;
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(0.0, 0.0));
 
     #[inline]
     fn iget(&self, key: u64) -> Got<Self::Inode> {
@@ -35,22 +43,10 @@ impl InodeTable for Array {
         }
     }
 
-    #[inline]
-    fn contents(inode: &Self::Inode) -> (u64, u64) {
-        ***inode
-    }
-
     /// Nothing is new where all hit.
     fn evict(&self, _key: u64) {}
 
     fn len(&self) -> usize {
         self.0.iter().filter(|slot| slot.get().is_some()).count()
-    }
-
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 0.0,
-            miss: 0.0,
-        })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::mix::{CHUNK, Keys, Lane, Mix};
-use super::table::{Counters, Got, InodeTable, LocksPer, part_of};
+use super::table::{Contents, Counters, Got, InodeTable, LocksPer, part_of};
 use crate::machine;
 use crate::measure::{MeasureError, Together};
 use crate::random::Random;
@@ -90,7 +90,7 @@ impl<T: InodeTable> Course for Filled<T> {
             counted: before
                 .zip(self.table.counters())
                 .map(|(before, after)| since(before, after)),
-            by_inspection: self.table.locks_by_inspection(),
+            by_inspection: T::LOCKS,
         })
     }
 }
@@ -185,7 +185,7 @@ impl<'a, T: InodeTable> Worker<'a, T> {
             Got::Cached(inode) => (inode, true),
             Got::New(inode) => (inode, false),
         };
-        self.tally.wrong += u64::from(T::contents(&inode) != (key, part_of(key)));
+        self.tally.wrong += u64::from(inode.contents() != (key, part_of(key)));
         cached
     }
 }

@@ -2,7 +2,7 @@
 
 use rcuwalk::inode::{IgetOf, InodeCache, InodeRefOf, Key, Scheme};
 
-use super::table::{Counters, Entrant, Got, InodeTable, part_of};
+use super::table::{Contents, Counters, Entrant, Got, InodeTable, part_of};
 
 /// An inode number, as it is: the cache mixes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,13 @@ pub fn schemes() -> Vec<Entrant> {
     schemes.map(entrant).into()
 }
 
+impl Contents for InodeRefOf<Ino, u64> {
+    #[inline]
+    fn contents(&self) -> (u64, u64) {
+        (self.key().0, ***self)
+    }
+}
+
 impl InodeTable for OursTable {
     type Inode = InodeRefOf<Ino, u64>;
 
@@ -57,11 +64,6 @@ impl InodeTable for OursTable {
             IgetOf::Cached(inode) => Got::Cached(inode),
             IgetOf::New(new) => Got::New(new.init(part_of(key))),
         }
-    }
-
-    #[inline]
-    fn contents(inode: &Self::Inode) -> (u64, u64) {
-        (inode.key().0, ***inode)
     }
 
     /// The budget sees to it.

@@ -1,5 +1,7 @@
 //! What an entrant must be able to do: [`InodeTable`].
 
+use std::sync::Arc;
+
 use super::course::{Course, Filled};
 use super::memory::{self, InodeBytes};
 use super::mix::{Keys, Mix};
@@ -10,13 +12,13 @@ use super::mix::{Keys, Mix};
 /// handed out by counted reference.
 pub trait InodeTable: Send + Sync {
     /// A counted reference to an inode.
-    type Inode;
+    type Inode: Contents;
+
+    /// Lock acquisitions, found by reading its source.
+    const LOCKS: Option<LocksPer> = None;
 
     /// The inode of this key with a new reference; read in if it was not there.
     fn iget(&self, key: u64) -> Got<Self::Inode>;
-
-    /// The key and the private part of an inode.
-    fn contents(inode: &Self::Inode) -> (u64, u64);
 
     /// Removes the inode of this key, the oldest. Called after each insertion into a
     /// full table; a cache with a budget of its own has nothing to do here.
@@ -40,10 +42,18 @@ pub trait InodeTable: Send + Sync {
     fn allocated(&self) -> Option<u64> {
         None
     }
+}
 
-    /// Lock acquisitions, found by reading its source.
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        None
+/// An inode, or a reference to one.
+pub trait Contents {
+    /// The key and the private part.
+    fn contents(&self) -> (u64, u64);
+}
+
+impl<I: Contents> Contents for Arc<I> {
+    #[inline]
+    fn contents(&self) -> (u64, u64) {
+        (**self).contents()
     }
 }
 
@@ -74,6 +84,13 @@ pub struct LocksPer {
     pub hit: f64,
     /// One that misses, inserts, and evicts another inode.
     pub miss: f64,
+}
+
+impl LocksPer {
+    /// Counts by an operation that hits, and by one that misses.
+    pub const fn new(hit: f64, miss: f64) -> LocksPer {
+        LocksPer { hit, miss }
+    }
 }
 
 /// What reading in the inode of this key gives.

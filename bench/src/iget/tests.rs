@@ -13,8 +13,15 @@ struct Plain {
     wrong_part: bool,
 }
 
+impl Contents for (u64, u64) {
+    fn contents(&self) -> (u64, u64) {
+        *self
+    }
+}
+
 impl InodeTable for Plain {
     type Inode = (u64, u64);
+    const LOCKS: Option<LocksPer> = Some(LocksPer::new(1.0, 2.0));
 
     fn iget(&self, key: u64) -> Got<Self::Inode> {
         let mut inodes = self.inodes.lock().unwrap();
@@ -26,10 +33,6 @@ impl InodeTable for Plain {
         Got::New((key, part))
     }
 
-    fn contents(inode: &Self::Inode) -> (u64, u64) {
-        *inode
-    }
-
     fn evict(&self, key: u64) {
         if !self.keeps_all {
             self.inodes.lock().unwrap().remove(&key);
@@ -38,13 +41,6 @@ impl InodeTable for Plain {
 
     fn len(&self) -> usize {
         self.inodes.lock().unwrap().len()
-    }
-
-    fn locks_by_inspection(&self) -> Option<LocksPer> {
-        Some(LocksPer {
-            hit: 1.0,
-            miss: 2.0,
-        })
     }
 }
 

@@ -180,20 +180,7 @@ impl fmt::Display for Report {
         )?;
         let mut table = Table::new(
             4,
-            [
-                "contender",
-                "order",
-                "blocks",
-                "checksums",
-                "threads",
-                "total",
-                "spread",
-                "entries/s",
-                "user",
-                "system",
-                "kernel =",
-                "memory",
-            ],
+            "contender | order | blocks | checksums | threads | total | spread | entries/s | user | system | kernel = | memory",
         );
         for row in &self.rows {
             table.row([

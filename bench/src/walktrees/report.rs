@@ -238,30 +238,11 @@ impl fmt::Display for Report {
 fn table(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
     let mut times = Table::new(
         1,
-        [
-            "locking",
-            "user",
-            "system",
-            "total",
-            "cpu",
-            "entries/s",
-            "spread",
-            "stock =",
-        ],
+        "locking | user | system | total | cpu | entries/s | spread | stock =",
     );
     let mut counters = Table::new(
         1,
-        [
-            "",
-            "1st failed",
-            "2nd failed",
-            "hits",
-            "locks",
-            "to evict",
-            "contended",
-            "waited",
-            "memory",
-        ],
+        " | 1st failed | 2nd failed | hits | locks | to evict | contended | waited | memory",
     );
     for row in rows {
         times.row([
