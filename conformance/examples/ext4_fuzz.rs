@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rcuwalk_conformance::damage::{
     Choices, Counting, Finding, Mutant, Seed, examine, seeds, watch,
 };
-use rcuwalk_conformance::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -16,7 +16,10 @@ use crate::walks::{User, Walk};
 
 /// Something that a path walk treats specially.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "`of` says exactly what each of them means")]
+#[allow(
+    missing_docs,
+    reason = "`features` says exactly what each of them means"
+)]
 pub enum Feature {
     Absolute,
     FromCwd,
@@ -72,7 +75,7 @@ pub struct Coverage {
     pub cases: usize,
     /// By errno; 0 is success.
     pub errnos: BTreeMap<i32, usize>,
-    /// By feature.
+    /// By feature: all of them, once a walk is counted.
     pub features: BTreeMap<Feature, usize>,
 }
 
@@ -84,20 +87,20 @@ impl Coverage {
             let (answer, trace) = model.trace(walk);
             self.cases += 1;
             *self.errnos.entry(answer.errno()).or_default() += 1;
-            for feature in of(tree, walk, &answer, &trace) {
-                *self.features.entry(feature).or_default() += 1;
+            for (feature, is) in features(tree, walk, &answer, &trace) {
+                *self.features.entry(feature).or_default() += usize::from(is);
             }
         }
     }
-
-    /// How often `feature` occurred.
-    pub fn feature(&self, feature: Feature) -> usize {
-        self.features.get(&feature).copied().unwrap_or(0)
-    }
 }
 
-/// The features of one walk.
-fn of(tree: &Tree, walk: &Walk, answer: &Answer, trace: &Trace) -> Vec<Feature> {
+/// Each feature, and whether the walk has it.
+fn features(
+    tree: &Tree,
+    walk: &Walk,
+    answer: &Answer,
+    trace: &Trace,
+) -> impl Iterator<Item = (Feature, bool)> {
     use Feature::*;
     let Walk {
         place,
@@ -202,63 +205,6 @@ fn of(tree: &Tree, walk: &Walk, answer: &Answer, trace: &Trace) -> Vec<Feature> 
         ),
     ];
     list.into_iter()
-        .filter_map(|(feature, is)| is.then_some(feature))
-        .collect()
-}
-
-impl Feature {
-    /// All of them.
-    pub fn all() -> impl Iterator<Item = Feature> {
-        use Feature::*;
-        [
-            Absolute,
-            FromCwd,
-            SubRoot,
-            EmptyRefused,
-            EmptyAllowed,
-            TrailingSlash,
-            TrailingSlashes,
-            TrailingDot,
-            TrailingDotDot,
-            SlashAfterFile,
-            DoubledSlash,
-            Dot,
-            DotDot,
-            DotDotAtRoot,
-            FoundName255,
-            Name256,
-            Path4095,
-            Path4096,
-            NotUtf8,
-            LinkFollowed,
-            LinkLast,
-            LinkKept,
-            LinkFollowedForSlash,
-            LinkAbsolute,
-            LinkTargetSlash,
-            LinksNested,
-            Links39,
-            Links40,
-            Links41,
-            HardLink,
-            Fifo,
-            Socket,
-            Device,
-            FileAsDirectory,
-            DirectoryFound,
-            DirectoryRefused,
-            AsRoot,
-            AsUser,
-            DeniedOwner,
-            DeniedGroup,
-            DeniedOther,
-            SupplementaryGroup,
-            SearchCapability,
-            OverrideCapability,
-            PowerlessRoot,
-        ]
-        .into_iter()
-    }
 }
 
 impl fmt::Display for Coverage {
@@ -267,8 +213,8 @@ impl fmt::Display for Coverage {
         for (&errno, count) in &self.errnos {
             write!(f, " {} {count}", errno_name(errno))?;
         }
-        for feature in Feature::all() {
-            write!(f, "\n  {feature:?} {}", self.feature(feature))?;
+        for (feature, count) in &self.features {
+            write!(f, "\n  {feature:?} {count}")?;
         }
         Ok(())
     }

@@ -15,11 +15,11 @@ use crate::frame;
 use crate::kernel;
 use crate::materialise::{self, OnHost, Powers};
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::shrink::{self, Failure};
 use crate::tree::{NodeIx, ROOT, Tree};
 use crate::walks::{Place, Planner, Walk};
+use rcuwalk_testkit::Rng;
 
 /// Walks per tree: enough to fill its caches, few enough for many trees.
 pub const WALKS_PER_TREE: usize = 100;

@@ -35,7 +35,6 @@ mod frame;
 pub mod kernel;
 pub mod materialise;
 pub mod model;
-pub mod rng;
 pub mod settings;
 pub mod shrink;
 pub mod tree;

@@ -16,9 +16,9 @@ use rcuwalk_conformance::changes::op::Step;
 use rcuwalk_conformance::changes::sysctls::Sysctls;
 use rcuwalk_conformance::changes::{crowd, known, subject};
 use rcuwalk_conformance::ext4::workshop::in_workshop;
-use rcuwalk_conformance::rng::Rng;
 use rcuwalk_conformance::settings::Settings;
 use rcuwalk_memfs::MemFs;
+use rcuwalk_testkit::Rng;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
 

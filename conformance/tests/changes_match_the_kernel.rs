@@ -17,9 +17,9 @@ use rcuwalk_conformance::changes::op::Op;
 use rcuwalk_conformance::changes::subject::{OverHostFs, OverMemFs};
 use rcuwalk_conformance::changes::sysctls::Sysctls;
 use rcuwalk_conformance::ext4::workshop::{in_workshop, mke2fs};
-use rcuwalk_conformance::rng::Rng;
 use rcuwalk_conformance::settings::{self, Settings};
 use rcuwalk_hostfs::Actor;
+use rcuwalk_testkit::Rng;
 use rustix::fs::OFlags;
 
 /// EDGE-1: changes of memfs have the same results as on tmpfs.

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rcuwalk::{Attr, Context, Credentials, LookupFlags, OpenFlags, RenameFlags, Vfs, VfsPath};
-use rcuwalk_conformance::rng::Rng;
 use rcuwalk_conformance::settings::{self, Settings};
 use rcuwalk_memfs::MemFs;
+use rcuwalk_testkit::{Rng, StopOnDrop};
 
 /// What walkers put into their paths: each of these is inside, outside, or both.
 const WORDS: [&str; 14] = [
@@ -40,7 +40,7 @@ fn no_rename_leads_out_of_a_contained_root() {
     let seed = Settings::from_env(0).seed;
     thread::scope(|scope| {
         // Also when a walker finds an escape and panics.
-        let _done = Done(&done);
+        let _done = StopOnDrop(&done);
         for n in 0..2 {
             let (tree, done) = (&tree, &done);
             scope.spawn(move || tree.rename(Rng::new(seed + n), done));
@@ -49,7 +49,7 @@ fn no_rename_leads_out_of_a_contained_root() {
             .map(|n| {
                 let (tree, done, inside) = (&tree, &done, &inside);
                 scope.spawn(move || {
-                    let _done = Done(done);
+                    let _done = StopOnDrop(done);
                     inside.fetch_add(tree.walk(Rng::new(seed + 10 + n), done), Relaxed);
                 })
             })
@@ -68,15 +68,6 @@ fn no_rename_leads_out_of_a_contained_root() {
         let entries = tree.vfs.read_dir(&tree.ctx, outside).unwrap();
         let mut names = entries.map(|entry| entry.unwrap().name);
         assert!(names.all(|name| *name != *b"mark"), "WALK-3: in {outside}");
-    }
-}
-
-/// Ends all threads with the one that has it.
-struct Done<'a>(&'a AtomicBool);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }
 

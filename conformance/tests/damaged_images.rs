@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rcuwalk_conformance::damage::{Choices, Counting, Mutant, Seed, examine, seeds, watch};
-use rcuwalk_conformance::rng::Rng;
 use rcuwalk_conformance::settings::{Settings, skipped};
 use rcuwalk_ext4::Checksums;
+use rcuwalk_testkit::Rng;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

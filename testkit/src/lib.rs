@@ -6,6 +6,9 @@
 //! | [`wrapper`] | a back end around another one, of which a test replaces single methods |
 //! | [`hooked`]  | the same with one closure, called before each call                     |
 //! | [`iget`](mod@iget) | inodes for back ends that compute their trees                   |
+//! | [`rng`]     | random numbers that follow from a seed                                 |
+//! | [`unmount`] | what a test has mounted is unmounted, however the test ends            |
+//! | [`wait`]    | waiting for an event, for a minute at most                             |
 //!
 //! Dependents name this crate by its path alone, among their dev-dependencies: it depends on
 //! `rcuwalk` and is never published.
@@ -14,10 +17,16 @@
 
 pub mod hooked;
 pub mod iget;
+pub mod rng;
 pub mod skip;
+pub mod unmount;
+pub mod wait;
 pub mod wrapper;
 
 pub use hooked::Hooked;
 pub use iget::iget;
-pub use skip::{is_root, lacks_fuse, lacks_root, skip};
+pub use rng::Rng;
+pub use skip::{has, is_root, lacks_fuse, lacks_root, skip};
+pub use unmount::Unmount;
+pub use wait::{StopOnDrop, comes_true, setting, wait_until};
 pub use wrapper::{Call, Wrapped, Wrapper};

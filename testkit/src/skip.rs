@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::process::Command;
 
 /// Reports that a test cannot run here: `return skip("needs debugfs");`
 ///
@@ -19,6 +20,12 @@ pub fn skip(reason: &str) {
         let line = format!("{reason}\n");
         file.unwrap().write_all(line.as_bytes()).unwrap();
     }
+}
+
+/// Whether there is this program, which knows `--version`.
+pub fn has(program: &str) -> bool {
+    let version = Command::new(program).arg("--version").output();
+    version.is_ok_and(|ended| ended.status.success())
 }
 
 /// Whether this process is root.

@@ -4,11 +4,11 @@
 mod common;
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use common::{AN_HOUR, Scratch};
 use rcuwalk::LookupFlags;
 use rcuwalk_hostfs::{HostFs, Watcher};
+use rcuwalk_testkit::comes_true;
 
 /// MEM-1: mounts that come and go, changes all the while, leave no descriptor and no
 /// thread.
@@ -42,11 +42,8 @@ fn nothing_is_left_of_a_watched_mount() {
     rcuwalk_hostfs::hold_procfs().unwrap();
     let before = (open_descriptors(), threads());
     (0..30).for_each(mount_and_unmount);
-    let end = Instant::now() + Duration::from_secs(60);
     let now = || (open_descriptors(), threads());
-    while now() != before && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    comes_true(|| now() == before);
     assert_eq!(now(), before, "MEM-1: descriptors and threads");
 }
 

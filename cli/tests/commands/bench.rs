@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{Ended, is_root, names, rcuwalk, run, skip};
+use rcuwalk_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -396,11 +397,7 @@ fn a_signal_ends_the_run_without_a_table_and_nothing_stays_behind() {
                 .iter()
                 .any(|name| dir.path().join(name).join("usr").exists())
         };
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !is_built() && Instant::now() < patience {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        assert!(is_built(), "no tree in {}", dir.path().display());
+        wait_until("there is a tree", is_built);
         std::thread::sleep(Duration::from_millis(50));
         kill_process(Pid::from_child(&child), signal).unwrap();
         let ended = Ended::from(child.wait_with_output().unwrap());

@@ -3,11 +3,12 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{Ended, is_root, make_image, names, rcuwalk, run, skip};
+use rcuwalk_testkit::{Unmount, comes_true};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -155,15 +156,6 @@ fn what_cannot_be_read_is_told_and_the_rest_comes() {
     );
 }
 
-/// A tmpfs, for as long as the test runs.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn other_file_systems_are_left_out_unless_wanted() {
     let root = tree();
@@ -176,7 +168,7 @@ fn other_file_systems_are_left_out_unless_wanted() {
     if !mount.is_ok_and(|status| status.success()) {
         return skip("needs to mount a tmpfs");
     }
-    let mounted = Mounted(point);
+    let mounted = Unmount(point);
     fs::write(mounted.0.join("inside"), "").unwrap();
     let count = |args: &[&str]| {
         let ended = scan(&[&["--format", "jsonl"], args].concat(), root.path());
@@ -201,7 +193,7 @@ fn a_directory_that_is_mounted_below_itself_is_told_and_left() {
     if !mount.is_ok_and(|status| status.success()) {
         return skip("needs to bind-mount");
     }
-    let _mounted = Mounted(point);
+    let _mounted = Unmount(point);
     let ended = scan(&["--format", "jsonl"], root.path());
     assert_eq!((ended.code, ended.out.lines().count()), (Some(1), 6));
     assert!(ended.err.contains("d/e: file system loop"), "{}", ended.err);
@@ -230,10 +222,7 @@ fn an_interrupted_scan_leaves_a_marked_part() {
         fs::write(&file, "an older one").unwrap();
         let child = endless(&file, &[format]);
         // Once the second file is there, it catches signals.
-        let begun = Instant::now();
-        while names(place.path()).len() < 2 && begun.elapsed() < Duration::from_secs(60) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        comes_true(|| names(place.path()).len() == 2);
         std::thread::sleep(Duration::from_millis(100));
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let ended = Ended::from(child.wait_with_output().unwrap());
@@ -296,7 +285,7 @@ fn a_full_disk_leaves_nothing_that_looks_whole() {
     if !mount.is_ok_and(|status| status.success()) {
         return skip("needs to mount a tmpfs");
     }
-    let mounted = Mounted(place.path().to_owned());
+    let mounted = Unmount(place.path().to_owned());
     for format in ["jsonl", "parquet", "sqlite"] {
         if cfg!(not(all(feature = "parquet", feature = "sqlite"))) && format.len() > 5 {
             continue;

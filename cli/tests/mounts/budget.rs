@@ -3,8 +3,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
+
+use rcuwalk_testkit::wait_until;
 
 use crate::common::{alone_well, can_mount, rcuwalk, run};
 
@@ -102,7 +102,7 @@ fn a_tree_in_memory_is_as_large_as_it_is_said_to_be() {
     assert_eq!(fs::metadata(at.join("more")).unwrap().len(), 512 << 10);
     fs::remove_file(at.join("half")).unwrap();
     fs::remove_file(at.join("more")).unwrap();
-    comes_to("all is free again", || {
+    wait_until("all is free again", || {
         (statfs().f_bfree, statfs().f_ffree) == (256, 19)
     });
     // Limited anew, as it is.
@@ -118,7 +118,7 @@ fn a_tree_in_memory_is_as_large_as_it_is_said_to_be() {
     let noexec = rustix::fs::StatVfsMountFlags::NOEXEC;
     assert!(!statfs().f_flag.contains(noexec), "nothing is changed");
     fs::remove_file(at.join("large")).unwrap();
-    comes_to("the file is gone", || statfs().f_bfree == 512);
+    wait_until("the file is gone", || statfs().f_bfree == 512);
     let done = remount("-oremount,size=1m,nr_inodes=20");
     assert_eq!((done.code, &*done.err), (Some(0), ""));
     assert_eq!((statfs().f_blocks, statfs().f_files), (256, 20));
@@ -131,7 +131,7 @@ fn a_tree_in_memory_is_as_large_as_it_is_said_to_be() {
     for n in 1..19 {
         fs::remove_dir(at.join(n.to_string())).unwrap();
     }
-    comes_to("the directories are gone", || statfs().f_ffree == 18);
+    wait_until("the directories are gone", || statfs().f_ffree == 18);
     let one = at.join("0");
     let set = |name: &str| {
         let none = rustix::fs::XattrFlags::empty();
@@ -145,15 +145,6 @@ fn a_tree_in_memory_is_as_large_as_it_is_said_to_be() {
     assert_eq!(refused.code, Some(1));
     let why = "size= and nr_inodes= limit a tree in memory, and /proc is none";
     assert!(refused.err.contains(why), "{}", refused.err);
-}
-
-/// The kernel closes and forgets files a moment after the system call.
-fn comes_to(what: &str, is: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// As a user, opens all that is named, as files or as directories of which one entry is read, until that is

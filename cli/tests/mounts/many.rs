@@ -2,14 +2,14 @@
 //! not open them by file handle.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use super::mount::Mount;
 use crate::common::{is_root, run, skip};
-use rustix::mount::{UnmountFlags, unmount};
+use rcuwalk_testkit::{has, lacks_fuse};
 
 /// In each directory, beside the directories.
 const FILES: usize = 9;
@@ -26,15 +26,11 @@ fn entries() -> usize {
 
 /// A mount by root without any capability but that to mount: as an unprivileged user's, but
 /// that this needs no fusermount3.
-struct Mount {
-    command: Child,
-    at: tempfile::TempDir,
-}
+struct Confined(Mount);
 
-impl Mount {
-    fn new(source: &Path, descriptors: u32) -> Mount {
+impl Confined {
+    fn new(source: &Path, descriptors: u32) -> Confined {
         let at = tempfile::tempdir().unwrap();
-        let before = fs::metadata(at.path()).unwrap().dev();
         let mut command = Command::new("sh");
         command.args([
             "-c",
@@ -45,39 +41,21 @@ impl Mount {
             env!("CARGO_BIN_EXE_rcuwalk"),
             "mount",
         ]);
-        command.arg(source).arg(at.path()).stderr(Stdio::piped());
-        let command = command.spawn().unwrap();
-        let mut mount = Mount { command, at };
-        for _ in 0..6000 {
-            if fs::metadata(mount.at.path()).is_ok_and(|meta| meta.dev() != before) {
-                return mount;
-            }
-            assert!(mount.command.try_wait().unwrap().is_none(), "has ended");
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("not mounted after a minute");
+        command.arg(source).arg(at.path());
+        Confined(Mount::started(command, at))
     }
 
     /// How many descriptors the process has.
     fn descriptors(&self) -> usize {
-        let open = fs::read_dir(format!("/proc/{}/fd", self.command.id()));
+        let open = fs::read_dir(format!("/proc/{}/fd", self.0.command.id()));
         open.unwrap().count()
     }
 
     /// The capabilities it may ever have, as in capabilities(7).
     fn capabilities(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.command.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.command.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
         u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-        let _ = unmount(self.at.path(), flags);
-        let _ = self.command.kill();
-        let _ = self.command.wait();
     }
 }
 
@@ -164,7 +142,6 @@ fn a_user_sees_more_directories_than_may_be_open() {
     if !is_root() {
         return skip("needs root");
     }
-    let has = |program| Command::new(program).arg("--version").output().is_ok();
     for program in ["fusermount3", "setpriv", "unshare"] {
         if !has(program) {
             return skip(&format!("needs {program}"));
@@ -204,34 +181,22 @@ fn a_user_sees_more_directories_than_may_be_open() {
 /// directories have been moved and replaced on the host.
 #[test]
 fn more_directories_are_shown_than_may_be_open() {
-    if !is_root() {
-        return skip("needs root");
+    if lacks_fuse() {
+        return;
     }
-    if fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .is_err()
-    {
-        return skip("needs /dev/fuse");
-    }
-    if !Command::new("setpriv")
-        .arg("--version")
-        .output()
-        .is_ok_and(|ended| ended.status.success())
-    {
+    if !has("setpriv") {
         return skip("needs setpriv");
     }
     let limit = if entries() > 100_000 { 1024 } else { 256 };
     let backing = tempfile::tempdir().unwrap();
     let top = fill(backing.path(), entries());
-    let mount = Mount::new(backing.path(), limit);
+    let mount = Confined::new(backing.path(), limit);
     assert_eq!(mount.capabilities(), 1 << 21, "CAP_SYS_ADMIN and no other");
     let host = find(backing.path());
     assert!(host.len() >= entries());
     // Once cold, and once with the places held that the kernel knows.
     for round in ["cold", "known"] {
-        let through = find(mount.at.path());
+        let through = find(mount.0.path());
         let first = through
             .iter()
             .zip(&host)
@@ -245,7 +210,7 @@ fn more_directories_are_shown_than_may_be_open() {
         assert!(mount.descriptors() < limit as usize);
     }
     let read = |dir: &str| {
-        let file = mount.at.path().join(dir).join("where");
+        let file = mount.0.path().join(dir).join("where");
         fs::read_to_string(&file).unwrap_or_else(|err| panic!("{}: {err}", file.display()))
     };
     for n in (0..top * SUBDIRS).step_by(7) {
@@ -270,5 +235,5 @@ fn more_directories_are_shown_than_may_be_open() {
         assert_eq!(read(&format!("{n}/3")), "another", "MEM-1");
     }
     let host = find(backing.path());
-    assert!(find(mount.at.path()) == host, "MEM-1: after the changes");
+    assert!(find(mount.0.path()) == host, "MEM-1: after the changes");
 }

@@ -5,27 +5,26 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::ChildStderr;
 use std::time::{Duration, Instant};
 
+use super::mount::Mount;
 use crate::common::{alone_well, can_mount, rcuwalk};
-use rustix::mount::{UnmountFlags, unmount};
 
 /// A mount of memfs that answers at a port; unmounted whatever becomes of the test.
-struct Mount {
-    command: Child,
+struct Metered {
+    mount: Mount,
     log: BufReader<ChildStderr>,
-    at: tempfile::TempDir,
     address: String,
 }
 
-impl Mount {
-    fn new() -> Mount {
+impl Metered {
+    fn new() -> Metered {
         let at = tempfile::tempdir().unwrap();
         let mut command = rcuwalk(["mount", "--metrics", "127.0.0.1:0", "memfs"]);
-        command.arg(at.path()).stderr(Stdio::piped());
-        let mut command = command.spawn().unwrap();
-        let mut log = BufReader::new(command.stderr.take().unwrap());
+        command.arg(at.path());
+        let mut mount = Mount::started(command, at);
+        let mut log = BufReader::new(mount.command.stderr.take().unwrap());
         let mut line = String::new();
         while !line.contains("metrics are at") {
             line.clear();
@@ -33,16 +32,15 @@ impl Mount {
         }
         let (_, address) = line.trim().split_once("http://").unwrap();
         let address = address.strip_suffix("/metrics").unwrap().to_owned();
-        Mount {
-            command,
+        Metered {
+            mount,
             log,
-            at,
             address,
         }
     }
 
     fn path(&self) -> &Path {
-        self.at.path()
+        self.mount.path()
     }
 
     /// The answer to a request; the server need not read all of the request.
@@ -70,17 +68,6 @@ impl Mount {
             "{head}"
         );
         Exposition::parse(body)
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = unmount(
-            self.at.path(),
-            UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
-        );
-        let _ = self.command.kill();
-        let _ = self.command.wait();
     }
 }
 
@@ -185,7 +172,7 @@ fn metrics_say_what_was_done() {
     if !can_mount() {
         return;
     }
-    let mount = Mount::new();
+    let mount = Metered::new();
     let before = mount.metrics();
     for n in 0..20 {
         fs::write(mount.path().join(format!("f{n}")), "x").unwrap();
@@ -208,7 +195,7 @@ fn metrics_say_what_was_done() {
     assert!(after["rcuwalk_cache_bytes{cache=\"inodes\"}"] > 0.0);
     assert!(after["rcuwalk_cache_evictions_total{cache=\"inodes\"}"] >= 0.0);
     assert!(after["rcuwalk_walks_total{outcome=\"hit\"}"] >= 0.0);
-    let fds = fs::read_dir(format!("/proc/{}/fd", mount.command.id()));
+    let fds = fs::read_dir(format!("/proc/{}/fd", mount.mount.command.id()));
     let (fds, said) = (fds.unwrap().count() as f64, after["process_open_fds"]);
     // The connection that asks is one of them.
     assert!((said - fds).abs() <= 2.0, "{said} of {fds}");
@@ -220,7 +207,7 @@ fn bad_and_slow_readers_are_sent_away_and_hold_nobody_up() {
     if !can_mount() {
         return;
     }
-    let mount = Mount::new();
+    let mount = Metered::new();
     // More than are served at once, that never say anything. The next one is answered while they
     // are open.
     let silent: Vec<TcpStream> = (0..64)
@@ -256,7 +243,7 @@ fn bad_and_slow_readers_are_sent_away_and_hold_nobody_up() {
     mount.metrics();
 }
 
-impl Mount {
+impl Metered {
     fn is_answering(&self) -> bool {
         let mut answer = String::new();
         let asked = TcpStream::connect(&self.address).and_then(|mut stream| {
@@ -272,9 +259,9 @@ fn a_signal_shows_statistics() {
     if !can_mount() {
         return;
     }
-    let mut mount = Mount::new();
+    let mut mount = Metered::new();
     fs::write(mount.path().join("f"), "x").unwrap();
-    let pid = rustix::process::Pid::from_child(&mount.command);
+    let pid = rustix::process::Pid::from_child(&mount.mount.command);
     rustix::process::kill_process(pid, rustix::process::Signal::USR1).unwrap();
     let mut table = String::new();
     while !table.contains("descriptors") {

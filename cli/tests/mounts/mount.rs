@@ -5,15 +5,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{can_mount, make_image, rcuwalk, run, skip};
-use rustix::mount::{MountFlags, UnmountFlags, unmount};
+use rcuwalk_testkit::{Unmount, comes_true};
+use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A mount by the command; unmounted whatever becomes of the test.
-struct Mount {
-    command: Child,
+pub(super) struct Mount {
+    pub(super) command: Child,
     at: tempfile::TempDir,
 }
 
@@ -26,7 +27,7 @@ impl Mount {
     }
 
     /// By `command`, on `at`.
-    fn started(mut command: std::process::Command, at: tempfile::TempDir) -> Mount {
+    pub(super) fn started(mut command: std::process::Command, at: tempfile::TempDir) -> Mount {
         let before = fs::metadata(at.path()).unwrap().dev();
         let command = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut mount = Mount { command, at };
@@ -40,7 +41,7 @@ impl Mount {
         panic!("not mounted after a minute");
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.at.path()
     }
 
@@ -57,8 +58,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-        let _ = unmount(self.at.path(), flags);
+        drop(Unmount(self.path().into()));
         let _ = self.command.kill();
         let _ = self.command.wait();
     }
@@ -121,10 +121,7 @@ fn a_killed_mount_is_cleaned_up() {
     drop(file);
     // A request that the kernel still has for the daemon's rings is ECONNABORTED.
     let errno = || fs::read_dir(mount.path()).unwrap_err().raw_os_error();
-    let end = Instant::now() + Duration::from_secs(60);
-    while errno() == Some(103) && Instant::now() < end {
-        thread::sleep(Duration::from_millis(10));
-    }
+    comes_true(|| errno() != Some(103));
     assert_eq!(errno(), Some(107), "ENOTCONN");
     let again = run(rcuwalk(["mount", "memfs"]).arg(mount.path()));
     assert_eq!(again.code, Some(1));
@@ -278,10 +275,7 @@ fn as_many_threads_answer_as_were_asked_for() {
             ours.count()
         };
         // A thread gives itself its name, once it runs.
-        let end = Instant::now() + Duration::from_secs(60);
-        while answering() < threads && Instant::now() < end {
-            thread::sleep(Duration::from_millis(10));
-        }
+        comes_true(|| answering() == threads);
         let answering = answering();
         assert_eq!(answering, threads, "{options:?}");
     }
@@ -344,14 +338,6 @@ fn the_daemon_caches_no_longer_than_the_kernel() {
     }
 }
 
-struct Unmount<'a>(&'a Path);
-
-impl Drop for Unmount<'_> {
-    fn drop(&mut self) {
-        let _ = unmount(self.0, UnmountFlags::DETACH);
-    }
-}
-
 #[test]
 fn what_the_source_forbids_the_mount_forbids() {
     if !can_mount() {
@@ -360,7 +346,7 @@ fn what_the_source_forbids_the_mount_forbids() {
     let source = tempfile::tempdir().unwrap();
     let flags = MountFlags::NOEXEC | MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("none", source.path(), "tmpfs", flags, None).unwrap();
-    let _source = Unmount(source.path());
+    let _source = Unmount(source.path().into());
     let flags_of = |options: &[&str]| {
         let mount = Mount::new(source.path(), options);
         rustix::fs::statvfs(mount.path()).unwrap().f_flag
@@ -386,11 +372,11 @@ fn what_a_mount_below_the_source_forbids_is_not_allowed() {
         (MountFlags::NODEV, "dev", ", is nodev: leave dev out, or "),
     ] {
         rustix::mount::mount("none", &stick, "tmpfs", flag, None).unwrap();
-        let below = Unmount(&stick);
+        let below = Unmount(stick.clone());
         // As a daemon: it returns also if it is not refused.
         let mut command = rcuwalk(["mount", "--daemon", "-o", option]);
         let refused = run(command.arg(source.path()).arg(at.path()));
-        let _at = Unmount(at.path());
+        let _at = Unmount(at.path().into());
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert_eq!(refused.err.lines().count(), 1, "{refused:?}");
         assert!(refused.err.contains(said), "{refused:?}");

@@ -10,7 +10,7 @@ use rcuwalk::{
     Attr, Context, Credentials, Error, FileType, LookupFlags, OpenFlags, RenameFlags, Vfs, VfsPath,
 };
 
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 /// The names there are, at each of three levels.
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];

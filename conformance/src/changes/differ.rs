@@ -15,8 +15,8 @@ use crate::changes::shrink::{self, Failure};
 use crate::changes::side::{self, Side};
 use crate::changes::users::User;
 use crate::frame;
-use crate::rng::Rng;
 use crate::settings::Settings;
+use rcuwalk_testkit::Rng;
 
 /// Operations per sequence: enough to fill the few names, few enough for many trees.
 pub const STEPS: usize = 200;

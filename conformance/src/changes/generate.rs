@@ -24,9 +24,9 @@ mod values;
 use crate::changes::answer::Outcome;
 use crate::changes::op::{At, Bits, Op, Step};
 use crate::changes::users::User;
-use crate::rng::Rng;
 use choose::weighted;
 use guess::Guess;
+use rcuwalk_testkit::Rng;
 
 /// Sticky directories in a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

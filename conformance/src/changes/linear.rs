@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 /// Names in each of the two directories.
 pub const NAMES: usize = 3;

@@ -9,7 +9,7 @@ use rcuwalk_ext4::Checksums;
 use super::layout::{Kind, Layout, Spot};
 use super::mutation::{Mutant, Mutation, Place};
 use super::seeds::Seed;
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 /// Where decisions come from: random numbers, or bytes that a fuzzer has made up, which
 /// it can then vary one by one.

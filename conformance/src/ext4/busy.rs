@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::workshop::{Frozen, Mounted, Workshop, mke2fs, run};
-use crate::rng::Rng;
+use rcuwalk_testkit::{Rng, StopOnDrop};
 
 mod writer;
 
@@ -181,16 +181,9 @@ fn while_busy(
     meanwhile: impl FnOnce() -> Result<(), String>,
 ) -> Result<(), String> {
     const WRITERS: u64 = 3;
-    /// Says so when it goes, so that writers end after a panic, too.
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Relaxed);
-        }
-    }
     let stopped = AtomicBool::new(false);
     thread::scope(|scope| {
-        let stop = Stop(&stopped);
+        let stop = StopOnDrop(&stopped);
         for number in 0..WRITERS {
             let rng = Rng::derived(seed, number);
             let top: PathBuf = mounted.at().to_path_buf();

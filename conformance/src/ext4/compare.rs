@@ -19,7 +19,7 @@ use std::path::Path;
 use rcuwalk::{Attr, Context, Credentials, FileType, Timestamp, Vfs};
 use rcuwalk_ext4::Ext4;
 
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 mod attributes;
 mod contents;

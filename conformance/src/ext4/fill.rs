@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 mod directories;
 mod files;

@@ -9,7 +9,7 @@ use rcuwalk::{FileType, NAME_MAX};
 
 use super::{Node, NodeIx, ROOT, Tree};
 use crate::materialise::Powers;
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 /// Modes of directories. The second half are the odd ones: classes that deny what
 /// another class allows, search without read, read without search, set-id bits.

@@ -11,8 +11,8 @@ use crate::answer::{Answer, Which};
 use crate::differ::ORDERS;
 use crate::materialise::Powers;
 use crate::model::Model;
-use crate::rng::Rng;
 use crate::tree::{NodeIx, ROOT, Tree};
+use rcuwalk_testkit::Rng;
 
 /// Root and one user make most of the walks; the rest are there for their edges.
 const CALLERS: [User; 10] = [

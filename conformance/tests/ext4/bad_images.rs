@@ -11,9 +11,9 @@ use rcuwalk::{Credentials, FileType, LookupFlags, OpenFlags, Vfs};
 use rcuwalk_conformance::ext4::fill::Contents;
 use rcuwalk_conformance::ext4::recipe::Recipe;
 use rcuwalk_conformance::ext4::workshop::{in_workshop, run};
-use rcuwalk_conformance::rng::Rng;
 use rcuwalk_conformance::settings::Settings;
 use rcuwalk_ext4::{Ext4, Source};
+use rcuwalk_testkit::Rng;
 use rustix::process::Uid;
 
 const IMAGE: Recipe = Recipe {

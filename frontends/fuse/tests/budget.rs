@@ -16,6 +16,7 @@ use common::numbers::Numbers;
 use common::{Mount, Watchdog, can_mount, setting};
 use rcuwalk::{Budget, Vfs};
 use rcuwalk_fuse::Options;
+use rcuwalk_testkit::wait_until;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 /// One test at a time: they measure the resident memory of the whole process.
@@ -230,14 +231,7 @@ fn what_is_detached_is_served_and_kept_small() {
         let files = entries.map(|entry| entry.unwrap().metadata().unwrap().is_file());
         assert_eq!(files.filter(|is_file| *is_file).count(), 1000);
     }
-    let end = Instant::now() + Duration::from_secs(60);
-    while mount.mounted.nodes() > 64 {
-        assert!(Instant::now() < end, "NODE-2: {:?}", mount.mounted);
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("NODE-2: it is kept small", || mount.mounted.nodes() <= 64);
     drop(dir);
-    while mount.mounted.nodes() > 1 {
-        assert!(Instant::now() < end, "NODE-1: {:?}", mount.mounted);
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("NODE-1: all is forgotten", || mount.mounted.nodes() == 1);
 }

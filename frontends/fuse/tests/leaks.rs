@@ -5,9 +5,9 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use common::{Mount, can_mount};
+use rcuwalk_testkit::comes_true;
 
 fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
@@ -44,13 +44,7 @@ fn a_mount_that_has_ended_keeps_no_descriptor() {
         drop(mount);
     }
     // The kernel's last requests, and objects that wait for RCU, may take a moment.
-    let start = Instant::now();
-    while open_descriptors() > before + 10 {
-        let now = open_descriptors();
-        assert!(
-            start.elapsed() < Duration::from_secs(60),
-            "MEM-1: {before} before, {now} after"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let closed = comes_true(|| open_descriptors() <= before + 10);
+    let now = open_descriptors();
+    assert!(closed, "MEM-1: {before} before, {now} after");
 }

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Instant;
 
 use rcuwalk::{Attr, Context, Credentials, Error, Freshness, LookupFlags, Vfs};
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::mount::{MountFlags, mount, mount_bind};
 
-use rcuwalk_testkit::{is_root, skip};
+use rcuwalk_testkit::{Rng, Unmount, is_root, setting, skip};
 
 use super::*;
 use crate::HostFs;
@@ -118,16 +118,6 @@ impl Scratch {
             rustix::io::ioctl_fionread(ears.as_fd()).unwrap() == 0
         });
         thread::sleep(100 * super::GATHER);
-    }
-}
-
-/// A mount of the host.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // A cached directory may still be in use.
-        let _ = unmount(&self.0, UnmountFlags::DETACH);
     }
 }
 
@@ -411,10 +401,10 @@ fn mounts_of_the_host_are_watched() {
     }
     with_each(a_tree, |tree, watcher| {
         mount_bind(tree.host("a"), tree.host("c")).unwrap();
-        let _bound = Mounted(tree.host("c"));
+        let _bound = Unmount(tree.host("c"));
         fs::create_dir(tree.host("t")).unwrap();
         mount("none", tree.host("t"), "tmpfs", MountFlags::empty(), None).unwrap();
-        let _other = Mounted(tree.host("t"));
+        let _other = Unmount(tree.host("t"));
         fs::create_dir(tree.host("t/d")).unwrap();
         tree.warm(&["/a/file", "/c/file", "/a/new", "/c/new", "/t/d/new"]);
         fs::write(tree.host("c/new"), b"").unwrap();
@@ -440,9 +430,9 @@ fn a_second_name_in_a_cached_directory_is_heard_of() {
     with_each(a_tree, |tree, watcher| {
         fs::create_dir(tree.host("t")).unwrap();
         mount("none", tree.host("t"), "tmpfs", MountFlags::empty(), None).unwrap();
-        let _other = Mounted(tree.host("t"));
+        let _other = Unmount(tree.host("t"));
         mount_bind(tree.host("a"), tree.host("c")).unwrap();
-        let _bound = Mounted(tree.host("c"));
+        let _bound = Unmount(tree.host("c"));
         for (name, dir) in [("a/file", "a/b"), ("c/file", "c/b"), ("t/d/file", "t/e")] {
             fs::create_dir_all(tree.host(name).parent().unwrap()).unwrap();
             fs::create_dir_all(tree.host(dir)).unwrap();
@@ -738,63 +728,50 @@ const DIRS: [&str; 3] = ["a", "c", "a/b"];
 /// after each short round, since the next round would mend what one misses.
 #[test]
 fn the_cache_agrees_with_the_host_in_the_end() {
-    let ops = std::env::var("RCUWALK_STRESS_OPS").ok();
-    let ops = ops.map_or(6_000, |ops| ops.parse().unwrap());
+    let ops = setting("RCUWALK_STRESS_OPS", 6_000);
     with_each(a_tree, |tree, watcher| {
-        let mut random = Random(1);
+        let mut rng = Rng::new(1);
         let mut done = 0;
         // Before any link is made: inotify reports no changes in a directory that is not
         // cached.
         tree.warm(&["/a/b", "/c"]);
         while done < ops {
             // A few at a time leave the thread no time; many bring it into the middle.
-            let round = 1 << random.pick(9);
-            change_beside_readers(tree, &mut random, round);
+            let round = 1 << rng.below(9);
+            change_beside_readers(tree, &mut rng, round);
             agree(tree, watcher, done);
             done += round;
         }
     });
 }
 
-struct Random(u64);
-
-impl Random {
-    fn pick(&mut self, of: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % of
-    }
-
-    fn path(&mut self) -> String {
-        let dir = DIRS[self.pick(3) as usize];
-        format!("{dir}/{}", NAMES[self.pick(6) as usize])
-    }
+/// A path of the tree, which may or may not be there.
+fn any_path(rng: &mut Rng) -> String {
+    format!("{}/{}", rng.pick(&DIRS), rng.pick(&NAMES))
 }
 
-fn change_beside_readers(tree: &Scratch, random: &mut Random, changes: u64) {
+fn change_beside_readers(tree: &Scratch, rng: &mut Rng, changes: u64) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for n in 0..3 {
-            let (done, mut random) = (&done, Random(random.pick(1 << 31) + n));
+            let (done, mut rng) = (&done, Rng::derived(rng.next_u64(), n));
             scope.spawn(move || {
                 while !done.load(Relaxed) {
-                    let _ = tree.lstat(&format!("/{}", random.path()));
+                    let _ = tree.lstat(&format!("/{}", any_path(&mut rng)));
                 }
             });
         }
         for _ in 0..changes {
-            let (path, other) = (tree.host(&random.path()), tree.host(&random.path()));
-            let mode = 0o600 | random.pick(0o100) as u32;
+            let (path, other) = (tree.host(&any_path(rng)), tree.host(&any_path(rng)));
+            let mode = 0o600 | rng.below(0o100) as u32;
             // Failures are expected.
-            let _ = match random.pick(7) {
-                0 | 1 => fs::write(path, vec![0; random.pick(50) as usize]),
+            let _ = match rng.below(7) {
+                0 | 1 => fs::write(path, vec![0; rng.below(50)]),
                 2 => fs::remove_file(path),
                 3 => fs::rename(path, other),
                 4 => fs::hard_link(path, other),
                 5 => fs::set_permissions(path, Permissions::from_mode(mode)),
-                _ => symlink(format!("{}", random.pick(9)), path),
+                _ => symlink(format!("{}", rng.below(9)), path),
             };
         }
         done.store(true, Relaxed);

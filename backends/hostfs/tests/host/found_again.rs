@@ -8,6 +8,7 @@ use crate::common::levels::{Crowded, Level, contents, on_each_level};
 use crate::common::{AN_HOUR, skip};
 use rcuwalk::{Credentials, Error, Freshness, LookupFlags, OpenFlags, RenameFlags, Vfs};
 use rcuwalk_hostfs::HostFs;
+use rcuwalk_testkit::wait_until;
 
 const FDS: usize = 8;
 
@@ -332,15 +333,10 @@ fn changes_are_heard_of_without_a_descriptor() {
             fs::write(dir.path().join(format!("{i}/file")), "longer").unwrap();
             fs::write(dir.path().join(format!("{i}/new")), "").unwrap();
         }
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         for i in 0..40 {
-            while size(i).unwrap() != 6 || missing(i).is_err() {
-                assert!(
-                    std::time::Instant::now() < end,
-                    "FRESH-1: {i} is not heard of"
-                );
-                std::thread::sleep(std::time::Duration::from_millis(2));
-            }
+            wait_until("FRESH-1: it is heard of", || {
+                size(i).unwrap() == 6 && missing(i).is_ok()
+            });
         }
         let file = vfs.open(&ctx, "/7/file", OpenFlags::READ).unwrap();
         assert_eq!(contents(&file).unwrap(), "longer");

@@ -8,18 +8,11 @@ use std::time::{Duration, Instant};
 use crate::common::AN_HOUR;
 use crate::common::levels::{Crowded, on_each_level};
 use rcuwalk::{Error, Freshness, VfsPath};
+use rcuwalk_testkit::Rng;
 
 const DIRS: usize = 40;
 const FDS: usize = 3;
 const TIME: Duration = Duration::from_secs(3);
-
-/// Any number, another one each time.
-fn random(state: &mut u64) -> usize {
-    *state = state
-        .wrapping_mul(6364136223846793005)
-        .wrapping_add(1442695040888963407);
-    (*state >> 33) as usize
-}
 
 /// Each with its own number in a file, and so one below it.
 fn tree(freshness: Freshness) -> (Crowded, Vec<VfsPath>) {
@@ -48,9 +41,9 @@ fn renames_through_the_vfs_disturb_nobody() {
             for seed in 0..3 {
                 let reads = &reads;
                 scope.spawn(move || {
-                    let mut state = seed;
+                    let mut rng = Rng::new(seed);
                     while Instant::now() < end {
-                        let i = random(&mut state) % DIRS;
+                        let i = rng.below(DIRS);
                         let who = tree.read_in(&held[i], "who");
                         let who = who.unwrap_or_else(|err| panic!("DENTRY-3: {i}: {err}"));
                         assert_eq!(who, i.to_string());
@@ -59,9 +52,9 @@ fn renames_through_the_vfs_disturb_nobody() {
                 });
             }
             scope.spawn(move || {
-                let mut state = 99;
+                let mut rng = Rng::new(99);
                 while Instant::now() < end {
-                    let i = random(&mut state) % DIRS;
+                    let i = rng.below(DIRS);
                     let (home, away) = (format!("/home/{i}"), format!("/away/{i}"));
                     tree.vfs.rename(&tree.ctx, &home, &away).unwrap();
                     tree.vfs.rename(&tree.ctx, &away, &home).unwrap();
@@ -88,9 +81,9 @@ fn nobody_gets_into_another_directory() {
             for seed in 0..3 {
                 let (right, gone, stop) = (&right, &gone, &stop);
                 scope.spawn(move || {
-                    let mut state = seed;
+                    let mut rng = Rng::new(seed);
                     while !stop.load(Relaxed) {
-                        let i = random(&mut state) % DIRS;
+                        let i = rng.below(DIRS);
                         match tree.read_in(&held[i], "who") {
                             Ok(who) => {
                                 assert_eq!(who, i.to_string(), "HOST-1");
@@ -105,9 +98,9 @@ fn nobody_gets_into_another_directory() {
                 });
             }
             scope.spawn(|| {
-                let mut state = 99;
+                let mut rng = Rng::new(99);
                 while Instant::now() < end {
-                    let i = random(&mut state) % DIRS;
+                    let i = rng.below(DIRS);
                     let (home, away) = (
                         tree.host(&format!("home/{i}")),
                         tree.host(&format!("away/{i}")),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::common::back_end::{BackEnd, assert_published, name, with_back_end};
@@ -12,18 +12,23 @@ use rcuwalk::{
     SetAttr, XattrFlags,
 };
 use rcuwalk_hostfs::{Actor, HostFs};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rcuwalk_testkit::Unmount;
+use rustix::mount::MountFlags;
 
-/// Something mounted; dropping it unmounts it, also when a test fails.
-struct Mounted(PathBuf, #[expect(dead_code)] tempfile::TempDir);
+/// A new mount point, with something mounted there.
+struct Mounted(Unmount, #[expect(dead_code)] tempfile::TempDir);
 
 impl Mounted {
+    fn path(&self) -> &Path {
+        &self.0.0
+    }
+
     fn new(mount: impl FnOnce(&Path)) -> Mounted {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("at");
         fs::create_dir(&at).unwrap();
         mount(&at);
-        Mounted(at, dir)
+        Mounted(Unmount(at), dir)
     }
 
     fn tmpfs(options: &'static str) -> Mounted {
@@ -34,15 +39,9 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
-
 fn on(host: &Mounted, actor: Actor, test: impl FnOnce(&BackEnd<'_>) + Send + 'static) {
-    let fs = HostFs::new(&host.0).unwrap().acting_as(actor).unwrap();
-    with_back_end(&host.0, fs, move |t| test(&t));
+    let fs = HostFs::new(host.path()).unwrap().acting_as(actor).unwrap();
+    with_back_end(host.path(), fs, move |t| test(&t));
 }
 
 fn new(kind: FileType) -> NewFile<'static> {
@@ -137,7 +136,7 @@ fn the_reserve_is_roots() {
     if !mounted {
         return skip("needs loop mounts of ext4");
     }
-    fs::set_permissions(&host.0, PermissionsExt::from_mode(0o777)).unwrap();
+    fs::set_permissions(host.path(), PermissionsExt::from_mode(0o777)).unwrap();
     on(&host, Actor::Caller, |t| {
         let who = Credentials::user(1000, 1000);
         let made = new(FileType::Regular).uid(1000).gid(1000);
@@ -173,9 +172,9 @@ fn a_read_only_host_says_erofs() {
         return skip("needs root");
     }
     let real = Mounted::tmpfs("size=1m,mode=755");
-    fs::write(real.0.join("file"), b"contents").unwrap();
-    fs::create_dir(real.0.join("dir")).unwrap();
-    let from = real.0.clone();
+    fs::write(real.path().join("file"), b"contents").unwrap();
+    fs::create_dir(real.path().join("dir")).unwrap();
+    let from = real.path().to_owned();
     let bound = Mounted::new(|at| {
         rustix::mount::mount_bind(&from, at).unwrap();
         let flags = MountFlags::RDONLY | MountFlags::BIND;

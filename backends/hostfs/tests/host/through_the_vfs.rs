@@ -8,6 +8,7 @@ use rcuwalk::{
     Access, Credentials, Error, Freshness, InodeFlags, LookupFlags, OpenFlags, Vfs, XattrFlags,
 };
 use rcuwalk_hostfs::{Actor, HostFs};
+use rcuwalk_testkit::wait_until;
 
 const BOTH: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
@@ -95,11 +96,9 @@ fn a_session_ends_on_the_host() {
         vfs.create(ctx, "/watched/file", 0o644).unwrap();
         fs::write(tree.host("watched/file"), b"theirs").unwrap();
         if freshness == Freshness::Watched {
-            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-            while tree.stat("/watched/file").unwrap().size != 6 {
-                assert!(std::time::Instant::now() < end, "EDGE-1: never heard");
-                std::thread::yield_now();
-            }
+            wait_until("EDGE-1: it is heard of", || {
+                tree.stat("/watched/file").unwrap().size == 6
+            });
         }
     }
 }

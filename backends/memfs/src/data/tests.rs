@@ -1,18 +1,8 @@
 use std::collections::BTreeMap;
 
+use rcuwalk_testkit::Rng;
+
 use super::*;
-
-/// Numbers by chance, the same ones in each run with the same seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// A plain model of a file: its bytes, and the state of each page.
 #[derive(Default)]
@@ -111,13 +101,14 @@ fn run(seed: u64, far: u64, ops: usize) {
     let limit = 24;
     let space = Space::new(limit * PAGE_LEN, 0);
     let (mut data, mut model) = (Data::default(), Model::default());
-    let mut chance = Chance(seed);
+    let mut rng = Rng::new(seed);
+    let mut below = |end: u64| rng.below(end as usize) as u64;
     for op in 0..ops {
-        let offset = chance.below(far);
-        let len = 1 + chance.below(3 * PAGE_LEN);
+        let offset = below(far);
+        let len = 1 + below(3 * PAGE_LEN);
         let room = limit - data.taken();
         let what = format!("seed {seed}, operation {op}");
-        match chance.below(10) {
+        match below(10) {
             0..=3 => {
                 let buf = vec![1 + op as u8 % 255; len as usize];
                 let written = data.write_at(&space, &buf, offset).ok();
@@ -132,7 +123,7 @@ fn run(seed: u64, far: u64, ops: usize) {
                 model.punch(offset, len);
             }
             7 => {
-                let keep = chance.below(2) == 0;
+                let keep = below(2) == 0;
                 let done = data.allocate(&space, offset, len, keep).is_ok();
                 let may = model.allocate(offset, len, keep, room);
                 assert_eq!(done, may, "{what}");

@@ -3,7 +3,7 @@
 use super::guess::{Kind, Use};
 use super::{Planner, Sticky};
 use crate::changes::op::{At, Bits, SLOTS};
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 /// The names there are. Few, so that operations meet.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];

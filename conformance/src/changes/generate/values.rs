@@ -2,7 +2,7 @@
 
 use super::choose::weighted;
 use crate::changes::op::{Bytes, When};
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 /// A moment to set: none of them near now, which the comparison relies on.
 pub(super) fn when(rng: &mut Rng) -> When {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rustix::fs::{FallocateFlags, XattrFlags, fallocate, lsetxattr};
 
 use super::Changes;
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 /// One of several writers; they meet in one directory.
 pub(super) struct Writer {

@@ -10,7 +10,7 @@ use rustix::fs::{XattrFlags, lsetxattr};
 use rustix::io::Errno;
 
 use super::{Place, noise, unless};
-use crate::rng::Rng;
+use rcuwalk_testkit::Rng;
 
 /// One file or directory for each way of keeping them.
 pub(super) fn xattrs(place: &Place<'_>) -> io::Result<()> {

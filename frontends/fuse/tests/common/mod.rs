@@ -19,7 +19,7 @@ use rcuwalk::{Freshness, Vfs};
 use rcuwalk_fuse::{Mounted, Options, mount};
 use rcuwalk_hostfs::{Actor, HostFs};
 use rcuwalk_memfs::MemFs;
-pub(crate) use rcuwalk_testkit::skip;
+pub(crate) use rcuwalk_testkit::{setting, skip};
 
 /// A mounted tree.
 pub(crate) struct Mount {
@@ -122,12 +122,6 @@ impl Watchdog {
 /// which the kernel must offer then.
 pub(crate) fn is_by_io_uring() -> bool {
     std::env::var_os("RCUWALK_TRANSPORT").is_some_and(|transport| transport == "io_uring")
-}
-
-/// A number from the environment.
-pub(crate) fn setting(name: &str, default: u64) -> u64 {
-    let set = std::env::var(name).ok();
-    set.map_or(default, |text| text.parse().expect("a number"))
 }
 
 fn open_to_all() -> tempfile::TempDir {

@@ -11,10 +11,10 @@ use std::time::Duration;
 use rcuwalk::{Freshness, Vfs};
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::HostFs;
-use rustix::mount::UnmountFlags;
+use rcuwalk_testkit::{Unmount, comes_true};
 
 use super::common::{Mount, can_mount, on_each};
-use super::{comes_true, drop_caches};
+use super::drop_caches;
 
 /// Calls name_to_handle_at(2) and open_by_handle_at(2), in Python, because tests are without
 /// unsafe code. Each line is a request, and gets one line as its answer; nothing stays open.
@@ -524,6 +524,8 @@ fn handles_outlast_the_daemon() {
 
 /// A mounted ext4 image, which is unmounted with this.
 struct Disk {
+    // Declared first, so that it is unmounted before its directory is removed.
+    _mounted: Unmount,
     at: tempfile::TempDir,
     _image: tempfile::NamedTempFile,
 }
@@ -543,13 +545,11 @@ impl Disk {
         mount.args(["-o", "loop"]).arg(image.path()).arg(at.path());
         let done = mount.output().unwrap();
         assert!(done.status.success(), "{done:?}");
-        Disk { at, _image: image }
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.at.path(), UnmountFlags::DETACH);
+        Disk {
+            _mounted: Unmount(at.path().into()),
+            at,
+            _image: image,
+        }
     }
 }
 

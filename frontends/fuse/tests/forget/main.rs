@@ -19,22 +19,11 @@ use std::time::{Duration, Instant};
 
 use common::{Mount, Watchdog, can_mount, on_each, setting};
 use rcuwalk_fuse::Options;
+use rcuwalk_testkit::{Rng, comes_true};
 
 /// Makes the kernel drop unused names and inodes.
 fn drop_caches() {
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-}
-
-/// Waits until `done` returns true, for a minute at most.
-fn comes_true(mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        if Instant::now() > end {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    true
 }
 
 /// The number of processes in a storm.
@@ -152,7 +141,7 @@ fn one_process_of_a_storm() {
         let kept = dir.join("sub").join(k.to_string());
         fs::write(kept, format!("contents of {k}")).unwrap();
     }
-    let mut random = Random(process + 1);
+    let mut random = Rng::new(process);
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
         keep_account(&dir);
@@ -193,21 +182,9 @@ fn keep_account(dir: &Path) {
     assert_eq!(names(&sub).len(), KEPT);
 }
 
-/// xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
 /// One change of a tree that all processes change, or a read of it. It fails only because of
 /// changes that other processes have made in the meantime.
-fn meddle(top: &Path, random: &mut Random) {
+fn meddle(top: &Path, random: &mut Rng) {
     let mut name = |deep: bool| {
         let dir = top.join(format!("d{}", random.below(6)));
         match (deep, random.below(2)) {

@@ -11,17 +11,16 @@
 //! `RCUWALK_HOSTILE_SEED` the seed of the first one.
 
 mod message;
-mod random;
 mod session;
 
 use std::fs;
 use std::path::Path;
 
 use message::{HEADER, Known, Message, op};
-use random::Random;
 use rcuwalk::Vfs;
 use rcuwalk_hostfs::HostFs;
 use rcuwalk_memfs::MemFs;
+use rcuwalk_testkit::{Rng, setting};
 use rustix::fs::IFlags;
 use session::{Ended, Session};
 
@@ -82,16 +81,11 @@ fn clear_flags(at: &Path) {
     }
 }
 
-fn number(name: &str, otherwise: u64) -> u64 {
-    let set = std::env::var(name).ok();
-    set.map_or(otherwise, |set| set.parse().expect("a number"))
-}
-
 /// Runs one session: whole messages and broken ones, until one ends it or there have been
 /// enough. Then everything is given back, several times over. Returns the number of successful
 /// requests.
 fn hostile(vfs: Vfs, seed: u64) -> u64 {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed);
     let mut session = Session::new(vfs);
     for _ in 0..300 {
         let mut message = Message::random(&mut random, &session.known);
@@ -133,8 +127,8 @@ fn hostile(vfs: Vfs, seed: u64) -> u64 {
 /// EDGE-1: every message is answered, once, or ends the connection.
 #[test]
 fn whatever_comes_is_answered_and_stays_inside() {
-    let first = number("RCUWALK_HOSTILE_SEED", 1);
-    let sessions = number("RCUWALK_HOSTILE", 60);
+    let first = setting("RCUWALK_HOSTILE_SEED", 1);
+    let sessions = setting("RCUWALK_HOSTILE", 60);
     let mut done = 0;
     for seed in first..first + sessions {
         let memory = MemFs::with_limits(64 << 20, 100_000);
@@ -234,7 +228,7 @@ fn whatever_is_cut_is_answered() {
     let mut session = Session::new(Vfs::new(MemFs::with_limits(64 << 20, 1000)).unwrap());
     let known = Known::default();
     for opcode in (0..60).chain([4096, u32::MAX]) {
-        let mut random = Random::new(u64::from(opcode));
+        let mut random = Rng::new(u64::from(opcode));
         let message = loop {
             let message = Message::random_of(opcode, &mut random, &known);
             if !message.takes_too_much() && message.body.len() < 1000 {
@@ -278,7 +272,7 @@ fn seeds_for_the_fuzzer() {
         handles: (1..8).collect(),
     };
     for seed in 0..500 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut bytes = Vec::new();
         if random.one_in(4) {
             let init = Message::init().bytes(1);

@@ -47,7 +47,7 @@ pub(crate) mod op {
 }
 use op::*;
 
-use crate::random::Random;
+use rcuwalk_testkit::Rng;
 
 /// `struct fuse_in_header`.
 pub(crate) const HEADER: usize = 40;
@@ -218,23 +218,23 @@ impl Message {
     }
 
     /// A whole message with edge values.
-    pub(crate) fn random(random: &mut Random, known: &Known) -> Message {
-        let any = random.any() as u32;
+    pub(crate) fn random(random: &mut Rng, known: &Known) -> Message {
+        let any = random.next_u64() as u32;
         // DESTROY is rare, or no session would get far.
         let opcode = match random.below(1200) {
             0 => DESTROY,
-            1..100 => random.of(&[ODD.as_slice(), &[any]].concat()),
-            _ => random.of(&REAL),
+            1..100 => *random.pick(&[ODD.as_slice(), &[any]].concat()),
+            _ => *random.pick(&REAL),
         };
         Message::random_of(opcode, random, known)
     }
 
     /// A whole message of this operation, with edge values.
-    pub(crate) fn random_of(opcode: u32, r: &mut Random, known: &Known) -> Message {
-        let any = r.any();
-        let pick = |r: &mut Random, from: &[u64]| match from.is_empty() || r.one_in(16) {
-            true => r.of(&[0, 1, 2, 77, 1 << 63, u64::MAX]),
-            false => r.of(from),
+    pub(crate) fn random_of(opcode: u32, r: &mut Rng, known: &Known) -> Message {
+        let any = r.next_u64();
+        let pick = |r: &mut Rng, from: &[u64]| match from.is_empty() || r.one_in(16) {
+            true => *r.pick(&[0, 1, 2, 77, 1 << 63, u64::MAX]),
+            false => *r.pick(from),
         };
         let node = if r.one_in(2) {
             1
@@ -268,9 +268,9 @@ impl Message {
             &long[..256],
         ];
         let some = if r.one_in(4) { names.len() } else { 6 };
-        let (name, name2) = (r.of(&names[..some]), r.of(&names[..some]));
-        let target = r.of(&[&b"../canary"[..], b"/", b"a", b"", &long]);
-        let xattr = r.of(&[
+        let (name, name2) = (*r.pick(&names[..some]), *r.pick(&names[..some]));
+        let target = *r.pick(&[&b"../canary"[..], b"/", b"a", b"", &long]);
+        let xattr = *r.pick(&[
             &b"user.x"[..],
             b"user.",
             b"",
@@ -280,7 +280,7 @@ impl Message {
             b"x",
             &long[..300],
         ]);
-        let offset = r.of(&[
+        let offset = *r.pick(&[
             0,
             0,
             1,
@@ -291,10 +291,10 @@ impl Message {
             1 << 63,
             !0,
         ]);
-        let size = r.of(&[0, 1, 8, 200, 4096, 65_536]);
-        let flags = r.of(&[0, 1, 2, 0o100, 0o1000, 0o2002, 0o300_000, any as u32]);
-        let mode = r.of(&[0o100_644, 0o40_755, 0o10_600, 0o120_777, 0o777, any as u32]);
-        let data = vec![b'd'; r.of(&[0, 1, 100, 4096, 70_000])];
+        let size = *r.pick(&[0, 1, 8, 200, 4096, 65_536]);
+        let flags = *r.pick(&[0, 1, 2, 0o100, 0o1000, 0o2002, 0o300_000, any as u32]);
+        let mode = *r.pick(&[0o100_644, 0o40_755, 0o10_600, 0o120_777, 0o777, any as u32]);
+        let data = vec![b'd'; *r.pick(&[0, 1, 100, 4096, 70_000])];
         let read = |op: u32| {
             let message = Message::new(op, node).u64s(&[fh, offset]);
             message.u32s(&[size, 0]).u64s(&[0, 0])
@@ -302,15 +302,15 @@ impl Message {
         let new = Message::new(opcode, node);
         let mut message = match opcode {
             LOOKUP | UNLINK | RMDIR => new.name(name),
-            FORGET => new.u64s(&[r.of(&[0, 1, 2, !0])]),
+            FORGET => new.u64s(&[*r.pick(&[0, 1, 2, !0])]),
             GETATTR => new.u32s(&[flags & 1, 0]).u64s(&[fh]),
             SETATTR => {
-                let time = r.of(&[0, !0, 1 << 63, i64::MAX as u64]);
-                let nsec = r.of(&[0, 999_999_999, 1_000_000_000, !0]);
+                let time = *r.pick(&[0, !0, 1 << 63, i64::MAX as u64]);
+                let nsec = *r.pick(&[0, 999_999_999, 1_000_000_000, !0]);
                 let new = new
                     .u32s(&[any as u32, 0])
                     .u64s(&[fh, offset, 0, time, time, time]);
-                new.u32s(&[nsec, nsec, nsec, mode, 0, r.of(&[0, 1000, !0]), !0, 0])
+                new.u32s(&[nsec, nsec, nsec, mode, 0, *r.pick(&[0, 1000, !0]), !0, 0])
             }
             SYMLINK => new.name(name).name(target),
             MKNOD => new.u32s(&[mode, 5, 0o22, 0]).name(name),
@@ -348,32 +348,38 @@ impl Message {
             INTERRUPT => new.u64s(&[any]),
             37 => new.u64s(&[offset]).u32s(&[size, 0]),
             IOCTL => {
-                let cmd = r.of(&[0x8008_6601, 0x4008_6602, 1, !0]);
+                let cmd = *r.pick(&[0x8008_6601, 0x4008_6602, 1, !0]);
                 let new = new.u64s(&[fh]).u32s(&[flags & 31, cmd]).u64s(&[0]);
-                new.u32s(&[4, 4]).u32s(&[r.of(&[0, 0x10, 0x20, !0])])
+                new.u32s(&[4, 4]).u32s(&[*r.pick(&[0, 0x10, 0x20, !0])])
             }
             40 => new.u64s(&[fh, 1]).u32s(&[0, 0]),
             BATCH_FORGET => new.u32s(&[2, 0]).u64s(&[node, 1, other, !0]),
             FALLOCATE => {
-                let len = r.of(&[0, 1, 1 << 20, 1 << 62, !0]);
+                let len = *r.pick(&[0, 1, 1 << 20, 1 << 62, !0]);
                 new.u64s(&[fh, offset, len]).u32s(&[flags & 127, 0])
             }
             LSEEK => new.u64s(&[fh, offset]).u32s(&[any as u32 & 7, 0]),
-            COPY_FILE_RANGE | COPY_FILE_RANGE_64 => {
-                new.u64s(&[fh, r.of(&[0, 1, 1 << 63]), other, fh2, offset, 1 << 16, 0])
-            }
+            COPY_FILE_RANGE | COPY_FILE_RANGE_64 => new.u64s(&[
+                fh,
+                *r.pick(&[0, 1, 1 << 63]),
+                other,
+                fh2,
+                offset,
+                1 << 16,
+                0,
+            ]),
             _ => new.data(&data),
         };
-        message.uid = r.of(&[0, 0, 0, 0, 0, 0, 0, 0, 1000, !0]);
+        message.uid = *r.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 1000, !0]);
         message
     }
 
     /// Breaks the message: wrong lengths, wrong bytes, or an operation that does not match the
     /// body.
-    pub(crate) fn break_it(&mut self, random: &mut Random) {
+    pub(crate) fn break_it(&mut self, random: &mut Rng) {
         let len = self.body.len();
         match random.below(8) {
-            0 => self.len = Some(random.of(&[0, 1, 16, 39, 40, 41, 48, 1000, 1 << 31, !0])),
+            0 => self.len = Some(*random.pick(&[0, 1, 16, 39, 40, 41, 48, 1000, 1 << 31, !0])),
             1 => {
                 // At least one byte: an empty message would end the session.
                 self.cut = Some(random.below(HEADER + len).max(1));
@@ -381,15 +387,15 @@ impl Message {
                     self.len = self.cut.map(|cut| cut as u32);
                 }
             }
-            2 => self.body.truncate(random.below(len)),
-            3 => self.body.extend([random.any() as u8; 9]),
-            4 => self.opcode = random.of(&[LOOKUP, OPEN, READ, CREATE, RENAME2, LISTXATTR]),
-            5 => self.node = random.any(),
+            2 => self.body.truncate(random.below(len.max(1))),
+            3 => self.body.extend([random.next_u64() as u8; 9]),
+            4 => self.opcode = *random.pick(&[LOOKUP, OPEN, READ, CREATE, RENAME2, LISTXATTR]),
+            5 => self.node = random.next_u64(),
             _ => {
                 for _ in 0..random.below(6) + 1 {
-                    let at = random.below(len);
+                    let at = random.below(len.max(1));
                     if let Some(byte) = self.body.get_mut(at) {
-                        *byte = random.of(&[0, 1, b'/', 0x7f, 0x80, 0xff]);
+                        *byte = *random.pick(&[0, 1, b'/', 0x7f, 0x80, 0xff]);
                     }
                 }
             }

@@ -14,6 +14,7 @@ use crate::common::slow::{Gate, SIZE, Slow};
 use crate::common::{Mount, Watchdog, can_mount};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::{Options, serve};
+use rcuwalk_testkit::wait_until;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -33,14 +34,6 @@ fn dd(args: &[&str]) -> Child {
     let mut dd = Command::new("dd");
     let dd = dd.args(args).arg("bs=1M").arg("count=1");
     dd.stderr(Stdio::null()).spawn().unwrap()
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < end, "{what}: not after a minute");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Of a request that would take over an hour, a killed caller waits for a byte or two.

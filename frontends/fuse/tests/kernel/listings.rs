@@ -16,8 +16,9 @@ use rcuwalk::{
 };
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::HostFs;
+use rcuwalk_testkit::Unmount;
 use rustix::fs::Dir;
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::mount::mount_bind;
 
 /// Longer than a directory must be unchanged for its listing to be kept.
 const REST: Duration = Duration::from_millis(250);
@@ -260,15 +261,6 @@ fn two_who_list_at_once() {
     assert_eq!(names(&at), both, "FRESH-1: whoever lists it later");
 }
 
-/// A mount made by a test.
-struct Mounted<'a>(&'a Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH);
-    }
-}
-
 /// DIR-1: a directory that cannot be looked up (another user's FUSE mount, one whose server is
 /// gone) is listed, and so are the entries after it.
 #[test]
@@ -296,7 +288,7 @@ fn a_broken_entry_is_listed_and_ends_no_listing() {
         let options = CString::new(options).unwrap();
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("test", dir, "fuse", flags, Some(&*options)).unwrap();
-        mounted.push(Mounted(dir));
+        mounted.push(Unmount(dir.clone()));
         servers.push(server);
     }
     drop(servers.remove(0));
@@ -314,15 +306,6 @@ fn a_broken_entry_is_listed_and_ends_no_listing() {
     }
     drop(mount);
     drop(mounted);
-}
-
-/// A bind mount of the mount inside of its source, unmounted before that.
-struct Bound<'p>(&'p Path);
-
-impl Drop for Bound<'_> {
-    fn drop(&mut self) {
-        let _ = unmount(self.0, UnmountFlags::DETACH);
-    }
 }
 
 /// If the source shows the mount, it is listed, its lookup is `ELOOP`, and however many threads
@@ -347,7 +330,8 @@ fn a_mount_that_its_source_shows_is_a_loop_and_holds_up_nothing() {
         let mount = Mount::with(vfs, None, "hostfs", &Options::default());
         let _watchdog = Watchdog::over(&mount, Duration::from_secs(120));
         mount_bind(mount.path(), &own).unwrap();
-        let _bound = Bound(&own);
+        // Unmounted before its source.
+        let _bound = Unmount(own.clone());
         thread::scope(|scope| {
             for asker in 0..8 {
                 let at = mount.path();

@@ -2,11 +2,12 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{Mount, can_mount, skip};
 use rcuwalk::inode::NodeId;
 use rcuwalk_fuse::Options;
+use rcuwalk_testkit::comes_true;
 
 /// A host mount that the kernel caches for an hour, with one file of one byte.
 fn caching() -> Option<Mount> {
@@ -92,10 +93,7 @@ fn what_is_pruned_is_forgotten_unless_it_is_open() {
         }
         done => done.unwrap(),
     }
-    let end = Instant::now() + Duration::from_secs(60);
-    while mount.mounted.nodes() > 2 && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    comes_true(|| mount.mounted.nodes() == 2);
     assert_eq!(
         mount.mounted.nodes(),
         2,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rcuwalk_fuse::Options;
+use rcuwalk_testkit::has;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::common::{Mount, can_mount, skip};
@@ -197,7 +198,7 @@ fn tar_cp_and_rsync_copy_a_source_of_several_mounts_as_it_is() {
         "rsync -aH $FROM/ $TO",
     ] {
         let program = copy.split(' ').next().unwrap();
-        if Command::new(program).arg("--version").output().is_err() {
+        if !has(program) {
             skip(&format!("needs {program}"));
             continue;
         }

@@ -10,18 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rcuwalk_testkit::{StopOnDrop, setting};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, fstat, mknodat};
 
-use crate::common::{Mount, can_mount, on_each, setting};
-
-/// Ends all threads when its own thread ends, also by a panic.
-struct Done<'a>(&'a AtomicBool);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
+use crate::common::{Mount, can_mount, on_each};
 
 /// Runs `open` in `threads` threads beside `change` in as many others, which get their numbers.
 fn beside(threads: usize, change: impl Fn(usize) + Sync, open: impl Fn() + Sync) {
@@ -31,13 +23,13 @@ fn beside(threads: usize, change: impl Fn(usize) + Sync, open: impl Fn() + Sync)
         for n in 0..threads {
             let (done, opened, change, open) = (&done, &opened, &change, &open);
             scope.spawn(move || {
-                let _done = Done(done);
+                let _done = StopOnDrop(done);
                 while !done.load(Relaxed) {
                     change(n);
                 }
             });
             scope.spawn(move || {
-                let _done = Done(done);
+                let _done = StopOnDrop(done);
                 while Instant::now() < end && !done.load(Relaxed) {
                     open();
                     opened.fetch_add(1, Relaxed);

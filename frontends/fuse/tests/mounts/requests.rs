@@ -7,13 +7,14 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::counted::{Counted, Notes};
 use crate::common::{Mount, can_mount, on_each};
 use rcuwalk::Vfs;
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::{Actor, HostFs};
+use rcuwalk_testkit::wait_until;
 use rustix::fs::{
     AtFlags, CWD, IFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
 };
@@ -206,12 +207,7 @@ fn a_file_without_a_name_can_get_one() {
         let refused = rustix::fs::linkat(&exclusive, "", CWD, &third, AtFlags::EMPTY_PATH);
         assert_eq!(refused, Err(Errno::NOENT), "EDGE-1");
         drop(exclusive);
-        let gone = || mount.mounted.open() == 0;
-        let end = Instant::now() + Duration::from_secs(60);
-        while !gone() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert!(gone(), "what is closed is released");
+        wait_until("what is closed is released", || mount.mounted.open() == 0);
     });
 }
 

@@ -9,6 +9,7 @@ mod set_id;
 use std::time::Duration;
 
 use rcuwalk_fuse::Options;
+use rcuwalk_testkit::wait_until;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
@@ -89,11 +90,5 @@ fn on_unshared(test: impl Fn(&Mount)) {
 
 /// Waits until the mount has closed all files: the kernel tells of a close only after close(2).
 pub(crate) fn wait_until_closed(mount: &Mount) {
-    for _ in 0..60_000 {
-        if mount.mounted.open() == 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("{} files are open for a minute", mount.mounted.open());
+    wait_until("all files are closed", || mount.mounted.open() == 0);
 }

@@ -44,6 +44,11 @@ impl Rng {
         self.below(100) < percent
     }
 
+    /// True in one of `n` calls.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
     /// One of `choices`, each as likely as the others.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
