@@ -141,7 +141,7 @@ pub(crate) fn adopt_whiteout(
     let pin = fs.dirs.open(|| host::pin_at(at.pin.fd(), name))?;
     let stat = host::stat_fd(as_fd(&pin))?;
     let making = Making::begin(fs, by, new, Place::Named(at));
-    let maker = making.asker();
+    let maker = making.maker.0;
     if is_newborn(&stat, new.kind, maker) && stat.attr.rdev == new.rdev {
         let known = has_birth(&stat) && stat.attr.uid == maker;
         making.as_asked(&Held::kept(as_fd(&pin)), stat, known)?;
@@ -155,6 +155,8 @@ struct Making<'a> {
     by: &'a Caller<'a>,
     new: &'a NewFile<'a>,
     place: Place<'a>,
+    /// The user and the group whose credentials the host sees.
+    maker: (u32, u32),
     /// The watch's counter before the creation; see `Watch::settle`.
     before: u64,
 }
@@ -202,6 +204,10 @@ impl<'a> Making<'a> {
             by,
             new,
             place,
+            maker: match fs.actor {
+                Actor::Daemon => (geteuid().as_raw(), getegid().as_raw()),
+                Actor::Caller => (by.credentials.uid, by.credentials.gid),
+            },
             before: fs.watch.as_ref().map_or(0, Watch::unplaced),
         }
     }
@@ -209,19 +215,10 @@ impl<'a> Making<'a> {
     /// The mode that the host is asked for at first.
     fn first_mode(&self) -> u16 {
         let NewFile { mode, uid, gid, .. } = *self.new;
-        let ours = (geteuid().as_raw(), getegid().as_raw());
         match self.fs.actor {
             Actor::Caller => mode,
-            Actor::Daemon if ours == (uid, gid) => mode & 0o1777,
+            Actor::Daemon if self.maker == (uid, gid) => mode & 0o1777,
             Actor::Daemon => mode & 0o1700,
-        }
-    }
-
-    /// The user whose credentials the host sees.
-    fn asker(&self) -> u32 {
-        match self.fs.actor {
-            Actor::Daemon => geteuid().as_raw(),
-            Actor::Caller => self.by.credentials.uid,
         }
     }
 
@@ -232,14 +229,14 @@ impl<'a> Making<'a> {
         if at.tells_births() {
             let mode = self.first_mode();
             fs.act(by, || names::make_other(dir, name, new, mode))?;
-            return Ok(self.asker());
+            return Ok(self.maker.0);
         }
         let make = || names::make_other(dir, name, new, new.mode);
         match fs.actor {
             Actor::Daemon => as_owner(new.uid, new.gid, make),
             Actor::Caller => {
                 on_own_thread(|| as_caller(by.credentials, make))?;
-                Ok(self.asker())
+                Ok(self.maker.0)
             }
         }
     }
