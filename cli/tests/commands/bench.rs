@@ -4,24 +4,16 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Ended, is_root, names, rcuwalk, run, skip};
+use crate::common::{Ended, is_root, names, rcuwalk, run, run_json, run_well, skip};
 use rcuwalk_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 #[test]
 fn json_is_one_document_with_a_row_per_contender_and_thread_count() {
-    let ended = run(&mut rcuwalk([
-        "bench",
-        "access",
-        "--json",
-        "--rounds",
-        "1",
-        "--threads",
-        "2",
-    ]));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let report = run_json(&mut rcuwalk(
+        "bench access --json --rounds 1 --threads 2".split(' '),
+    ));
     assert_eq!(report["bench"], "access");
     assert_eq!(report["paths"], 205);
     assert_eq!(report["verified"], true);
@@ -54,15 +46,9 @@ fn json_is_one_document_with_a_row_per_contender_and_thread_count() {
 
 #[test]
 fn without_a_benchmark_all_of_them_run() {
-    let ended = run(&mut rcuwalk([
-        "bench",
-        "--json",
-        "--rounds=1",
-        "--threads=1",
-        "--inodes=10000",
-    ]));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let all: Value = serde_json::from_str(&ended.out).unwrap();
+    let all = run_json(&mut rcuwalk(
+        "bench --json --rounds=1 --threads=1 --inodes=10000".split(' '),
+    ));
     assert_eq!(all[0]["bench"], "access");
     assert_eq!(all[0]["rows"].as_array().unwrap().len(), 3);
     assert_eq!(all[1]["bench"], "change");
@@ -83,9 +69,7 @@ fn a_directory_is_served_by_all_and_all_see_the_same() {
         return skip("needs /dev/fuse");
     }
     let small = ["--rounds=1", "--threads=3", "--less=100", "--json"];
-    let ended = run(rcuwalk(["bench", "fuse"]).args(small));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let report = run_json(rcuwalk(["bench", "fuse"]).args(small));
     assert_eq!(
         (&report["bench"], &report["verified"]),
         (&"fuse".into(), &true.into())
@@ -128,9 +112,7 @@ const TINY_TREES: [&str; 7] = [
 
 #[test]
 fn trees_are_walked_without_a_hit_and_with_2_1_and_1_locks_per_inode() {
-    let ended = run(rcuwalk(TINY_TREES).args(["--threads=1", "--json"]));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let report = run_json(rcuwalk(TINY_TREES).args(["--threads=1", "--json"]));
     assert_eq!(report["bench"], "walktrees");
     assert_eq!(report["entries"], 600);
     assert_eq!(report["verified"], true);
@@ -159,15 +141,14 @@ fn trees_are_walked_without_a_hit_and_with_2_1_and_1_locks_per_inode() {
 
 #[test]
 fn the_table_of_walked_trees_has_times_and_counters_for_each_way_of_locking() {
-    let ended = run(&mut rcuwalk(TINY_TREES));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let says = |text: &str| assert!(ended.out.contains(text), "no `{text}` in\n{}", ended.out);
+    let out = run_well(&mut rcuwalk(TINY_TREES));
+    let says = |text: &str| assert!(out.contains(text), "no `{text}` in\n{out}");
     says("3 trees of 2 directories of 100 files: 600 entries");
     says("50 inodes and as many names");
     says("stat by path, 3 threads");
     says("the inode cache alone, by number, 3 threads");
     for contender in ["stock", "patch", "ours"] {
-        let lines = ended.out.lines();
+        let lines = out.lines();
         let lines = lines.filter(|line| line.starts_with(contender));
         assert_eq!(lines.count(), 2 + 2, "{contender}");
     }
@@ -175,19 +156,15 @@ fn the_table_of_walked_trees_has_times_and_counters_for_each_way_of_locking() {
 
 #[test]
 fn the_table_has_a_line_per_row_and_says_what_was_measured_where() {
-    let ended = run(&mut rcuwalk([
-        "bench",
-        "access",
-        "--rounds=1",
-        "--threads=1",
-    ]));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let says = |text: &str| assert!(ended.out.contains(text), "no `{text}` in\n{}", ended.out);
+    let out = run_well(&mut rcuwalk(
+        "bench access --rounds=1 --threads=1".split(' '),
+    ));
+    let says = |text: &str| assert!(out.contains(text), "no `{text}` in\n{out}");
     says("access: 205 paths, 87 found, 118 missing");
     says("Linux ");
     says("system call itself");
     for contender in ["kernel", "memfs", "hostfs"] {
-        assert!(ended.out.lines().any(|line| line.starts_with(contender)));
+        assert!(out.lines().any(|line| line.starts_with(contender)));
     }
 }
 
@@ -207,9 +184,7 @@ fn the_users_own_paths_are_asked_of_his_own_tree() {
         "--paths",
         list,
     ];
-    let ended = run(&mut rcuwalk(args));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let report = run_json(&mut rcuwalk(args));
     assert_eq!((&report["paths"], &report["found"]), (&3.into(), &2.into()));
 }
 
@@ -283,7 +258,7 @@ fn bad_lists_are_refused_with_their_name_and_the_way_out() {
 #[test]
 fn a_missing_strace_and_a_missing_command_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = rcuwalk(["bench", "access", "--trace", "--", "ls"]);
+    let mut command = rcuwalk("bench access --trace -- ls".split(' '));
     let ended = run(command.env("PATH", dir.path()));
     assert_eq!(ended.code, Some(1));
     assert!(
@@ -376,7 +351,7 @@ fn a_signal_ends_a_walk_of_trees_without_a_table() {
 #[test]
 fn a_temporary_directory_that_cannot_be_used_is_no_end() {
     // /var/tmp and the current directory are tried after it.
-    let mut command = rcuwalk(["bench", "access", "--json", "--rounds=1", "--threads=1"]);
+    let mut command = rcuwalk("bench access --json --rounds=1 --threads=1".split(' '));
     assert_eq!(run(command.env("TMPDIR", "/no/such/dir")).code, Some(0));
 }
 
@@ -450,9 +425,7 @@ fn closed_directories_are_measured_and_removed_by_an_ordinary_user() {
         .env("TMPDIR", &tmp)
         .uid(65534)
         .gid(65534);
-    let ended = run(&mut command);
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let report = run_json(&mut command);
     assert_eq!(report["found"], 1);
     assert_eq!(names(&tmp).len(), 0, "left behind");
 }

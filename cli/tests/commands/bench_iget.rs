@@ -3,9 +3,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Ended, rcuwalk, run};
+use crate::common::{Ended, rcuwalk, run, run_json, run_well};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 const MIXES: [&str; 3] = ["hit", "mixed", "stream"];
 const ALWAYS: [&str; 6] = [
@@ -19,16 +18,9 @@ const ALWAYS: [&str; 6] = [
 
 #[test]
 fn json_has_a_row_per_contender_load_and_thread_count() {
-    let ended = run(&mut rcuwalk([
-        "bench",
-        "iget",
-        "--json",
-        "--rounds=1",
-        "--threads=2",
-        "--inodes=10000",
-    ]));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let report = run_json(&mut rcuwalk(
+        "bench iget --json --rounds=1 --threads=2 --inodes=10000".split(' '),
+    ));
     assert_eq!(
         (&report["bench"], &report["inodes"]),
         (&"iget".into(), &10000.into())
@@ -85,25 +77,18 @@ fn json_has_a_row_per_contender_load_and_thread_count() {
 
 #[test]
 fn the_tables_name_the_loads_and_what_an_inode_takes() {
-    let ended = run(&mut rcuwalk([
-        "bench",
-        "iget",
-        "--rounds=1",
-        "--threads=1",
-        "--inodes=10000",
-        "--only=ours,btreemap,rwlock-hashmap",
-        "--fast-hash",
-        "--mix=hit,stream",
-    ]));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
-    let says = |text: &str| assert!(ended.out.contains(text), "no `{text}` in\n{}", ended.out);
+    let out = run_well(
+        rcuwalk("bench iget --rounds=1 --threads=1 --inodes=10000 --fast-hash".split(' '))
+            .args(["--only=ours,btreemap,rwlock-hashmap", "--mix=hit,stream"]),
+    );
+    let says = |text: &str| assert!(out.contains(text), "no `{text}` in\n{out}");
     says("10,000 cached");
     says("hash tables of others have our hash");
     says("hit: random cached inodes");
     says("stream: all new");
     says("Resident bytes per cached inode, of 10,000:");
-    assert!(!ended.out.contains("mixed:"), "{}", ended.out);
-    let ours = ended.out.lines().filter(|line| line.starts_with("ours "));
+    assert!(!out.contains("mixed:"), "{}", out);
+    let ours = out.lines().filter(|line| line.starts_with("ours "));
     assert_eq!(ours.count(), 2);
 }
 
@@ -146,7 +131,7 @@ fn what_cannot_be_measured_is_refused_with_the_way_out() {
 #[test]
 fn a_signal_ends_the_run_without_a_table() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let child = rcuwalk(["bench", "iget", "--inodes=10000", "--rounds=1000"])
+        let child = rcuwalk("bench iget --inodes=10000 --rounds=1000".split(' '))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

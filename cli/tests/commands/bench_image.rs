@@ -7,14 +7,7 @@ use crate::common::{Ended, is_root, make_image, names, rcuwalk, run, skip};
 use serde_json::Value;
 
 fn bench(keep: &Path, args: &[&str]) -> Ended {
-    let mut command = rcuwalk([
-        "bench",
-        "walktrees",
-        "--image",
-        "--no-cold",
-        "--rounds",
-        "1",
-    ]);
+    let mut command = rcuwalk("bench walktrees --image --no-cold --rounds 1".split(' '));
     let small = ["--trees", "2", "--dirs", "2", "--keep"];
     run(command.args(small).arg(keep).args(args))
 }
@@ -99,7 +92,7 @@ fn what_is_missing_is_named_and_nothing_is_left() {
     let ended = bench(&keep, &["--files", "1000000000000"]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.err.contains("MiB are needed"), "{}", ended.err);
-    let mut command = rcuwalk(["bench", "walktrees", "--image", "--files", "5", "--keep"]);
+    let mut command = rcuwalk("bench walktrees --image --files 5 --keep".split(' '));
     let ended = run(command.arg(&keep).env("PATH", place.path()));
     assert_eq!(ended.code, Some(1));
     assert!(

@@ -4,12 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{names, rcuwalk, run, skip};
+use crate::common::{names, rcuwalk, run, run_well, skip};
 
 fn pages() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let ended = run(rcuwalk(["man"]).arg(dir.path()));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    run_well(rcuwalk(["man"]).arg(dir.path()));
     dir
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Ended, rcuwalk, run, skip};
+use crate::common::{Ended, rcuwalk, run, run_well, skip};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -34,8 +34,7 @@ impl Tree {
     fn scan(&self, format: &str) -> PathBuf {
         let file = self.scans.path().join(format!("before.{format}"));
         let mut command = rcuwalk(["scan", "--handles", "--format", format, "-o"]);
-        let ended = run(command.arg(&file).arg(self.root.path()));
-        assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+        run_well(command.arg(&file).arg(self.root.path()));
         file
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use crate::common::{names, rcuwalk, run};
+use crate::common::{names, rcuwalk, run, run_well};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -120,8 +120,7 @@ fn scanned(root: &TempDir, format: &str) -> (TempDir, std::path::PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("scan");
     let mut command = rcuwalk(["scan", "--format", format, "--output"]);
-    let ended = run(command.arg(&file).arg(root.path()));
-    assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{format}");
+    run_well(command.arg(&file).arg(root.path()));
     assert_eq!(names(place.path()), ["scan"], "nothing else is left");
     (place, file)
 }

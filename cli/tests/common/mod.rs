@@ -11,6 +11,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 pub(crate) use rcuwalk_testkit::{is_root, skip};
 
 /// The command, not yet started.
@@ -37,6 +39,18 @@ pub(crate) fn run(command: &mut Command) -> Ended {
             output => return Ended::from(output.unwrap()),
         }
     }
+}
+
+/// Runs a command, which has to succeed without any message, and returns its output.
+pub(crate) fn run_well(command: &mut Command) -> String {
+    let ended = run(command);
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{command:?}");
+    ended.out
+}
+
+/// [`run_well`] of a command that prints one JSON document.
+pub(crate) fn run_json(command: &mut Command) -> Value {
+    serde_json::from_str(&run_well(command)).unwrap()
 }
 
 impl From<Output> for Ended {
