@@ -236,22 +236,7 @@ fn write(w: &World, mut bytes: &[u8], mut offset: u64) -> Result<()> {
 
 /// An ACL that gives user 77 read access, and the mask `mask`.
 fn acl(mask: u16) -> Vec<u8> {
-    const ID_NONE: u32 = u32::MAX;
-    let entries = [
-        (0x01, 6, ID_NONE),
-        (0x02, 4, 77),
-        (0x04, 4, ID_NONE),
-        (0x10, mask, ID_NONE),
-        (0x20, 0, ID_NONE),
-    ];
-    let mut acl = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        let (tag, permissions): (u16, u16) = (tag, permissions);
-        acl.extend(tag.to_le_bytes());
-        acl.extend(permissions.to_le_bytes());
-        acl.extend(id.to_le_bytes());
-    }
-    acl
+    rcuwalk_testkit::acl(&format!("u::6 u:77:4 g::4 m::{mask} o::0"))
 }
 
 /// All attributes of a name.

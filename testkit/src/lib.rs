@@ -4,6 +4,7 @@
 //! |-------------|------------------------------------------------------------------------|
 //! | [`skip`](mod@skip) | a test that cannot run here reports that                        |
 //! | [`wrapper`] | a back end around another one, of which a test replaces single methods |
+//! | [`acl`](mod@acl) | POSIX ACLs as extended attributes                                |
 //! | [`hooked`]  | the same with one closure, called before each call                     |
 //! | [`iget`](mod@iget) | inodes for back ends that compute their trees                   |
 //! | [`rng`]     | random numbers that follow from a seed                                 |
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod hooked;
 pub mod iget;
 pub mod rng;
@@ -23,6 +25,7 @@ pub mod unmount;
 pub mod wait;
 pub mod wrapper;
 
+pub use acl::acl;
 pub use hooked::Hooked;
 pub use iget::iget;
 pub use rng::Rng;

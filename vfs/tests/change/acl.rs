@@ -4,35 +4,13 @@
 use crate::common::beside::{ANN, BOB, EVE, KEEPER, Op, ROOT, Who, With, compare};
 use crate::common::{FOLLOW, REF, Tree, grow};
 use rcuwalk::{Credentials, Error, LookupFlags, OpenFlags, Vfs, XattrFlags};
+use rcuwalk_testkit::acl;
 
 const NEW: OpenFlags = OpenFlags::READ
     .union(OpenFlags::WRITE)
     .union(OpenFlags::CREATE);
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
-
-/// A value in the kernel's format, from words like `u:1000:6`.
-fn acl(text: &str) -> Vec<u8> {
-    let mut value = 2_u32.to_le_bytes().to_vec();
-    for word in text.split_whitespace() {
-        let parts: Vec<&str> = word.split(':').collect();
-        let named = !parts[1].is_empty();
-        let tag: u16 = match (parts[0], named) {
-            ("u", false) => 1,
-            ("u", true) => 2,
-            ("g", false) => 4,
-            ("g", true) => 8,
-            ("m", _) => 16,
-            ("o", _) => 32,
-            _ => 64,
-        };
-        let id: u32 = parts[1].parse().unwrap_or(u32::MAX);
-        value.extend(tag.to_le_bytes());
-        value.extend(parts[2].parse::<u16>().unwrap().to_le_bytes());
-        value.extend(id.to_le_bytes());
-    }
-    value
-}
 
 /// ACLs that are allowed.
 const GOOD: [&str; 9] = [

@@ -13,6 +13,7 @@ use rcuwalk::{
     SetAttr, SetTime, Timestamp, XattrFlags,
 };
 use rcuwalk_hostfs::HostFs;
+use rcuwalk_testkit::acl;
 use rustix::fs::{AtFlags, CWD, Mode};
 
 /// Two directories that are filled alike: ours is changed by the back end, theirs by the
@@ -557,19 +558,11 @@ fn trusted_attributes_are_listed_for_the_trusted() {
 /// EDGE-1: an ACL and the mode are one: each shows in the other.
 #[test]
 fn an_acl_changes_the_mode() {
-    /// rw- for the owner, r-- for user 12, rw- for the group under a mask r--, none else.
-    const ACL: &[u8] = &[
-        2, 0, 0, 0, //
-        0x01, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, //
-        0x02, 0, 4, 0, 12, 0, 0, 0, //
-        0x04, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, //
-        0x10, 0, 4, 0, 0xff, 0xff, 0xff, 0xff, //
-        0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, //
-    ];
     let fill = |dir: &Path| fs::create_dir(dir.join("dir")).unwrap();
     beside(fill, |t, _| {
+        let acl = &*acl("u::6 u:12:4 g::6 m::4 o::0");
         let access = b"system.posix_acl_access";
-        let new = owned(FileType::Regular, 0o640).acl(Some(ACL));
+        let new = owned(FileType::Regular, 0o640).acl(Some(acl));
         let made = match t.fs.create(&t.by, t.root, name("file"), &new) {
             Err(Error::NotSupported) => {
                 return skip("needs ACLs in the directory for temporary files");
@@ -578,7 +571,7 @@ fn an_acl_changes_the_mode() {
         };
         assert_eq!(made.attr().mode, 0o640, "EDGE-1");
         let at = t.at("file", &made);
-        assert_eq!(&*t.fs.get_xattr(&t.by, &at, access).unwrap(), ACL, "EDGE-1");
+        assert_eq!(&*t.fs.get_xattr(&t.by, &at, access).unwrap(), acl, "EDGE-1");
 
         t.fs.setattr(&t.by, &at, &set(0o604)).unwrap();
         let masked = t.fs.get_xattr(&t.by, &at, access).unwrap();
@@ -589,12 +582,12 @@ fn an_acl_changes_the_mode() {
         );
 
         let new = owned(FileType::Directory, 0o640)
-            .acl(Some(ACL))
-            .default_acl(Some(ACL));
+            .acl(Some(acl))
+            .default_acl(Some(acl));
         let dir = t.fs.create(&t.by, t.root, name("d2"), &new).unwrap();
         let at = t.at("d2", &dir);
         let default = t.fs.get_xattr(&t.by, &at, b"system.posix_acl_default");
-        assert_eq!(&*default.unwrap(), ACL, "EDGE-1");
+        assert_eq!(&*default.unwrap(), acl, "EDGE-1");
         t.fs.remove_xattr(&t.by, &at, access).unwrap();
         let gone = t.fs.get_xattr(&t.by, &at, access);
         assert!(matches!(gone, Err(Error::NoData)), "EDGE-1");

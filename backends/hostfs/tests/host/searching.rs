@@ -4,25 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use rcuwalk::{Credentials, Error, Freshness, LookupFlags, Vfs};
 use rcuwalk_hostfs::HostFs;
+use rcuwalk_testkit::acl;
 use rustix::fs::XattrFlags;
-
-/// An ACL that lets everybody search but `user`.
-fn all_but(user: u32) -> Vec<u8> {
-    let mut acl = 2_u32.to_le_bytes().to_vec();
-    let none = u32::MAX;
-    for (tag, permissions, id) in [
-        (0x01_u16, 7_u16, none),
-        (0x02, 0, user),
-        (0x04, 5, none),
-        (0x10, 5, none),
-        (0x20, 5, none),
-    ] {
-        acl.extend(tag.to_le_bytes());
-        acl.extend(permissions.to_le_bytes());
-        acl.extend(id.to_le_bytes());
-    }
-    acl
-}
 
 /// EDGE-1: an ACL is seen although the mode says that everybody may search; and a
 /// directory without one is gone through unasked, as all of a whole tree are.
@@ -36,7 +19,8 @@ fn an_acl_counts_where_names_never_expire() {
         std::fs::write(sub.join("file"), b"").unwrap();
     }
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let (acl, flags) = (all_but(77), XattrFlags::empty());
+    // All may search but user 77.
+    let (acl, flags) = (acl("u::7 u:77:0 g::5 m::5 o::5"), XattrFlags::empty());
     let path = dir.path().join("with-acl");
     match rustix::fs::setxattr(&path, "system.posix_acl_access", &acl, flags) {
         Err(rustix::io::Errno::NOTSUP) => {

@@ -9,6 +9,7 @@ use rcuwalk::{
     Context, Credentials, Error, FileType, Freshness, LookupFlags, MountFlags, OpenFlags,
     RenameFlags, SetAttr, Vfs, XattrFlags,
 };
+use rcuwalk_testkit::acl;
 
 /// `file` and `dir` are there, `missing` is not; and all of it is cached.
 fn cached(freshness: Freshness) -> Scratch {
@@ -291,20 +292,7 @@ fn an_acl_that_is_new_on_the_host_counts() {
         opened.map(drop)
     };
     open().unwrap();
-    // user::rw-, user:4711:rw-, group::---, mask::rw-, other::---
-    let entries: [(u16, u16, u32); 5] = [
-        (1, 6, u32::MAX),
-        (2, 6, 4711),
-        (4, 0, u32::MAX),
-        (16, 6, u32::MAX),
-        (32, 0, u32::MAX),
-    ];
-    let mut acl = 2_u32.to_le_bytes().to_vec();
-    for (tag, bits, id) in entries {
-        acl.extend(tag.to_le_bytes());
-        acl.extend(bits.to_le_bytes());
-        acl.extend(id.to_le_bytes());
-    }
+    let acl = acl("u::6 u:4711:6 g::0 m::6 o::0");
     let name = "system.posix_acl_access";
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::setxattr(tree.host("file"), name, &acl, flags).is_err() {

@@ -8,7 +8,7 @@ use rcuwalk::{
     Access, Credentials, Error, Freshness, InodeFlags, LookupFlags, OpenFlags, Vfs, XattrFlags,
 };
 use rcuwalk_hostfs::{Actor, HostFs};
-use rcuwalk_testkit::wait_until;
+use rcuwalk_testkit::{acl, wait_until};
 
 const BOTH: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
@@ -106,15 +106,6 @@ fn a_session_ends_on_the_host() {
 /// EDGE-1: the host's ACLs decide, also after they change there.
 #[test]
 fn the_hosts_acls_are_obeyed() {
-    /// r-- for user 54321, nothing for group and others.
-    const ACL: &[u8] = &[
-        2, 0, 0, 0, //
-        0x01, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, //
-        0x02, 0, 4, 0, 0x31, 0xd4, 0, 0, //
-        0x04, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, //
-        0x10, 0, 4, 0, 0xff, 0xff, 0xff, 0xff, //
-        0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, //
-    ];
     const NAME: &str = "system.posix_acl_access";
     let tree = Scratch::new(Freshness::EachUse, |root| {
         fs::write(root.join("file"), b"x").unwrap();
@@ -131,7 +122,12 @@ fn the_hosts_acls_are_obeyed() {
     let everyone = || (may(54321, 1), may(54322, mine.gid()), may(54323, 1));
     assert_eq!(everyone(), (false, false, false), "EDGE-1");
     let flags = rustix::fs::XattrFlags::empty();
-    match rustix::fs::setxattr(tree.host("file"), NAME, ACL, flags) {
+    match rustix::fs::setxattr(
+        tree.host("file"),
+        NAME,
+        &acl("u::6 u:54321:4 g::0 m::4 o::0"),
+        flags,
+    ) {
         Err(rustix::io::Errno::OPNOTSUPP) => {
             return skip("needs ACLs in the directory for temporary files");
         }

@@ -10,7 +10,7 @@ use rustix::fs::{XattrFlags, lsetxattr};
 use rustix::io::Errno;
 
 use super::{Place, noise, unless};
-use rcuwalk_testkit::Rng;
+use rcuwalk_testkit::{Rng, acl};
 
 /// One file or directory for each way of keeping them.
 pub(super) fn xattrs(place: &Place<'_>) -> io::Result<()> {
@@ -129,26 +129,8 @@ fn capability(path: &Path) -> io::Result<()> {
 }
 
 fn acls(place: &Place<'_>) -> io::Result<()> {
-    const USER_OBJ: u16 = 1;
-    const USER: u16 = 2;
-    const GROUP_OBJ: u16 = 4;
-    const GROUP: u16 = 8;
-    const MASK: u16 = 16;
-    const OTHER: u16 = 32;
-    let plain = acl(&[
-        (USER_OBJ, 6, NOBODY),
-        (GROUP_OBJ, 4, NOBODY),
-        (OTHER, 0, NOBODY),
-    ]);
-    let named = acl(&[
-        (USER_OBJ, 7, NOBODY),
-        (USER, 5, 1000),
-        (USER, 0, 70_000),
-        (GROUP_OBJ, 1, NOBODY),
-        (GROUP, 7, 4_000_000_000),
-        (MASK, 5, NOBODY),
-        (OTHER, 1, NOBODY),
-    ]);
+    let plain = acl("u::6 g::4 o::0");
+    let named = acl("u::7 u:1000:5 u:70000:0 g::1 g:4000000000:7 m::5 o::1");
     let file = place.path("acl");
     File::create(&file)?;
     set(&file, ACCESS, &named)?;
@@ -171,20 +153,6 @@ fn acls(place: &Place<'_>) -> io::Result<()> {
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
-/// In place of an id where the tag says it all.
-const NOBODY: u32 = u32::MAX;
-
-/// The value that setxattr(2) takes.
-fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
-    let mut value = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        value.extend(tag.to_le_bytes());
-        value.extend(permissions.to_le_bytes());
-        value.extend(id.to_le_bytes());
-    }
-    value
-}
-
 /// Sets it where there is room for it, and where there are such attributes at all.
 fn set(path: &Path, name: &str, value: &[u8]) -> io::Result<()> {
     let refusals = [Errno::NOSPC, Errno::OPNOTSUPP, Errno::TOOBIG, Errno::RANGE];

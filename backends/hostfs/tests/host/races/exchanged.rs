@@ -10,6 +10,7 @@ use std::thread;
 
 use rcuwalk::{Context, Credentials, Error, FileType, Freshness, LookupFlags, Vfs};
 use rcuwalk_hostfs::{Actor, HostFs};
+use rcuwalk_testkit::acl;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags, renameat_with, setxattr};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
@@ -217,19 +218,7 @@ fn new_files_are_as_asked_where_there_are_no_birth_times() {
     fs::set_permissions(at("group"), Permissions::from_mode(0o2777)).unwrap();
     fs::create_dir(at("acl")).unwrap();
     fs::set_permissions(at("acl"), Permissions::from_mode(0o777)).unwrap();
-    let entries: [(u16, u16, u32); 5] = [
-        (1, 7, u32::MAX),
-        (2, 5, 4711),
-        (4, 5, u32::MAX),
-        (16, 7, u32::MAX),
-        (32, 5, u32::MAX),
-    ];
-    let mut acl = 2_u32.to_le_bytes().to_vec();
-    for (tag, bits, id) in entries {
-        acl.extend(tag.to_le_bytes());
-        acl.extend(bits.to_le_bytes());
-        acl.extend(id.to_le_bytes());
-    }
+    let acl = acl("u::7 u:4711:5 g::5 m::7 o::5");
     let default = "system.posix_acl_default";
     setxattr(at("acl"), default, &acl, XattrFlags::empty()).unwrap();
     for (actor, round) in [(Actor::Daemon, "daemon"), (Actor::Caller, "caller")] {

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rcuwalk_testkit::acl;
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -146,22 +147,7 @@ fn an_owner_gives_capabilities_away_in_a_user_namespace() {
 #[test]
 fn an_acl_takes_the_set_gid_bit_from_strangers_to_the_group_only() {
     // The owner, user 65533 and a group have all rights, others have none.
-    let acl = |mask: u16| -> Vec<u8> {
-        let entries: [(u16, u16, u32); 5] = [
-            (1, 7, u32::MAX),
-            (2, 7, 65533),
-            (4, 7, u32::MAX),
-            (16, mask, u32::MAX),
-            (32, 0, u32::MAX),
-        ];
-        let mut value = 2_u32.to_le_bytes().to_vec();
-        for (tag, bits, id) in entries {
-            value.extend(tag.to_le_bytes());
-            value.extend(bits.to_le_bytes());
-            value.extend(id.to_le_bytes());
-        }
-        value
-    };
+    let acl = |mask: u16| acl(&format!("u::7 u:65533:7 g::7 m::{mask} o::0"));
     // More than NFS would pass on.
     let many: Vec<u32> = (5000..5040).chain([4242]).collect();
     on_unshared(|mount| {
