@@ -20,11 +20,12 @@
 mod grow;
 mod heads;
 
+use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
 use crate::atomic::*;
-use crate::lock::{Held, Mutex, MutexGuard, Rank};
+use crate::lock::{Held, Rank};
 use crate::lru::Lists;
 use crate::shared::Flag;
 use crate::{Lru, RcuGuard, RcuPtr, Ref, Shared, Spare, wait};
@@ -51,8 +52,6 @@ pub struct RcuHash<T> {
     buckets: RcuPtr<Buckets<T>>,
     rank: Rank,
     grow: grow::Growth,
-    /// One lock for the whole table, in place of the bucket locks, if the scheme asks for it.
-    one_lock: Option<Mutex<()>>,
     /// Dropped after the chains are.
     lru: Option<Lru<T>>,
 }
@@ -75,7 +74,6 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             buckets: RcuPtr::new(Some(Ref::new(Buckets::new(grow::SMALLEST)))),
             rank,
             grow: grow::Growth::new(),
-            one_lock: None,
             lru: None,
         }
     }
@@ -98,15 +96,6 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
     fn lists(&self) -> *const Lists<T> {
         let lists = self.lru.as_ref().map(Lru::lists);
         lists.map_or(ptr::null(), ptr::from_ref)
-    }
-
-    /// An empty table with one lock for all its buckets, as the kernel's inode hash has
-    /// it: to compare with.
-    #[doc(alias = "inode_hash_lock")]
-    pub fn with_one_lock(rank: Rank) -> RcuHash<T> {
-        let mut table = RcuHash::new(rank);
-        table.one_lock = Some(Mutex::new(rank, ()));
-        table
     }
 
     /// The first object on the chain of `hash` that `wanted` accepts.
@@ -141,35 +130,19 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
 
     /// Locks the bucket of `hash`; sleeps while another thread holds it.
     pub fn lock(&self, hash: u64) -> BucketGuard<'_, T> {
-        match &self.one_lock {
-            None => {
-                // First, because objects that become ripe during the visit are freed after the
-                // unlock: a panic in their `Drop` then leaves no caller half way.
-                let held = Held::new(self.rank, false);
-                let mine = self.visit();
-                let (buckets, index) = self.lock_head(hash);
-                BucketGuard {
-                    mine,
-                    buckets,
-                    index,
-                    lists: self.lists(),
-                    unlocked: false,
-                    _held: HeldBy::Bucket(held),
-                }
-            }
-            Some(one_lock) => {
-                let held = self.lock_all(one_lock);
-                let mine = self.visit();
-                let (buckets, index) = self.head_in_charge(hash);
-                BucketGuard {
-                    mine,
-                    buckets,
-                    index,
-                    lists: self.lists(),
-                    unlocked: false,
-                    _held: HeldBy::All(held),
-                }
-            }
+        // First, because objects that become ripe during the visit are freed after the
+        // unlock: a panic in their `Drop` then leaves no caller half way.
+        let held = Held::new(self.rank, false);
+        let mine = self.visit();
+        let (buckets, index) = self.lock_head(hash);
+        BucketGuard {
+            mine,
+            buckets,
+            index,
+            lists: self.lists(),
+            unlocked: false,
+            _table: PhantomData,
+            _held: held,
         }
     }
 
@@ -190,34 +163,6 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         let first = view.heads[grow::index(hash, view.mask)].load(Relaxed);
         if first.addr() & (END | MOVED) == 0 {
             crate::hint::prefetch(grow::unmarked(first));
-        }
-    }
-
-    fn lock_all<'a>(&'a self, one_lock: &'a Mutex<()>) -> MutexGuard<'a, ()> {
-        if let Some(held) = one_lock.try_lock(false) {
-            return held;
-        }
-        let since = Instant::now();
-        let held = one_lock.lock();
-        self.grow.note_wait(since);
-        held
-    }
-
-    /// The head that is in charge of `hash`. The caller has the lock of all buckets, so
-    /// no chain is moved and no array retired while it looks and after.
-    fn head_in_charge(&self, hash: u64) -> (NonNull<Shared<Buckets<T>>>, usize) {
-        let guard = crate::rcu::read_lock();
-        let mut buckets = self
-            .buckets
-            .load(&guard)
-            .expect("a table always has an array");
-        loop {
-            let index = buckets.index(hash);
-            if buckets.head(index).load(Acquire).addr() & MOVED == 0 {
-                return (NonNull::from(buckets), index);
-            }
-            let next = buckets.next.load(&guard);
-            buckets = next.expect("a moved chain has gone somewhere");
         }
     }
 
@@ -459,13 +404,9 @@ pub struct BucketGuard<'a, T: HashKey + Send + Sync + 'static> {
     lists: *const Lists<T>,
     /// The head's lock has been given back already.
     unlocked: bool,
-    _held: HeldBy<'a>,
-}
-
-/// Keeps other threads from changing the chain. Released after the chain is: fields drop last.
-enum HeldBy<'a> {
-    Bucket(#[allow(dead_code, reason = "it is for its Drop")] Held),
-    All(#[allow(dead_code, reason = "it is for its Drop")] MutexGuard<'a, ()>),
+    _table: PhantomData<&'a RcuHash<T>>,
+    /// Given back after the chain is: fields drop last.
+    _held: Held,
 }
 
 impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
@@ -574,17 +515,12 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
 
     /// Makes `object` the first of the chain and gives the lock back.
     fn publish(&mut self, object: *mut Shared<T>) {
-        match self._held {
-            // Release: pairs with the Acquire in `find`, as in `insert`, and with that
-            // in `try_lock`, as in `unlock`.
-            HeldBy::Bucket(_) => {
-                self.unlocked = true;
-                let head = ptr::from_ref(self.buckets().head(self.index));
-                // SAFETY: ours, and locked by us.
-                unsafe { grow::unlock_with(head, |_| object) };
-            }
-            HeldBy::All(_) => self.buckets().set_first(self.index, object, Release),
-        }
+        self.unlocked = true;
+        let head = ptr::from_ref(self.buckets().head(self.index));
+        // Release: pairs with the Acquire in `find`, as in `insert`, and with that in `try_lock`,
+        // as in `unlock`.
+        // SAFETY: ours, and locked by us.
+        unsafe { grow::unlock_with(head, |_| object) };
     }
 
     /// Takes an object off the chain. Readers that stand on it go on from there.
@@ -636,7 +572,7 @@ impl<T: HashKey + Send + Sync + 'static> BucketGuard<'_, T> {
 
 impl<T: HashKey + Send + Sync + 'static> Drop for BucketGuard<'_, T> {
     fn drop(&mut self) {
-        if self.unlocked || matches!(self._held, HeldBy::All(_)) {
+        if self.unlocked {
             return;
         }
         let head = ptr::from_ref(self.buckets().head(self.index));

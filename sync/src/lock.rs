@@ -36,6 +36,8 @@ pub enum Rank {
     NodeBucket,
     /// One shard of the table of names being looked up.
     InLookup,
+    /// The one lock for all of the inode hash, in the schemes that have it.
+    InodeHash,
     /// A bucket of the inode hash.
     InodeBucket,
     /// `Inode`'s own lock: life and attributes.

@@ -11,6 +11,7 @@
 //! | `inode/cache.rs`    | [`InodeCache`]: its parts, and its construction         |
 //! | `inode/nodes.rs`    | [`NodeTable`]: the ids that a peer has been told        |
 //! | `inode/registry.rs` | which cache an inode belongs to                         |
+//! | `inode/scheme.rs`   | the kernel's locking, to measure ours beside it         |
 //! | `inode/stats.rs`    | counters                                                |
 //! | `inode/attr.rs`     | attributes that are read without a lock                 |
 //! | `inode/acl.rs`      | the access ACL beside them                              |
@@ -30,6 +31,7 @@ mod new;
 mod node;
 mod nodes;
 mod registry;
+mod scheme;
 mod stats;
 mod worker;
 
@@ -41,12 +43,13 @@ use rcuwalk_sync::{Flag, RcuPtr, Ref};
 
 pub use attr::AttrCell;
 pub(crate) use attr::Protection;
-pub use cache::{Builder, InodeCache, InsertLocks, Lookups, Scheme};
+pub use cache::{Builder, InodeCache};
 pub use iget::{Iget as IgetOf, InUse, Match, PendingInode, SpareInode, Stale, Unwaited};
 pub use life::Life;
 pub use new::NewInode as NewInodeOf;
 pub use node::{InodeRef as InodeRefOf, Key, Node};
 pub use nodes::{Entry, Hand, NodeId, NodeTable, Numbered};
+pub use scheme::{InsertLocks, Lookups, Scheme};
 pub use stats::InodeStatistics;
 
 pub use acl::Asked;

@@ -9,6 +9,7 @@ use rcuwalk_sync::{Lru, PerThread, RcuHash, Shared};
 
 use super::node::{InodeRef, Key, Node};
 use super::registry::Number;
+use super::scheme::{OneLock, Scheme};
 use super::stats::{Counters, InodeStatistics};
 use super::worker::Worker;
 use crate::budget::Share;
@@ -49,6 +50,7 @@ pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
     /// The bytes beside an inode.
     pub(super) weight: fn(&Node<K, P>) -> usize,
     pub(super) scheme: Scheme,
+    pub(super) one_lock: Option<OneLock>,
     pub(super) on_evict: Option<OnEvict<K, P>>,
     pub(super) on_last: Option<fn(&Node<K, P>)>,
     /// Set while this thread runs the hook.
@@ -62,67 +64,6 @@ pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
 }
 
 pub(super) type OnEvict<K, P> = Box<dyn Fn(&Node<K, P>) + Send + Sync>;
-
-/// How the cache locks: the two knobs that make the kernel's inode hash before the RCU
-/// lookups, after them, and ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Scheme {
-    /// The locks for inserting an inode, and for taking one off.
-    pub insert_locks: InsertLocks,
-    /// Whether a lookup takes that lock, too.
-    pub lookups: Lookups,
-}
-
-/// The locks for changing the hash table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum InsertLocks {
-    /// One lock for the whole table.
-    #[doc(alias = "inode_hash_lock")]
-    One,
-    /// One for each bucket.
-    PerBucket,
-}
-
-/// How the first look for an inode goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lookups {
-    /// Under the lock that changes are made under.
-    Locked,
-    /// Under RCU: no lock.
-    Rcu,
-}
-
-impl Scheme {
-    /// One lock, and lookups take it: a miss takes it twice.
-    pub const STOCK: Scheme = Scheme {
-        insert_locks: InsertLocks::One,
-        lookups: Lookups::Locked,
-    };
-    /// One lock, lookups under RCU: a hit takes none, a miss takes it once.
-    pub const PATCH: Scheme = Scheme {
-        insert_locks: InsertLocks::One,
-        lookups: Lookups::Rcu,
-    };
-    /// A lock per bucket, lookups under RCU. The default, and what to use.
-    pub const OURS: Scheme = Scheme {
-        insert_locks: InsertLocks::PerBucket,
-        lookups: Lookups::Rcu,
-    };
-}
-
-impl Scheme {
-    /// For tracers: 0 stock, 1 the patch, 3 ours; 2 for a lock per bucket that lookups take.
-    #[inline]
-    pub(super) fn number(self) -> u8 {
-        2 * self.insert_locks as u8 + self.lookups as u8
-    }
-}
-
-impl Default for Scheme {
-    fn default() -> Self {
-        Scheme::OURS
-    }
-}
 
 /// Settings of an [`InodeCache`]. See [`InodeCache::builder`].
 #[must_use]
@@ -199,17 +140,14 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
     /// An empty cache.
     pub fn build(self) -> InodeCache<K, P> {
         let share = Share::new(self.inodes, self.bytes, Shared::<Node<K, P>>::BYTES);
-        let table = match self.scheme.insert_locks {
-            InsertLocks::One => RcuHash::with_one_lock(Rank::InodeBucket),
-            InsertLocks::PerBucket => RcuHash::new(Rank::InodeBucket),
-        };
         let lru = Lru::new(Rank::Lru, share.shards(), 1, |_| 0);
         let bell = self.worker.then(super::worker::Bell::default);
         let inner = Arc::new_cyclic(|weak| Inner {
-            table: table.with_lru(lru),
+            table: RcuHash::new(Rank::InodeBucket).with_lru(lru),
             share,
             weight: self.weight,
             scheme: self.scheme,
+            one_lock: self.scheme.one_lock(),
             on_evict: self.on_evict,
             on_last: self.on_last,
             in_hook: PerThread::new(),
@@ -261,7 +199,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
 
     /// Counters of the cache. Takes no lock.
     pub fn statistics(&self) -> InodeStatistics {
-        let locks = self.inner.table.lock_statistics();
+        let locks = self.inner.lock_statistics();
         let (inodes, bytes) = self.size();
         InodeStatistics {
             contended: locks.contended,
@@ -279,7 +217,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
 
     /// How long threads have waited for the table's locks, all together.
     pub fn lock_wait(&self) -> Duration {
-        self.inner.table.lock_statistics().waited
+        self.inner.lock_statistics().waited
     }
 
     /// True once after pruning has not freed enough: then names must drop their inodes first.

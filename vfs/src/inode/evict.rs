@@ -275,10 +275,8 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         match &self.on_evict {
             Some(hook) => gone.iter().for_each(|node| self.evict_with(hook, node)),
             None => {
-                let counters = self.counters.get();
-                counters.add(Event::EvictLock, gone.len() as u64);
                 self.share.uncharge(gone.len(), weight);
-                self.table.bury(gone);
+                self.bury(gone);
             }
         }
         defer_weight(weight);
@@ -372,7 +370,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         if !node.is_hashed() {
             return None;
         }
-        self.lock(node.filed_under(), Event::EvictLock).remove(node)
+        self.lock(node.filed_under(), Event::EvictLock)
+            .bucket
+            .remove(node)
     }
 }
 

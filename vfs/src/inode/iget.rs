@@ -31,10 +31,11 @@ use rcuwalk_sync::probe::{self, Look, Wait};
 use rcuwalk_sync::rcu;
 use rcuwalk_sync::{BucketGuard, Dying, Flag, Ref, Shared, Spare, Unsettled};
 
-use super::cache::{Inner, InodeCache, Lookups};
+use super::cache::{Inner, InodeCache};
 use super::life::{CREATING, Life, NEW};
 use super::new::NewInode;
 use super::node::{InodeRef, Key, Node, spread};
+use super::scheme::Lookups;
 use super::stats::Event;
 
 /// The result of [`InodeCache::iget`].
@@ -296,9 +297,9 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         mut matches: impl FnMut(&Node<K, P>) -> Match,
     ) -> Option<InodeRef<K, P>> {
         let hash = spread(hash);
-        let bucket = self.inner.lock(hash, Event::LookupLock);
+        let locked = self.inner.lock(hash, Event::LookupLock);
         let mut taken = None;
-        bucket.find(|node| {
+        locked.bucket.find(|node| {
             if node.filed_under() != hash || node.get().is_none() || node.has(NEW) {
                 return false;
             }
@@ -313,7 +314,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
             }
             true
         });
-        drop(bucket);
+        drop(locked);
         taken
     }
 
@@ -506,9 +507,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let found = match lookups {
             Lookups::Rcu => self.find_inode_rcu(filed_under, wanted),
             Lookups::Locked => {
-                let bucket = self.lock(filed_under, Event::LookupLock);
-                let met = Self::find_inode_locked(&bucket, filed_under, wanted);
-                drop(bucket);
+                let locked = self.lock(filed_under, Event::LookupLock);
+                let met = Self::find_inode_locked(&locked.bucket, filed_under, wanted);
+                drop(locked);
                 self.counters.get().count(match met {
                     Some(_) => Event::Hit,
                     None => Event::FirstMiss,
@@ -612,10 +613,9 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
     ) -> Result<Tried<K, P>, E> {
         let filed_under = spread(hash);
         let counters = self.counters.get();
-        counters.count(Event::InsertLock);
-        let bucket = self.table.lock(filed_under);
-        if let Some(met) = Self::find_inode_locked(&bucket, filed_under, wanted) {
-            drop(bucket);
+        let locked = self.lock(filed_under, Event::InsertLock);
+        if let Some(met) = Self::find_inode_locked(&locked.bucket, filed_under, wanted) {
+            drop(locked);
             counters.count(Event::SecondHit);
             probe::iget(hash, true, self.scheme.number(), Look::Second);
             return Ok(Tried::Met(spare, met));
@@ -632,16 +632,10 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
         let creating = marks == CREATING;
         // Aged: inodes that are not used again go first.
         let marks = marks | NEW | Flag::AGED;
-        let node = bucket.insert_new(spare, node, marks);
+        let node = locked.bucket.insert_new(spare, node, marks);
         counters.count(Event::Inserted);
         probe::iget_insert(hash, creating);
         Ok(Tried::Inserted(node))
-    }
-
-    #[inline]
-    pub(super) fn lock(&self, hash: u64, why: Event) -> BucketGuard<'_, Node<K, P>> {
-        self.counters.get().count(why);
-        self.table.lock(hash)
     }
 }
 
