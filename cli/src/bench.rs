@@ -161,7 +161,7 @@ fn run_access(args: &AccessArgs, options: &Options, stop: &Stop) -> Result<Strin
     options.form(&report)
 }
 
-/// The user's paths, if he has any.
+/// Reads the paths that the user names; `None` stands for the built-in ones.
 fn paths(args: &AccessArgs, stop: &Stop) -> Result<Option<PathList>, Failure> {
     if let Some(file) = &args.paths {
         let list = PathList::from_file(file).map_err(|err| {
@@ -209,7 +209,8 @@ fn with_bar<T>(
     Ok(report)
 }
 
-/// Drawn only between rounds, never while something is timed, and only for eyes.
+/// A progress bar, shown only on a terminal. It is drawn between rounds, so that it disturbs no
+/// measurement.
 fn progress_bar(name: &'static str) -> ProgressBar {
     let target = if io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()

@@ -23,7 +23,7 @@ pub(crate) fn completions(args: &CompletionsArgs, cli: &clap::Command) -> Result
     print(&String::from_utf8_lossy(&text))
 }
 
-/// A command without its hidden arguments, which completions would offer all the same.
+/// Removes hidden arguments from a command: clap would offer them as completions.
 fn shown(command: &clap::Command) -> clap::Command {
     let args = command.get_arguments().filter(|arg| !arg.is_hide_set());
     let commands = command

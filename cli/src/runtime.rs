@@ -249,7 +249,7 @@ fn connect_to(mount: &MountInfo) -> io::Result<UnixStream> {
     if !is_socket || there.st_uid != owner {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    // The checked socket, whichever file has the name by now.
+    // By its descriptor: another file may have taken the name since the check.
     let path = procfs::path_of(held.as_fd()).ok_or(ErrorKind::Unsupported)?;
     let stream = connect(&path)?;
     match rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw() == owner {

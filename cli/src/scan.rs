@@ -248,7 +248,7 @@ impl Progress for ProgressLine<'_> {
     }
 }
 
-/// Entries and their rate, for eyes only.
+/// A progress bar with the number of entries and their rate, shown only on a terminal.
 fn progress_bar(total: Option<u64>, quiet: bool) -> ProgressBar {
     if quiet || !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -148,9 +148,9 @@ fn a_mount_that_protects_nothing_is_found_out() {
     });
 }
 
-/// EDGE-1: every call that takes a path, with every way to end a path, comes to what it comes to
-/// on tmpfs: slashes, dots, links to all of that, long names and paths, and chains of as many
-/// links as a walk follows, and of one more.
+/// EDGE-1: each call that takes a path has the same result as on tmpfs, however the path ends:
+/// in slashes, in dots, in links to such paths, in names and paths of the greatest length, in the
+/// longest chain of links that a walk follows, and in a longer one.
 #[test]
 fn every_way_to_end_a_path_matches_the_kernel() {
     let test = "every_way_to_end_a_path_matches_the_kernel";

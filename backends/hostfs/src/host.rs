@@ -41,7 +41,7 @@ const ONE_NAME: ResolveFlags = ResolveFlags::BENEATH
 
 /// Opens the directory that becomes the root, and makes sure that it can be listed.
 ///
-/// The one place where links are followed: the path comes from the user who mounts.
+/// Follows links, as no other function here does: the path comes from the administrator.
 pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root =

@@ -36,7 +36,7 @@ impl Contender<'_> {
         }
     }
 
-    /// All that there is to do. `stamp` is what is written.
+    /// Does one round of all work. Files are filled with `stamp`.
     pub(super) fn turn(&self, size: &Fuse, tree: &Tree, stamp: u64) -> Result<Turn, FuseError> {
         let mut turn = Turn {
             contender: self.name(),

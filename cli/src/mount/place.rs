@@ -27,7 +27,7 @@ pub(super) fn mount_point(given: &Path, nonempty: bool) -> Result<PathBuf, Failu
     if !fs::metadata(&at).map_err(words)?.is_dir() {
         return Err(cannot(&"not a directory"));
     }
-    // A user who may not list it may not mount there, either; the mount call reports that.
+    // A directory that cannot be listed passes: the mount call will be refused, and says why.
     let is_empty = fs::read_dir(&at).map_or(true, |mut entries| entries.next().is_none());
     match is_empty || nonempty {
         true => Ok(at),
@@ -75,7 +75,7 @@ pub(super) fn refuse_inside(source: &Path, mountpoint: &Path) -> Result<(), Fail
 /// come later are not seen.
 ///
 /// # Errors
-/// A message for the user: which mount forbids it, and the way out.
+/// Names the mount that forbids it, and what to do.
 pub(super) fn refuse_more_than_below(source: &Path, suid: bool, dev: bool) -> Result<(), String> {
     let wanted = [("suid", "nosuid", suid), ("dev", "nodev", dev)];
     if !wanted.iter().any(|(.., is_wanted)| *is_wanted) {

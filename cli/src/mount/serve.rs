@@ -57,7 +57,7 @@ pub(super) struct Server {
     stats_at_end: bool,
     is_daemon: bool,
     since: Instant,
-    /// The mount is over: its number may be another one's by now.
+    /// True once the mount has ended. Its id may belong to another mount then.
     is_over: Arc<AtomicBool>,
     /// The tree, if it is in memory.
     in_memory: Option<MemFs>,
@@ -108,7 +108,7 @@ impl Server {
             let line = format!("metrics are at {}", listener.address);
             tracing::info!("{line}");
             if self.is_daemon {
-                // For the user who has started it: the port may have been chosen just now.
+                // The command's user needs the address: the kernel may have chosen the port.
                 let _ = writeln!(io::stderr(), "rcuwalk: {line}");
             }
             self.answer(listener, &pages);

@@ -277,7 +277,7 @@ fn a_remount_changes_flags_and_leaves_the_rest() {
 }
 
 /// Neither a line of fstab nor `mount -o remount SOURCE DIR` shows the flags that the mount
-/// has; the flags stay all the same.
+/// has; a remount keeps those flags.
 #[test]
 fn a_remount_keeps_the_flags_that_it_does_not_name() {
     if !can_mount() {
@@ -351,7 +351,7 @@ fn has_landlock() -> bool {
 }
 
 /// With `--sandbox` the process reaches neither the files beside the source nor new programs,
-/// as root and as a user, and it is unmounted all the same.
+/// as root and as a user, and it can still be unmounted.
 #[test]
 fn a_sandboxed_daemon_reaches_nothing_but_its_source() {
     if !can_mount() || !has_landlock() {

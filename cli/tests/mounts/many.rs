@@ -107,8 +107,9 @@ fn fill(root: &Path, entries: usize) -> usize {
     top
 }
 
-/// The view of a user who has mounted `source` with fusermount3, in a namespace where all users
-/// may open /dev/fuse: find(1) on the mount, with `fds` descriptors.
+/// Mounts `source` with fusermount3 as an unprivileged user that may have `descriptors`
+/// descriptors, and runs find(1) on the mount. A namespace of its own has a /dev/fuse for all
+/// users.
 const AS_USER: &str = r#"
     set -e
     dir=$1 source=$2 rcuwalk=$3 descriptors=$4; shift 4

@@ -63,9 +63,9 @@ pub struct Planner {
     made: usize,
     guess: Guess,
     user: User,
-    /// Paths that may be immutable or append-only by now, and in the way.
+    /// Paths that earlier steps may have made immutable or append-only; later steps fail there.
     flagged: Vec<String>,
-    /// Extended attributes that may be there by now.
+    /// Extended attributes that earlier steps may have set.
     attributes: Vec<(At, String)>,
 }
 

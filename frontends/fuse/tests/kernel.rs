@@ -1,6 +1,6 @@
-//! What the kernel keeps, and what it takes back: names, attributes and listings that it caches,
-//! and requests whose callers get a signal. These tests measure time, so the busy ones of
-//! `mounts` run in another program.
+//! Names, attributes and listings in the kernel's caches, and requests that a signal interrupts.
+//! These tests depend on time more than others, so `mounts`, which keeps the machine busy, is a
+//! program of its own.
 
 mod common;
 

@@ -88,8 +88,8 @@ fn a_name_that_leads_nowhere_is_no_missing_name() {
     assert_eq!(vfs.read_dir(&me, "/dir").unwrap().count(), 5);
 }
 
-/// HANDLE-1: a number leads to the file of the image that has it, with its generation; what is no
-/// file's number leads nowhere.
+/// HANDLE-1: an inode number finds its file in the image, with the generation; a number that no
+/// file has finds none.
 #[test]
 fn files_are_found_by_number() {
     let Some(image) = image() else { return };

@@ -174,8 +174,8 @@ fn clearing_set_id_bits_undoes_no_chmod() {
     );
 }
 
-/// EDGE-1: a write by a user who may keep set-id bits keeps them, even if another user opened
-/// the file.
+/// EDGE-1: the writer's privileges decide whether set-id bits survive a write, not those of the
+/// user that opened the file.
 #[test]
 fn set_id_bits_survive_a_write_by_root() {
     if !is_root() {

@@ -250,7 +250,8 @@ fn a_former_owner_changes_nothing_by_an_open_file() {
     assert_eq!(on_host(&tree, "file"), before, "EDGE-1");
 }
 
-/// EDGE-1: a name in the place of another's file: who may replace it is asked of the new owner.
+/// EDGE-1: the host has given a file to another user. In a sticky directory only the new owner
+/// may replace it.
 #[test]
 fn a_former_owner_replaces_nothing() {
     if !is_root() {

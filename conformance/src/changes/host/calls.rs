@@ -261,9 +261,10 @@ impl Host {
         if self.user == User::Root {
             return done(rustix::fs::linkat(dir, path, CWD, new, flags));
         }
-        // Two things that are not rcuwalk's: protected_hardlinks, which CAP_FOWNER
-        // turns off, and nothing else in link(2); and that whoever opened a file may
-        // link it, which the kernel knows by the very credentials, new ones now.
+        // rcuwalk has neither of two rules of the kernel. One is protected_hardlinks, which
+        // CAP_FOWNER turns off without another effect on link(2). The other lets the opener of
+        // a file link it, and recognises the opener by the credentials object: this thread has
+        // a new one.
         let effective = |caps| self.make_effective(caps).map_err(|_| Errno::IO);
         let none = CapabilitySet::empty();
         effective(match self.protected_hardlinks {

@@ -177,8 +177,8 @@ fn many_users_do_not_take_the_last_threads() {
     assert!(!watch.admits(0, 0), "WATCH-1: the last one");
 }
 
-/// WATCH-1: all groups together have no more spare threads than one, but for those that are
-/// root's, and the first one does not get all of them.
+/// WATCH-1: all groups share the bound that a single group has (threads for root do not raise it),
+/// and the first group does not get all of them.
 #[test]
 fn groups_share_one_bound_of_spare_threads() {
     let mut threads = [1; 20];

@@ -52,8 +52,8 @@ fn ranges_are_copied_without_the_kernel_reading_them() {
     });
 }
 
-/// A range that is copied in pieces, so that it can be interrupted, is whole: also where pieces
-/// meet.
+/// A long range is copied in pieces, so that a signal can interrupt the copy; no byte is lost or
+/// repeated where two pieces meet.
 #[test]
 fn a_long_range_is_copied_whole() {
     const LEN: u64 = 40 << 20;

@@ -1,5 +1,5 @@
-//! A user who replaces a new file before its first statx(2), on a host that records no birth
-//! times, and on one that does: the replacement is left as it is.
+//! A user replaces a new file before the daemon's first statx(2) of it. The daemon leaves the
+//! replacement alone, whether or not the host records birth times.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -204,8 +204,8 @@ fn a_directory_of_the_same_owner_keeps_its_mode() {
     });
 }
 
-/// EDGE-1: new files are their owner's all the same, with the mode and the ACL that they are to
-/// have; the umask of this process does not count.
+/// EDGE-1: new files get their owner, mode and ACL without birth times, too; the umask of this
+/// process has no effect.
 #[test]
 fn new_files_are_as_asked_where_there_are_no_birth_times() {
     let Some(host) = Birthless::mount() else {
