@@ -1,6 +1,6 @@
 //! access(2): the credentials that it checks, and their rights.
 
-use crate::context::Context;
+use crate::context::{AsPath, Context, Start};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::mount::MountInfo;
@@ -34,14 +34,15 @@ impl Vfs {
     pub fn access(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         mode: Access,
         flags: LookupFlags,
     ) -> Result<()> {
+        let start = self.start(ctx, &path)?;
         if ctx.credentials().differ_for_access() && !flags.contains(LookupFlags::EACCESS) {
-            return self.access_for_real(ctx, path.as_ref(), mode, flags);
+            return self.access_for_real(ctx, start, mode, flags);
         }
-        self.may_access(ctx, path.as_ref(), mode, flags)
+        self.may_access(ctx, start, mode, flags)
     }
 
     #[cold]
@@ -49,24 +50,24 @@ impl Vfs {
     fn access_for_real(
         &self,
         ctx: &Context,
-        path: &[u8],
+        start: Start<'_>,
         mode: Access,
         flags: LookupFlags,
     ) -> Result<()> {
         let real = ctx.credentials().for_access();
-        self.may_access(&ctx.clone().with_credentials(real), path, mode, flags)
+        self.may_access(&ctx.clone().with_credentials(real), start, mode, flags)
     }
 
     #[inline]
     fn may_access(
         &self,
         ctx: &Context,
-        path: &[u8],
+        start: Start<'_>,
         mode: Access,
         flags: LookupFlags,
     ) -> Result<()> {
         let who = ctx.credentials();
-        let request = self.request(ctx, path, flags);
+        let request = self.request(ctx, start, flags);
         let verdict = filename_lookup(
             &request,
             |found| {

@@ -34,7 +34,7 @@ pub(crate) use locked::{LastName, Locked, may_exist};
 pub(crate) use make::Make;
 
 use crate::attr::FileType;
-use crate::context::{Context, VfsPath};
+use crate::context::{AsPath, Context, VfsPath};
 use crate::error::{Error, Result};
 use crate::filesystem::RenameFlags;
 use crate::vfs::Vfs;
@@ -120,20 +120,16 @@ impl Vfs {
     }
 
     /// Gives the file at `old` the further name `new`, and returns it by that name. Links are not
-    /// followed.
+    /// followed. A file that is held takes the rights that [`linkat`](Self::linkat) asks for an
+    /// empty path.
     ///
     /// # Errors
     /// As [`linkat`](Self::linkat).
     #[doc(alias = "link(2)")]
-    pub fn link(
-        &self,
-        ctx: &Context,
-        old: impl AsRef<[u8]>,
-        new: impl AsRef<[u8]>,
-    ) -> Result<VfsPath> {
-        let old = (ctx.cwd(), old.as_ref());
+    pub fn link(&self, ctx: &Context, old: impl AsPath, new: impl AsRef<[u8]>) -> Result<VfsPath> {
+        let old = self.start(ctx, &old)?;
         let new = (ctx.cwd(), new.as_ref());
-        self.link_names(ctx, old, new, LookupFlags::empty())
+        self.link_names(ctx, (old.place, old.path), new, old.flags)
     }
 
     /// Gives the file at `old` the further name `new`, and returns it by that name; relative paths

@@ -1,5 +1,5 @@
-//! The root, current directory and credentials of a walk: [`Context`]; and the paths that walks
-//! lead to.
+//! The root, current directory and credentials of a walk: [`Context`]; the paths that walks
+//! lead to; and how a call names its file: [`AsPath`].
 
 use rcuwalk_sync::{Shared, rcu};
 
@@ -8,6 +8,7 @@ use crate::dentry::{Dentry, DentryRef, Flags};
 use crate::inode::{Inode, InodeRef};
 use crate::mount::{Mount, MountRef};
 use crate::permission::Credentials;
+use crate::walk::LookupFlags;
 
 /// A path in the namespace, held: it stays the same file, whatever happens to its name, until
 /// the `VfsPath` is dropped.
@@ -122,6 +123,74 @@ impl std::fmt::Debug for VfsPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Attr { dev, ino, kind, .. } = self.attr();
         write!(f, "VfsPath({kind:?} {dev}:{ino})")
+    }
+}
+
+/// How a call of [`Vfs`](crate::Vfs) names its file: by a path, or as a [`VfsPath`] that the caller
+/// holds. A path is a `&str`, a `&[u8]` and the like; a relative one starts at the context's current
+/// directory. A held file is found whatever has happened to its name, and the context only says who
+/// asks.
+///
+/// ```
+/// use rcuwalk::{Credentials, LookupFlags, OpenFlags, Vfs};
+///
+/// let vfs = Vfs::new(rcuwalk_memfs::MemFs::new())?;
+/// let ctx = vfs.context(Credentials::root());
+/// vfs.mkdir(&ctx, "/dir", 0o755)?;
+/// vfs.create(&ctx, "/dir/file", 0o644)?;
+/// let held = vfs.lookup(&ctx, "/dir/file", LookupFlags::FOLLOW)?;
+/// vfs.rename(&ctx, "/dir/file", "/moved")?;
+/// vfs.chmod(&ctx, &held, 0o600)?;
+/// assert_eq!(vfs.stat(&ctx, "/moved", LookupFlags::FOLLOW)?.mode, 0o600);
+/// vfs.open(&ctx, &held, OpenFlags::READ)?;
+/// # Ok::<(), rcuwalk::Error>(())
+/// ```
+#[doc(alias = "AT_EMPTY_PATH")]
+pub trait AsPath {
+    /// For calls of the library.
+    #[doc(hidden)]
+    fn start<'a>(&'a self, ctx: &'a Context) -> Start<'a>;
+}
+
+impl<T: AsRef<[u8]>> AsPath for T {
+    #[inline(always)]
+    fn start<'a>(&'a self, ctx: &'a Context) -> Start<'a> {
+        Start::of(ctx, self.as_ref())
+    }
+}
+
+impl AsPath for &VfsPath {
+    #[inline]
+    fn start<'a>(&'a self, _: &'a Context) -> Start<'a> {
+        Start {
+            place: self,
+            path: &[],
+            flags: LookupFlags::EMPTY_PATH,
+            is_held: true,
+        }
+    }
+}
+
+/// Where a walk starts, and its path.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    pub(crate) place: &'a VfsPath,
+    pub(crate) path: &'a [u8],
+    pub(crate) flags: LookupFlags,
+    /// The caller has named a place of its own, perhaps of another `Vfs`.
+    pub(crate) is_held: bool,
+}
+
+impl<'a> Start<'a> {
+    #[inline(always)]
+    pub(crate) fn of(ctx: &'a Context, path: &'a [u8]) -> Start<'a> {
+        Start {
+            place: ctx.cwd(),
+            path,
+            flags: LookupFlags::empty(),
+            is_held: false,
+        }
     }
 }
 

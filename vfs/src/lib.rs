@@ -65,7 +65,7 @@ mod xattr;
 
 pub use attr::{Attr, FileType, InodeFlags, Timestamp};
 pub use budget::Budget;
-pub use context::{Context, VfsPath};
+pub use context::{AsPath, Context, Start, VfsPath};
 pub use descriptors::HeldDescriptor;
 pub use error::{Error, Result};
 pub use file::{File, FileAs};

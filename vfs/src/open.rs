@@ -9,7 +9,7 @@
 mod create;
 mod may;
 
-use crate::context::Context;
+use crate::context::{AsPath, Context, Start};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::permission::Access;
@@ -198,26 +198,21 @@ impl Vfs {
     /// [`Error::NotPermitted`] for an append-only file without `APPEND`, and for `NOATIME` by a
     /// caller other than the owner; [`Error::ReadOnly`].
     #[doc(alias("openat2(2)", "do_filp_open", "path_openat"))]
-    pub fn open(
-        &self,
-        ctx: &Context,
-        path: impl AsRef<[u8]>,
-        how: impl Into<OpenHow>,
-    ) -> Result<File> {
+    pub fn open(&self, ctx: &Context, path: impl AsPath, how: impl Into<OpenHow>) -> Result<File> {
         let how = how.into().build()?;
-        let path = path.as_ref();
+        let start = self.start(ctx, &path)?;
         // If the name refers to another file by now, the back end is asked.
-        self.retry(ctx, |reval| self.open_once(ctx, path, &how.resolve(reval)))
+        self.retry(ctx, |reval| self.open_once(ctx, start, &how.resolve(reval)))
     }
 
-    fn open_once(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
+    fn open_once(&self, ctx: &Context, start: Start<'_>, how: &OpenHow) -> Result<File> {
         if how.flags.contains(OpenFlags::TMPFILE) {
-            return self.open_tmpfile(ctx, path, how);
+            return self.open_tmpfile(ctx, start, how);
         }
         if how.flags.contains(OpenFlags::CREATE) {
-            return self.open_or_create(ctx, path, how);
+            return self.open_or_create(ctx, start, how);
         }
-        let at = self.lookup_within(ctx, path, how.lookup)?;
+        let at = self.lookup_within(ctx, start, how.lookup)?;
         may::do_open(ctx, at, how.flags, None)
     }
 }

@@ -8,7 +8,7 @@
 //! | `remove_privs`    | the privileges that a write removes                   |
 
 use crate::attr::{FileType, InodeFlags};
-use crate::context::Context;
+use crate::context::{AsPath, Context};
 use crate::error::{Error, Result};
 use crate::filesystem::{SetAttr, SetTime};
 use crate::permission::{Access, Caps};
@@ -33,7 +33,7 @@ impl Vfs {
     /// As [`Vfs`]; [`Error::NotPermitted`] if the caller is neither the owner nor privileged,
     /// or the file is immutable or append-only; [`Error::ReadOnly`].
     #[doc(alias("notify_change", "chmod_common", "chmod(2)", "set_mode"))]
-    pub fn chmod(&self, ctx: &Context, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
+    pub fn chmod(&self, ctx: &Context, path: impl AsPath, mode: u16) -> Result<()> {
         self.on_target(ctx, path, LookupFlags::FOLLOW, |target| target.chmod(mode))
     }
 
@@ -47,7 +47,7 @@ impl Vfs {
     pub fn chown(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         uid: Option<u32>,
         gid: Option<u32>,
         flags: LookupFlags,
@@ -62,7 +62,7 @@ impl Vfs {
     /// directory, [`Error::IsADirectory`], [`Error::NotPermitted`] if it is append-only,
     /// [`Error::ReadOnly`], [`Error::FileTooBig`], [`Error::NoSpace`].
     #[doc(alias("vfs_truncate", "truncate(2)"))]
-    pub fn truncate(&self, ctx: &Context, path: impl AsRef<[u8]>, size: u64) -> Result<()> {
+    pub fn truncate(&self, ctx: &Context, path: impl AsPath, size: u64) -> Result<()> {
         check_size(size)?;
         self.on_target(ctx, path, LookupFlags::FOLLOW, |target| {
             target.truncate(size)
@@ -79,7 +79,7 @@ impl Vfs {
     pub fn utimens(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         atime: Option<SetTime>,
         mtime: Option<SetTime>,
         flags: LookupFlags,
@@ -99,7 +99,7 @@ impl Vfs {
     pub fn setattr(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         change: &SetAttr,
         flags: LookupFlags,
     ) -> Result<()> {
@@ -112,12 +112,7 @@ impl Vfs {
     /// As [`Vfs`]; [`Error::NotPermitted`] for a caller other than the owner, and for a change
     /// without [`Caps::LINUX_IMMUTABLE`]; [`Error::ReadOnly`]; [`Error::NotSupported`].
     #[doc(alias("vfs_fileattr_set", "FS_IOC_SETFLAGS", "chattr"))]
-    pub fn set_flags(
-        &self,
-        ctx: &Context,
-        path: impl AsRef<[u8]>,
-        flags: InodeFlags,
-    ) -> Result<()> {
+    pub fn set_flags(&self, ctx: &Context, path: impl AsPath, flags: InodeFlags) -> Result<()> {
         let change = SetAttr {
             flags: Some(flags),
             ..SetAttr::default()

@@ -6,7 +6,7 @@
 
 use rcuwalk_sync::Shared;
 
-use crate::context::{Context, VfsPath};
+use crate::context::{AsPath, Context, VfsPath};
 use crate::dentry::Flags;
 use crate::error::{Error, Result};
 use crate::filesystem::{At, Caller, FileHandle};
@@ -33,13 +33,13 @@ impl Vfs {
     pub(crate) fn on_target<R>(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         flags: LookupFlags,
         ask: impl Fn(&Target<'_>) -> Result<R>,
     ) -> Result<R> {
-        let path = path.as_ref();
+        let start = self.start(ctx, &path)?;
         self.retry(ctx, |more| {
-            let at = self.lookup_within(ctx, path, flags | more)?;
+            let at = self.lookup_within(ctx, start, flags | more)?;
             let target = Target::new(&at, ctx.credentials());
             ask(&target).inspect_err(|err| target.invalidate_if_stale(err))
         })

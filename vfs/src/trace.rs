@@ -4,7 +4,7 @@
 //! the walks decided it. The steps are noted by `walk/record.rs`.
 
 use crate::attr::Attr;
-use crate::context::{Context, VfsPath};
+use crate::context::{Context, Start, VfsPath};
 use crate::error::{Error, Result};
 use crate::inode::InodeKey;
 use crate::stats::Why;
@@ -87,7 +87,7 @@ impl Vfs {
     /// # Ok::<(), rcuwalk::Error>(())
     /// ```
     pub fn trace(&self, ctx: &Context, path: impl AsRef<[u8]>, flags: LookupFlags) -> Trace {
-        let request = self.request(ctx, path.as_ref(), flags);
+        let request = self.request(ctx, Start::of(ctx, path.as_ref()), flags);
         let failed = |err, stopped| Trace {
             steps: Vec::new(),
             result: Err(err),

@@ -7,7 +7,7 @@ use rcuwalk_sync::lock;
 use crate::attr::{Attr, FileType};
 use crate::budget::Budget;
 use crate::caches::Caches;
-use crate::context::{Context, VfsPath};
+use crate::context::{AsPath, Context, Start, VfsPath};
 use crate::dentry::Flags;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileSystem, StatFs};
@@ -23,8 +23,8 @@ use crate::walk::{LookupFlags, Request, filename_lookup, path_parentat};
 
 /// A tree of mounted file systems with its caches. Clones are handles to the same.
 ///
-/// Paths are bytes: a `&str`, a `&[u8]`, or `path.as_os_str().as_bytes()` of a `Path`. Cache
-/// hits take no lock and make no back-end call; everything else may block in the back end.
+/// Paths are bytes: a `&str`, a `&[u8]`, or `path.as_os_str().as_bytes()` of a `Path`. Calls that
+/// act on a file take one that is held in place of its path, see [`AsPath`]. Cache hits take no lock and make no back-end call; everything else may block in the back end.
 ///
 /// Every method that takes a path fails with [`Error::NotFound`], [`Error::NotADirectory`],
 /// [`Error::PermissionDenied`], [`Error::TooManySymlinks`] or [`Error::NameTooLong`] as the
@@ -157,13 +157,8 @@ impl Vfs {
     /// # Errors
     /// See [`Vfs`].
     #[doc(alias("kern_path", "O_PATH"))]
-    pub fn lookup(
-        &self,
-        ctx: &Context,
-        path: impl AsRef<[u8]>,
-        flags: LookupFlags,
-    ) -> Result<VfsPath> {
-        let request = self.request(ctx, path.as_ref(), flags);
+    pub fn lookup(&self, ctx: &Context, path: impl AsPath, flags: LookupFlags) -> Result<VfsPath> {
+        let request = self.request(ctx, self.start(ctx, &path)?, flags);
         filename_lookup(&request, |found| found.try_get(), Ok)
     }
 
@@ -171,10 +166,10 @@ impl Vfs {
     pub(crate) fn lookup_within(
         &self,
         ctx: &Context,
-        path: &[u8],
+        start: Start<'_>,
         flags: LookupFlags,
     ) -> Result<VfsPath> {
-        let request = self.request_at(ctx, ctx.cwd(), path, flags);
+        let request = self.request_at(ctx, start.place, start.path, flags | start.flags);
         filename_lookup(&request, |found| found.try_get(), Ok)
     }
 
@@ -183,8 +178,8 @@ impl Vfs {
     /// # Errors
     /// See [`Vfs`].
     #[doc(alias("vfs_statx", "stat(2)", "lstat(2)"))]
-    pub fn stat(&self, ctx: &Context, path: impl AsRef<[u8]>, flags: LookupFlags) -> Result<Attr> {
-        let request = self.request(ctx, path.as_ref(), flags);
+    pub fn stat(&self, ctx: &Context, path: impl AsPath, flags: LookupFlags) -> Result<Attr> {
+        let request = self.request(ctx, self.start(ctx, &path)?, flags);
         filename_lookup(
             &request,
             |found| {
@@ -200,7 +195,7 @@ impl Vfs {
     /// # Errors
     /// See [`Vfs`].
     #[doc(alias("statfs(2)", "statvfs(3)"))]
-    pub fn statfs(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<StatFs> {
+    pub fn statfs(&self, ctx: &Context, path: impl AsPath) -> Result<StatFs> {
         let at = self.lookup(ctx, path, LookupFlags::FOLLOW)?;
         let sb = &at.mnt().sb;
         sb.caches.retry_held(|| sb.fs().statfs(sb))
@@ -239,7 +234,7 @@ impl Vfs {
     /// # Errors
     /// See [`Vfs`]; [`Error::PermissionDenied`] if the caller may not read it.
     #[doc(alias("getdents64(2)", "iterate_dir"))]
-    pub fn read_dir(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<ReadDir> {
+    pub fn read_dir(&self, ctx: &Context, path: impl AsPath) -> Result<ReadDir> {
         let flags = LookupFlags::FOLLOW | LookupFlags::DIRECTORY;
         let dir = self.lookup(ctx, path, flags)?;
         Target::new(&dir, ctx.credentials()).may(Access::READ)?;
@@ -262,7 +257,8 @@ impl Vfs {
     /// See [`Vfs`]. [`Error::Invalid`] for a path that ends in no name: `/`, `.`, `..`.
     #[doc(alias("d_invalidate", "FUSE_NOTIFY_INVAL_ENTRY"))]
     pub fn invalidate(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
-        let request = self.request(ctx, path.as_ref(), LookupFlags::default());
+        let start = Start::of(ctx, path.as_ref());
+        let request = self.request(ctx, start, LookupFlags::default());
         let parent = path_parentat(&request)?;
         let dcache = &self.ns.caches.dcache;
         let name = dcache.name(Name::new(parent.name(Error::Invalid)?)?);
@@ -284,12 +280,12 @@ impl Vfs {
     pub(crate) fn request<'a>(
         &'a self,
         ctx: &'a Context,
-        path: &'a [u8],
+        start: Start<'a>,
         flags: LookupFlags,
     ) -> Request<'a> {
         Request {
             is_all: true,
-            ..self.request_at(ctx, ctx.cwd(), path, flags)
+            ..self.request_at(ctx, start.place, start.path, flags | start.flags)
         }
     }
 
@@ -314,6 +310,17 @@ impl Vfs {
             is_head: false,
             is_all: false,
         }
+    }
+
+    /// # Errors
+    /// [`Error::Invalid`] for a held place of another `Vfs`. The walk checks those of the context.
+    #[inline(always)]
+    pub(crate) fn start<'a>(&self, ctx: &'a Context, path: &'a impl AsPath) -> Result<Start<'a>> {
+        let start = path.start(ctx);
+        if start.is_held {
+            self.is_own(start.place)?;
+        }
+        Ok(start)
     }
 
     /// # Errors

@@ -9,7 +9,7 @@
 
 use crate::acl::Which;
 use crate::attr::{FileType, InodeFlags};
-use crate::context::Context;
+use crate::context::{AsPath, Context};
 use crate::error::{Error, Result};
 use crate::filesystem::XattrFlags;
 use crate::permission::{Access, Caps};
@@ -37,7 +37,7 @@ impl Vfs {
     pub fn get_xattr(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         name: impl AsRef<[u8]>,
         flags: LookupFlags,
     ) -> Result<Box<[u8]>> {
@@ -55,7 +55,7 @@ impl Vfs {
     pub fn set_xattr(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         name: impl AsRef<[u8]>,
         value: &[u8],
         how: XattrFlags,
@@ -75,7 +75,7 @@ impl Vfs {
     pub fn list_xattrs(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         flags: LookupFlags,
     ) -> Result<Vec<Box<[u8]>>> {
         self.on_target(ctx, path, flags, |target| target.list_xattrs())
@@ -89,7 +89,7 @@ impl Vfs {
     pub fn remove_xattr(
         &self,
         ctx: &Context,
-        path: impl AsRef<[u8]>,
+        path: impl AsPath,
         name: impl AsRef<[u8]>,
         flags: LookupFlags,
     ) -> Result<()> {

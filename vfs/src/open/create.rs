@@ -5,7 +5,7 @@ use super::{OpenFlags, OpenHow};
 use crate::acl;
 use crate::attr::FileType;
 use crate::change::{LastName, Locked, Make, may_exist};
-use crate::context::{Context, VfsPath};
+use crate::context::{Context, Start, VfsPath};
 use crate::dentry::{Dentry, DentryRef};
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -81,8 +81,18 @@ impl Vfs {
     /// Opens the last component, or makes it. A link in the last place leads on to the
     /// last component of its target, which may be the one that is made.
     #[doc(alias("open_last_lookups", "O_CREAT"))]
-    pub(super) fn open_or_create(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
-        let request = self.request_at(ctx, ctx.cwd(), path, how.lookup - LookupFlags::DIRECTORY);
+    pub(super) fn open_or_create(
+        &self,
+        ctx: &Context,
+        start: Start<'_>,
+        how: &OpenHow,
+    ) -> Result<File> {
+        let request = self.request_at(
+            ctx,
+            start.place,
+            start.path,
+            how.lookup - LookupFlags::DIRECTORY,
+        );
         let exclusive = how.flags.contains(OpenFlags::EXCL);
         let mut parent = path_parentat(&request)?;
         if how.lookup.contains(LookupFlags::REVAL) {
@@ -158,10 +168,15 @@ impl Vfs {
         Ok(LookupOpen::Created(made.open(ctx, parent, how)?))
     }
 
-    /// Makes a file without a name in the directory that `path` leads to, and opens it.
+    /// Makes a file without a name in the directory that `start` leads to, and opens it.
     #[doc(alias("do_tmpfile", "vfs_tmpfile", "O_TMPFILE"))]
-    pub(super) fn open_tmpfile(&self, ctx: &Context, path: &[u8], how: &OpenHow) -> Result<File> {
-        let dir = self.lookup_within(ctx, path, how.lookup)?;
+    pub(super) fn open_tmpfile(
+        &self,
+        ctx: &Context,
+        start: Start<'_>,
+        how: &OpenHow,
+    ) -> Result<File> {
+        let dir = self.lookup_within(ctx, start, how.lookup)?;
         let target = Target::new(&dir, ctx.credentials());
         let _writing = target.want_write()?;
         target.may(Access::WRITE | Access::EXEC)?;

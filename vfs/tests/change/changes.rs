@@ -3,7 +3,7 @@
 use crate::common::{FOLLOW, REF, Tree, grow};
 use rcuwalk::{
     Access, Caps, Context, Credentials, Error, FileType, InodeFlags, LookupFlags, MountFlags,
-    OpenFlags, RenameFlags, Result,
+    OpenFlags, RenameFlags, Result, VfsPath, XattrFlags,
 };
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
@@ -102,6 +102,53 @@ fn who_holds_a_file_keeps_it() {
         .vfs
         .linkat(&tree.ctx, (&held, ""), (at, "/again"), flags);
     assert!(matches!(linked, Err(Error::NotFound)), "EDGE-1");
+}
+
+/// EDGE-1: a call with a held file acts on that file, wherever the context is and whatever has the
+/// file's name now. The file has to be one of the same `Vfs`.
+#[test]
+fn calls_with_a_held_file_act_on_that_file() {
+    let (tree, none) = (Tree::new("dir/ dir/file"), LookupFlags::empty());
+    let held = &tree.hold("/dir/file");
+    let (vfs, ctx) = (&tree.vfs, &tree.ctx.clone().with_cwd(tree.hold("/dir")));
+    vfs.rename(ctx, "/dir/file", "/moved").unwrap();
+    vfs.create(ctx, "/dir/file", 0o644).unwrap();
+    let attribute = (b"user.x", b"value", XattrFlags::empty());
+    let calls = |held: &VfsPath, at: &Tree| {
+        let vfs = &at.vfs;
+        let (name, value, how) = attribute;
+        [
+            errno(vfs.chmod(ctx, held, 0o604)),
+            errno(vfs.truncate(ctx, held, 5)),
+            errno(vfs.set_xattr(ctx, held, name, value, how, none)),
+            errno(vfs.get_xattr(ctx, held, name, none)),
+            errno(vfs.list_xattrs(ctx, held, none)),
+            errno(vfs.access(ctx, held, Access::READ, none)),
+            errno(vfs.stat(ctx, held, none)),
+            errno(vfs.lookup(ctx, held, none)),
+            errno(vfs.open(ctx, held, RW)),
+            errno(vfs.statfs(ctx, held)),
+            errno(vfs.link(ctx, held, "/again")),
+            errno(vfs.remove_xattr(ctx, held, name, none)),
+        ]
+    };
+    assert_eq!(calls(held, &tree), [0; 12], "EDGE-1");
+    let moved = vfs.stat(ctx, "/moved", none).unwrap();
+    assert_eq!((moved.mode, moved.size, moved.nlink), (0o604, 5, 2));
+    assert_eq!(vfs.stat(ctx, held, none).unwrap(), moved, "EDGE-1");
+    assert_eq!(vfs.open(ctx, held, RW).unwrap().attr().ino, moved.ino);
+    let other = vfs.stat(ctx, "/dir/file", none).unwrap();
+    assert_eq!((other.mode, other.size, other.nlink), (0o644, 0, 1));
+    let stranger = Tree::new("file");
+    let invalid = Error::Invalid.errno();
+    assert_eq!(
+        calls(&stranger.hold("/file"), &tree),
+        [invalid; 12],
+        "EDGE-1"
+    );
+    // To make one, a name is needed.
+    let making = vfs.open(ctx, held, RW | OpenFlags::CREATE);
+    assert!(matches!(making, Err(Error::NotFound)), "EDGE-1");
 }
 
 /// EDGE-1: a directory that has been removed takes no names, and has none; `..` still

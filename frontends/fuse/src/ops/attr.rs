@@ -13,8 +13,8 @@ use crate::caller::Caller;
 use crate::handles::OpenFile;
 use crate::nodes::NodeRef;
 
-/// The place itself.
-const ITSELF: LookupFlags = LookupFlags::EMPTY_PATH;
+/// No flags: the calls here act on a file that is held, so there is no path to resolve.
+const HELD: LookupFlags = LookupFlags::empty();
 
 /// The change of a SETATTR.
 #[derive(Debug)]
@@ -53,7 +53,8 @@ impl Ops {
         if let Some(attr) = node.valid_attr() {
             return Ok(attr);
         }
-        match self.vfs.stat(&as_daemon(node.place()), "", ITSELF) {
+        let ctx = as_daemon(node.place());
+        match self.vfs.stat(&ctx, ctx.cwd(), HELD) {
             // It has lost that name, but still exists while it is open.
             Err(err @ (Error::Stale | Error::NotFound)) => match node.open_file() {
                 Some(open) => Ok(open.file.attr()),
@@ -98,7 +99,7 @@ impl Ops {
     /// answer it discards attributes that another request has read before.
     #[doc(alias("file_remove_privs", "FUSE_HANDLE_KILLPRIV_V2"))]
     fn take_set_ids(&self, who: Caller, node: &NodeRef) {
-        let ask = |ctx: &Context| self.vfs.chown(ctx, "", None, None, ITSELF);
+        let ask = |ctx: &Context| self.vfs.chown(ctx, ctx.cwd(), None, None, HELD);
         // A checked caller need not be the owner: the kernel lets any caller make an empty
         // change.
         if who.is_checked || self.ask(who, node.place(), 0, ask).is_err() {
@@ -117,7 +118,7 @@ impl Ops {
             _ => what.mode.is_some() || what.gid.is_some(),
         };
         let full = by_group.then(|| who.for_set_ids());
-        let ask = |ctx: &Context| match self.vfs.setattr(ctx, "", what, ITSELF) {
+        let ask = |ctx: &Context| match self.vfs.setattr(ctx, ctx.cwd(), what, HELD) {
             Err(err @ (Error::Stale | Error::NotFound)) => match node.open_file() {
                 Some(open) => open.file.as_user(ctx).setattr(what),
                 None => Err(err),
@@ -153,15 +154,17 @@ impl Ops {
 
     /// ACCESS.
     pub(crate) fn access(&self, who: Caller, id: NodeId, wanted: Access) -> Result<()> {
-        let as_all_others = ITSELF | LookupFlags::EACCESS;
+        let as_all_others = LookupFlags::EACCESS;
         self.ask_of(who, id, |ctx| {
-            self.vfs.access(ctx, "", wanted, as_all_others)
+            self.vfs.access(ctx, ctx.cwd(), wanted, as_all_others)
         })
     }
 
     /// GETXATTR.
     pub(crate) fn getxattr(&self, who: Caller, id: NodeId, name: &[u8]) -> Result<Box<[u8]>> {
-        match self.ask_of(who, id, |ctx| self.vfs.get_xattr(ctx, "", name, ITSELF)) {
+        match self.ask_of(who, id, |ctx| {
+            self.vfs.get_xattr(ctx, ctx.cwd(), name, HELD)
+        }) {
             // The kernel reads ACLs before it lets users in, and treats any other error as a
             // refusal: a back end without ACLs has none.
             Err(Error::NotSupported) if name.starts_with(b"system.posix_acl_") => {
@@ -180,7 +183,7 @@ impl Ops {
         value: &[u8],
         how: XattrFlags,
     ) -> Result<()> {
-        let set = |ctx: &Context| self.vfs.set_xattr(ctx, "", name, value, how, ITSELF);
+        let set = |ctx: &Context| self.vfs.set_xattr(ctx, ctx.cwd(), name, value, how, HELD);
         match name {
             CAPABILITY => self.ask_as(with_setfcap(who), id, set),
             // The caller's groups decide whether the set-gid bit stays.
@@ -194,7 +197,7 @@ impl Ops {
     pub(crate) fn listxattr(&self, who: Caller, id: NodeId) -> Result<Vec<u8>> {
         let mut credentials = who.credentials();
         credentials.caps |= Caps::SYS_ADMIN;
-        let list = |ctx: &Context| self.vfs.list_xattrs(ctx, "", ITSELF);
+        let list = |ctx: &Context| self.vfs.list_xattrs(ctx, ctx.cwd(), HELD);
         let mut names = self.ask_as(credentials, id, list)?;
         let is_trusted = |name: &[u8]| name.starts_with(b"trusted.");
         if names.iter().any(|name| is_trusted(name)) && !who.has(Caps::SYS_ADMIN) {
@@ -208,7 +211,7 @@ impl Ops {
 
     /// REMOVEXATTR.
     pub(crate) fn removexattr(&self, who: Caller, id: NodeId, name: &[u8]) -> Result<()> {
-        let remove = |ctx: &Context| self.vfs.remove_xattr(ctx, "", name, ITSELF);
+        let remove = |ctx: &Context| self.vfs.remove_xattr(ctx, ctx.cwd(), name, HELD);
         if name != CAPABILITY {
             return self.ask_of(who, id, remove);
         }

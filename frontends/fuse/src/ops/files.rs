@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use rcuwalk::inode::NodeId;
-use rcuwalk::{Allocate, Context, Error, File, FileType, LookupFlags, OpenFlags, Result};
+use rcuwalk::{Allocate, Context, Error, File, FileType, OpenFlags, Result};
 
 use super::names::bits;
 use super::{Found, Ops, SET_IDS, as_daemon, at_place, name};
@@ -37,10 +37,7 @@ impl Ops {
         let share = self.share(who)?;
         let node = self.nodes.get(id)?;
         let flags = open_flags(flags) - OpenFlags::CREATE - OpenFlags::EXCL;
-        let open = |ctx: &Context| {
-            let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
-            self.vfs.open(ctx, "", how)
-        };
+        let open = |ctx: &Context| self.vfs.open(ctx, ctx.cwd(), flags);
         let file = at_place(&node, |place| {
             let place = place.clone();
             // A host that sees the caller goes by the caller's capabilities at the open.
@@ -103,8 +100,7 @@ impl Ops {
         let dir = self.place(dir)?;
         let flags = (open_flags(flags) | OpenFlags::TMPFILE) - OpenFlags::CREATE;
         let file = self.ask(who, dir, umask, |ctx| {
-            let how = flags.mode(bits(mode)).resolve(LookupFlags::EMPTY_PATH);
-            self.vfs.open(ctx, "", how)
+            self.vfs.open(ctx, ctx.cwd(), flags.mode(bits(mode)))
         })?;
         let found = self.found(file.path())?;
         let node = found.entry.inode().clone();
@@ -185,10 +181,7 @@ impl Ops {
         }
         let ctx = as_daemon(self.place(id)?);
         let anew = match open.file.flags().contains(OpenFlags::APPEND) {
-            true => {
-                let how = OpenFlags::WRITE.mode(0).resolve(LookupFlags::EMPTY_PATH);
-                Some(self.vfs.open(&ctx, "", how)?)
-            }
+            true => Some(self.vfs.open(&ctx, ctx.cwd(), OpenFlags::WRITE)?),
             false => None,
         };
         let file = anew.as_ref().unwrap_or(&open.file);
@@ -294,10 +287,8 @@ impl Ops {
             return Err(Error::NotADirectory);
         }
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        let file = self.ask(who, place, 0, |ctx| {
-            let how = flags.mode(0).resolve(LookupFlags::EMPTY_PATH);
-            self.vfs.open(ctx, "", how)
-        })?;
+        let open = |ctx: &Context| self.vfs.open(ctx, ctx.cwd(), flags);
+        let file = self.ask(who, place, 0, open)?;
         let (dir, keeping) = OpenDir::new(file, node, share);
         Ok((self.handles.add(Opened::Dir(Arc::new(dir))), keeping))
     }

@@ -97,14 +97,11 @@ impl Ops {
         let file = self.nodes.get(id)?;
         self.make(who, (parent, of), 0, |ctx| {
             // The kernel has found the file by a name, and has checked the permissions. Linking
-            // by an empty path needs this capability, whatever the caller has.
+            // a held file needs this capability, whatever the caller has.
             let mut credentials = ctx.credentials().clone();
             credentials.caps |= Caps::DAC_READ_SEARCH;
             let ctx = ctx.clone().with_credentials(credentials);
-            at_place(&file, |file| {
-                let (old, new) = ((file, ""), (ctx.cwd(), of));
-                self.vfs.linkat(&ctx, old, new, LookupFlags::EMPTY_PATH)
-            })
+            at_place(&file, |file| self.vfs.link(&ctx, file, of))
         })
     }
 
