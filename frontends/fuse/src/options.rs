@@ -41,7 +41,7 @@ pub struct Options {
     pub threads: usize,
     /// Most nodes that the kernel may hold, beside those that it uses: above that, it is asked
     /// to drop unused ones, and meanwhile there may be a tenth more. At least [`FEWEST_NODES`].
-    /// Each holds a name and an inode of the [`Vfs`]: give its [`Budget`](rcuwalk::Budget) a
+    /// Each holds a name and an inode of the [`Vfs`](rcuwalk::Vfs): give its [`Budget`](rcuwalk::Budget) a
     /// quarter more of both.
     pub max_nodes: usize,
     /// Where the back end has its contents in files of the host, the kernel reads and writes
@@ -51,7 +51,7 @@ pub struct Options {
     /// The mount can be idmapped (`mount -o X-mount.idmap`, mount_setattr(2)). Needs Linux
     /// 6.12. The kernel then sends no user with most requests, on other mounts of the tree as
     /// well, so its check of permissions is the only one: not for a back end that acts as the
-    /// caller. For [`serve`](fn@serve), `default_permissions` must be among the mount's
+    /// caller. For [`serve`](fn@crate::serve), `default_permissions` must be among the mount's
     /// options, or the kernel ends the connection.
     #[doc(alias("FUSE_ALLOW_IDMAP", "MOUNT_ATTR_IDMAP"))]
     pub idmap: bool,
