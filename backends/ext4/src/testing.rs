@@ -147,7 +147,7 @@ fn tool(name: &str) -> Option<PathBuf> {
         .map(|dir| dir.join(name))
         .find(|path| path.is_file());
     if found.is_none() {
-        println!("skipped: needs {name}");
+        rcuwalk_testkit::skip(&format!("needs {name}"));
     }
     found
 }

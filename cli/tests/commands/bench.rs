@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Ended, is_root, names, rcuwalk, run, run_json, run_well, skip};
+use crate::common::{Ended, can_mount, is_root, names, rcuwalk, run, run_json, run_well, skip};
 use rcuwalk_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -61,12 +61,8 @@ fn without_a_benchmark_all_of_them_run() {
 /// The document has all its fields; no test checks how fast anything is.
 #[test]
 fn a_directory_is_served_by_all_and_all_see_the_same() {
-    if !is_root() {
-        return skip("needs root");
-    }
-    let fuse = fs::File::options().read(true).write(true).open("/dev/fuse");
-    if fuse.is_err() {
-        return skip("needs /dev/fuse");
+    if !can_mount() {
+        return;
     }
     let small = ["--rounds=1", "--threads=3", "--less=100", "--json"];
     let report = run_json(rcuwalk(["bench", "fuse"]).args(small));

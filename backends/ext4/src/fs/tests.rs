@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use rcuwalk::{Context, Credentials, FileType, LookupFlags, OpenFlags, OpenHow, Vfs};
+use rcuwalk_testkit::acl;
 
 use crate::ext4::Ext4;
 use crate::testing::Image;
@@ -125,19 +126,8 @@ fn files_are_found_by_number() {
 /// EDGE-1: an ACL in the image counts, and is shown.
 #[test]
 fn acls_of_the_image_count() {
-    let (none, user) = (u32::MAX, 77);
-    let mut acl = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in [
-        (0x01_u16, 6_u16, none),
-        (0x02, 4, user),
-        (0x04, 0, none),
-        (0x10, 4, none),
-        (0x20, 0, none),
-    ] {
-        acl.extend(tag.to_le_bytes());
-        acl.extend(permissions.to_le_bytes());
-        acl.extend(id.to_le_bytes());
-    }
+    let user = 77;
+    let acl = acl("u::6 u:77:4 g::0 m::4 o::0");
     let mut refused = None;
     let image = Image::make("16M", &["-b", "1024"], |tree| {
         let (path, flags) = (tree.join("file"), rustix::fs::XattrFlags::empty());
@@ -146,8 +136,7 @@ fn acls_of_the_image_count() {
     });
     let Some(image) = image else { return };
     if let Some(why) = refused {
-        eprintln!("skipped: needs a temporary directory with ACLs: {why}");
-        return;
+        return rcuwalk_testkit::skip(&format!("needs a temporary directory with ACLs: {why}"));
     }
     let vfs = Vfs::new(Ext4::open(image.path()).unwrap()).unwrap();
     let ask = |user: u32| {

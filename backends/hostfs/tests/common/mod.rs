@@ -20,6 +20,14 @@ pub(crate) use rcuwalk_testkit::{is_root, skip};
 /// Long enough not to run out during a test.
 pub(crate) const AN_HOUR: Freshness = Freshness::Ttl(Duration::from_secs(3600));
 
+/// Each way to keep cached names up to date.
+pub(crate) const EVERY_FRESHNESS: [Freshness; 4] = [
+    Freshness::Always,
+    AN_HOUR,
+    Freshness::EachUse,
+    Freshness::Watched,
+];
+
 /// A scratch directory with `root` and `outside` in it, `root` being mounted.
 /// Removed when dropped.
 pub(crate) struct Scratch {

@@ -2,11 +2,14 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::common::levels::{Crowded, Level, contents, on_each_level};
 use crate::common::{AN_HOUR, skip};
-use rcuwalk::{Credentials, Error, Freshness, LookupFlags, OpenFlags, RenameFlags, Vfs};
+use rcuwalk::{
+    Budget, Context, Credentials, Error, Freshness, LookupFlags, OpenFlags, RenameFlags, Vfs,
+};
 use rcuwalk_hostfs::HostFs;
 use rcuwalk_testkit::wait_until;
 
@@ -300,6 +303,19 @@ fn records_do_not_point_in_a_circle() {
     });
 }
 
+/// Mounts `root`, watched, with next to no descriptors; or skips the test.
+fn watched(root: &Path) -> Option<(Vfs, Context)> {
+    let host = HostFs::new(root).unwrap().watched();
+    let host = host.inspect_err(|err| skip(&err.to_string())).ok()?;
+    let budget = Budget {
+        fds: FDS,
+        ..Budget::default()
+    };
+    let vfs = Vfs::with_budget(host, budget).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    Some((vfs, ctx))
+}
+
 /// FRESH-1: reports about directories without a descriptor count.
 #[test]
 fn changes_are_heard_of_without_a_descriptor() {
@@ -309,16 +325,9 @@ fn changes_are_heard_of_without_a_descriptor() {
             fs::create_dir(dir.path().join(i.to_string())).unwrap();
             fs::write(dir.path().join(format!("{i}/file")), "old").unwrap();
         }
-        let host = match HostFs::new(dir.path()).unwrap().watched() {
-            Ok(host) => host,
-            Err(err) => return skip(&err.to_string()),
+        let Some((vfs, ctx)) = watched(dir.path()) else {
+            return;
         };
-        let budget = rcuwalk::Budget {
-            fds: FDS,
-            ..rcuwalk::Budget::default()
-        };
-        let vfs = rcuwalk::Vfs::with_budget(host, budget).unwrap();
-        let ctx = vfs.context(rcuwalk::Credentials::root());
         let size = |i| {
             let path = format!("/{i}/file");
             vfs.stat(&ctx, path, LookupFlags::empty())
@@ -357,16 +366,9 @@ fn changes_are_heard_of_while_a_directory_is_elsewhere() {
         fs::create_dir_all(root.join("p/c")).unwrap();
         fs::create_dir(root.join("x")).unwrap();
         fs::write(root.join("x/file"), "old").unwrap();
-        let host = match HostFs::new(&root).unwrap().watched() {
-            Ok(host) => host,
-            Err(err) => return skip(&err.to_string()),
+        let Some((vfs, ctx)) = watched(&root) else {
+            return;
         };
-        let budget = rcuwalk::Budget {
-            fds: FDS,
-            ..rcuwalk::Budget::default()
-        };
-        let vfs = rcuwalk::Vfs::with_budget(host, budget).unwrap();
-        let ctx = vfs.context(rcuwalk::Credentials::root());
         let stat = |path: &str| vfs.stat(&ctx, path, LookupFlags::empty());
         let _held = vfs.lookup(&ctx, "/p/c", LookupFlags::DIRECTORY).unwrap();
         assert_eq!(stat("/x/file").unwrap().nlink, 1);

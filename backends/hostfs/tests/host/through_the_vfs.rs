@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use crate::common::{AN_HOUR, Scratch, is_root, skip};
+use crate::common::{AN_HOUR, EVERY_FRESHNESS, Scratch, is_root, skip};
 use rcuwalk::{
     Access, Credentials, Error, Freshness, InodeFlags, LookupFlags, OpenFlags, Vfs, XattrFlags,
 };
@@ -27,12 +27,7 @@ fn mounted(freshness: Freshness) -> Scratch {
 /// cached.
 #[test]
 fn a_session_ends_on_the_host() {
-    for freshness in [
-        Freshness::Always,
-        AN_HOUR,
-        Freshness::EachUse,
-        Freshness::Watched,
-    ] {
+    for freshness in EVERY_FRESHNESS {
         let tree = mounted(freshness);
         let (vfs, ctx) = (&tree.vfs, &tree.ctx);
         vfs.mkdir(ctx, "/d", 0o755).unwrap();

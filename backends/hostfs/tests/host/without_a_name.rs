@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::common::{AN_HOUR, Scratch};
+use crate::common::{AN_HOUR, EVERY_FRESHNESS, Scratch};
 use rcuwalk::{
     Context, Credentials, Error, File, Freshness, LookupFlags, OpenFlags, SetTime, Timestamp, Vfs,
     XattrFlags,
@@ -51,12 +51,7 @@ fn use_place(vfs: &Vfs, ctx: &Context, file: &File) {
 /// EDGE-1: an open or held file lives on without its name, whichever process removed that.
 #[test]
 fn an_open_file_needs_no_name() {
-    for freshness in [
-        Freshness::Always,
-        AN_HOUR,
-        Freshness::EachUse,
-        Freshness::Watched,
-    ] {
+    for freshness in EVERY_FRESHNESS {
         for flags in [OpenFlags::READ, OpenFlags::WRITE, OpenFlags::PATH] {
             let tree = one_file(freshness);
             let (vfs, ctx) = (&tree.vfs, &tree.ctx);
@@ -76,12 +71,7 @@ fn an_open_file_needs_no_name() {
 /// EDGE-1: the same behind the back of the cache.
 #[test]
 fn the_host_may_remove_what_is_open() {
-    for freshness in [
-        Freshness::Always,
-        AN_HOUR,
-        Freshness::EachUse,
-        Freshness::Watched,
-    ] {
+    for freshness in EVERY_FRESHNESS {
         for flags in [OpenFlags::READ, OpenFlags::WRITE, OpenFlags::PATH] {
             let tree = one_file(freshness);
             let (vfs, ctx) = (&tree.vfs, &tree.ctx);
@@ -100,12 +90,7 @@ fn the_host_may_remove_what_is_open() {
 /// EDGE-1: a path means the file that has the name, even if its former file is open.
 #[test]
 fn a_path_is_not_led_to_what_is_open() {
-    for freshness in [
-        Freshness::Always,
-        AN_HOUR,
-        Freshness::EachUse,
-        Freshness::Watched,
-    ] {
+    for freshness in EVERY_FRESHNESS {
         let tree = one_file(freshness);
         let (vfs, ctx) = (&tree.vfs, &tree.ctx);
         let file = vfs.open(ctx, "/file", BOTH).unwrap();
