@@ -88,6 +88,16 @@ pub struct Scan {
     options: Options,
 }
 
+impl std::fmt::Debug for Scan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Scan");
+        shown
+            .field("path", &self.path)
+            .field("options", &self.options);
+        shown.finish_non_exhaustive()
+    }
+}
+
 /// The result of a scan.
 #[derive(Debug)]
 #[non_exhaustive]

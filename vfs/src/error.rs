@@ -263,6 +263,7 @@ const _: () = {
     crosses_threads::<crate::VfsPath>();
     crosses_threads::<crate::Context>();
     crosses_threads::<crate::File>();
+    crosses_threads::<crate::ReadDir>();
 };
 
 #[cfg(test)]

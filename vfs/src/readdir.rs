@@ -34,6 +34,7 @@ pub struct DirEntry {
 }
 
 /// A listing in progress. It holds the directory, and no lock between two entries.
+#[derive(Debug)]
 #[doc(alias = "struct dir_context")]
 pub struct ReadDir {
     dir: VfsPath,

@@ -38,6 +38,14 @@ pub struct SuperBlock {
     pub(crate) rename_mutex: Mutex<()>,
 }
 
+impl std::fmt::Debug for SuperBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("SuperBlock");
+        shown.field("id", &self.id).field("fs", &self.fs.name());
+        shown.finish_non_exhaustive()
+    }
+}
+
 impl SuperBlock {
     pub(crate) fn new(fs: Box<dyn FileSystem>, caches: Arc<Caches>) -> SuperBlock {
         SuperBlock {

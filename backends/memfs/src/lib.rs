@@ -70,6 +70,12 @@ pub struct MemFs {
     tree: Arc<Tree>,
 }
 
+impl std::fmt::Debug for MemFs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemFs").finish_non_exhaustive()
+    }
+}
+
 struct Tree {
     root: Arc<Node>,
     space: Arc<Space>,

@@ -10,7 +10,7 @@ use crate::setters::setters;
 use crate::super_block::SuperBlock;
 
 /// On whose behalf a back end is called, and for which mount of it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 #[doc(alias = "current_cred")]
 pub struct Caller<'a> {
