@@ -96,7 +96,7 @@ pub fn thread_index() -> usize {
 }
 
 /// Every [`thread_index`] so far is below this.
-pub(crate) fn threads() -> usize {
+pub fn threads() -> usize {
     domain::domain().threads()
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use rcuwalk_sync::{List, rcu};
+use rcuwalk_sync::{List, PerThread, rcu};
 
 /// Limits on the unused objects in the caches of one [`Vfs`](crate::Vfs).
 ///
@@ -58,19 +58,22 @@ pub(crate) struct Share {
     bytes: usize,
     object_bytes: usize,
     /// A thread looks at the total each time it has added so many objects, or bytes beside them:
-    /// powers of two.
-    step: usize,
-    extra_step: usize,
-    charged: Box<[Charged]>,
+    /// powers of two, the smaller the more threads there are.
+    step: AtomicUsize,
+    extra_step: AtomicUsize,
+    shards: usize,
+    charged: PerThread<Charged>,
 }
+
+/// One thread adds this many objects at the most before it looks at the total.
+const MOST: usize = 32;
 
 /// Objects that one call scans before second chances end, and after that: so many for each
 /// object that may have been added since the call before.
-const PATIENT: usize = BATCH * 33;
+const PATIENT: usize = BATCH * (MOST + 1);
 
-/// What the threads that share this line have added and removed. Each line lets the sums run on
-/// by itself: a thread may remove what another one has added.
-#[repr(align(128))]
+/// What one thread has added and removed. Each counter runs on by itself: a thread may remove what
+/// another one has added.
 #[derive(Default)]
 struct Charged {
     added: AtomicUsize,
@@ -79,20 +82,44 @@ struct Charged {
     extra_removed: AtomicUsize,
 }
 
+/// Adds to a counter that only this thread writes to. Returns what it was before.
+#[inline]
+fn bump(counter: &AtomicUsize, by: usize) -> usize {
+    let before = counter.load(Relaxed);
+    counter.store(before.wrapping_add(by), Relaxed);
+    before
+}
+
 impl Share {
     pub(crate) fn new(objects: usize, bytes: usize, object_bytes: usize) -> Share {
         let fits = objects.min(bytes / object_bytes);
         let shards = (fits / 256).clamp(1, 16);
-        let power_below = |n: usize| 1 << n.max(1).ilog2();
-        Share {
+        let share = Share {
             objects,
             bytes,
             object_bytes,
-            // The budget is kept to within two percent, and no closer than pays.
-            step: power_below((fits / (64 * shards)).min(32)),
-            extra_step: power_below(bytes / (64 * shards)),
-            charged: (0..shards).map(|_| Charged::default()).collect(),
-        }
+            step: AtomicUsize::new(0),
+            extra_step: AtomicUsize::new(0),
+            shards,
+            charged: PerThread::new(),
+        };
+        share.set_steps();
+        share
+    }
+
+    /// So that the budget is kept to within two percent, and no closer than pays.
+    #[cold]
+    fn set_steps(&self) {
+        let parts = 64 * self.shards.max(rcu::threads());
+        let power_below = |n: usize| 1 << n.max(1).ilog2();
+        let set = |step: &AtomicUsize, to| {
+            // Nearly never: others read this line.
+            if step.load(Relaxed) != to {
+                step.store(to, Relaxed);
+            }
+        };
+        set(&self.step, power_below((self.fits() / parts).min(MOST)));
+        set(&self.extra_step, power_below(self.bytes / parts));
     }
 
     /// How many objects fit, if they bring nothing beside themselves.
@@ -103,52 +130,60 @@ impl Share {
     /// The number of shards of the list: few for small budgets, where each would hold next to
     /// nothing.
     pub(crate) fn shards(&self) -> usize {
-        self.charged.len()
+        self.shards
     }
 
-    /// How many objects one thread may add before it looks at the total.
+    /// How many objects one thread may add before it looks at the total, at the most.
     pub(crate) fn step(&self) -> usize {
-        self.step
-    }
-
-    fn mine(&self) -> &Charged {
-        &self.charged[rcu::thread_index() % self.charged.len()]
+        (self.fits() / (64 * self.shards)).clamp(1, MOST)
     }
 
     /// An object has been added, and `extra` bytes beside it. True if it is time to look at the
     /// total.
     #[inline]
     pub(crate) fn charge(&self, extra: usize) -> bool {
-        let mine = self.mine();
-        let added = mine.added.fetch_add(1, Relaxed) + 1;
-        let is_time = added & (self.step - 1) == 0;
-        if extra == 0 {
-            return is_time;
+        let mine = self.charged.get();
+        let before = bump(&mine.added, 1);
+        let mut is_time = before & (self.step.load(Relaxed) - 1) == 0;
+        if extra > 0 {
+            let before = bump(&mine.extra_added, extra);
+            is_time |= (before ^ before.wrapping_add(extra)) >= self.extra_step.load(Relaxed);
         }
-        let before = mine.extra_added.fetch_add(extra, Relaxed);
-        is_time || (before ^ before.wrapping_add(extra)) >= self.extra_step
+        if is_time {
+            self.set_steps();
+        }
+        is_time
     }
 
     /// Objects have left, and the bytes beside them.
     #[inline]
     pub(crate) fn uncharge(&self, objects: usize, extra: usize) {
-        let mine = self.mine();
-        mine.removed.fetch_add(objects, Relaxed);
+        let mine = self.charged.get();
+        bump(&mine.removed, objects);
         if extra > 0 {
-            mine.extra_removed.fetch_add(extra, Relaxed);
+            bump(&mine.extra_removed, extra);
         }
     }
 
-    /// Objects charged, and the bytes beside them, of each line at the moment it was asked.
+    /// Objects charged, and the bytes beside them, by each thread at the moment it was asked.
     /// Takes no lock.
     pub(crate) fn size(&self) -> (usize, usize) {
         let sum = |counter: fn(&Charged) -> &AtomicUsize| {
-            let each = self.charged.iter().map(|line| counter(line).load(Relaxed));
+            let each = self
+                .charged
+                .iter()
+                .map(|thread| counter(thread).load(Relaxed));
             each.fold(0, usize::wrapping_add)
         };
         // What has left first: it came before. So no sum is below zero but by a moment's wrap.
-        let (removed, extra_removed) = (sum(|line| &line.removed), sum(|line| &line.extra_removed));
-        let (added, extra_added) = (sum(|line| &line.added), sum(|line| &line.extra_added));
+        let (removed, extra_removed) = (
+            sum(|thread| &thread.removed),
+            sum(|thread| &thread.extra_removed),
+        );
+        let (added, extra_added) = (
+            sum(|thread| &thread.added),
+            sum(|thread| &thread.extra_added),
+        );
         let less = |added: usize, removed| added.wrapping_sub(removed).cast_signed().max(0);
         (
             less(added, removed).cast_unsigned(),
