@@ -1,19 +1,18 @@
-//! Least recently used lists of what is cached and not in use, in shards.
+//! Least recently used lists of unused cached objects, in shards.
 //!
-//! A list holds one counted reference per object, so every object on it is alive. An object
-//! enters at the head when its last user drops it ([`Ref`]'s drop); [`List::scan`] looks at the
-//! tail and asks what to do with each.
+//! A list holds one counted reference per object, so every object on it is alive. The last user's
+//! put ([`Ref`]'s drop) adds an object at the head; [`List::scan`] looks at the tail and asks the
+//! caller what to do with each object.
 //!
-//! LRU-1: an object on a hash table [with lists](crate::RcuHash::with_lru) that has no user is on
-//! a list. The scan takes objects in use off, so it looks over what can go and little else. An
-//! object that is on no list has a user: whoever counts its references down to the table's own
-//! hands the last one to the list instead. Both marks, HASHED and LISTED, and the count are one
-//! word, so an object that leaves the table at this moment does not enter a list.
+//! LRU-1: an object without a user, on a hash table [with lists](crate::RcuHash::with_lru), is on a
+//! list. A scan takes objects in use off the list, so it does not meet them again. A put that would
+//! leave only the table's reference gives its own reference to the list instead. The count and the
+//! marks HASHED and LISTED are in one word, so an object that another thread takes off the table at
+//! that moment is not listed.
 //!
-//! There is no list of everything: each thread normally adds to a shard of its own, so that
-//! neither the shard's lock nor its ends travel between cores. A thread that reclaims takes from
-//! that shard too, or from the fullest if that is much fuller, and every fourth time from the
-//! next one in turn ([`List::victim`]).
+//! Each thread normally adds to a shard of its own, so that neither the shard's lock nor its ends
+//! travel between cores. A thread that reclaims scans the same shard, or the fullest one if that is
+//! much fuller, and every fourth time the next one in turn ([`List::victim`]).
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
@@ -23,10 +22,10 @@ use crate::atomic::*;
 use crate::lock::{Mutex, Rank};
 use crate::{Ref, Shared, rcu};
 
-/// What an object needs for its list.
+/// The list fields of an object.
 ///
-/// While it is on one: its neighbours, guarded by the shard's lock. While it is on none: where to
-/// enter, written before the mark LISTED goes or HASHED comes.
+/// On a list: its neighbours, guarded by the shard's lock. On no list: a pointer to the lists that
+/// it will enter, written before LISTED is cleared or HASHED is set.
 pub(crate) struct Links<T> {
     towards_head: AtomicPtr<Shared<T>>,
     towards_tail: AtomicPtr<Shared<T>>,

@@ -605,8 +605,8 @@ impl<T> Spare<T> {
         }
     }
 
-    /// Makes it an object with `marks`, and so many references, which the caller makes of the
-    /// pointer.
+    /// Makes it an object with these marks and this count. The caller makes that many references
+    /// from the pointer.
     pub(crate) fn fill(self, value: T, references: u32, marks: Flag) -> NonNull<Shared<T>> {
         let object = self.object;
         std::mem::forget(self);
@@ -783,8 +783,8 @@ impl<T> Ref<T> {
     /// Drops the reference, unless `keep` says otherwise of the word. Where the object then would
     /// be unused, on a table, and on no list, it goes to a list (LRU-1).
     ///
-    /// One step for each case, by compare-and-swap: between a look at the word and a subtraction
-    /// the list might let go of the object, and nobody would bring it back.
+    /// Each case is one compare-and-swap. With a plain subtraction, a scan could take the object off
+    /// its list after this thread has read the word, and no thread would list it again.
     #[inline]
     fn count_down(&self, keep: impl Fn(u64) -> bool) -> CountedDown {
         let mut word = self.word().load(Relaxed);

@@ -41,24 +41,24 @@ impl Default for Budget {
 /// Objects scanned at a time, with their shard locked.
 pub(crate) const BATCH: usize = 64;
 
-/// One cache's budget, what is charged to it, and how the cache reclaims.
+/// The budget of one cache, the objects that count against it, and the loop that reclaims.
 ///
-/// All cached objects are charged, those in use as well. The thread that adds one reclaims: after
-/// every few additions it compares the total with the budget, and scans the lists of what is not
-/// in use until the budget is met, or the lists are empty.
+/// All cached objects count, also those in use. The thread that adds an object reclaims: after
+/// every few additions it compares the total with the budget, and scans the lists of unused
+/// objects until the total is within the budget or the lists are empty.
 ///
-/// **Why the budget holds.** A scan of an object frees it; or ends its second chance, which it
-/// has once after each use; or takes it off its list because somebody uses it, and then its last
-/// put has to bring it back (LRU-1). So a scan never meets an object twice for nothing, whoever
-/// holds the others. A call scans [`PATIENT`] objects at most before second chances end, and as many
-/// after that: then each object that it scans is freed, or off its list. A list of any length is
-/// therefore freed or in use before the excess has grown by another two percent.
+/// **Why the budget holds.** A scan of an object has one of three results. It frees the object. It
+/// ends the object's second chance, and the next scan frees it unless it is used in between. Or it
+/// takes the object off the list because it is in use; the last put lists it again (LRU-1). So
+/// objects in use are not scanned again and again. A call scans [`PATIENT`] objects at most before
+/// second chances end, and as many after that, when each scan frees the object or takes it off its list.
+/// Before the excess grows by another two percent, calls have scanned every object on the lists.
 pub(crate) struct Share {
     objects: usize,
     bytes: usize,
     object_bytes: usize,
-    /// A thread looks at the total each time it has added so many objects, or bytes beside them:
-    /// powers of two, the smaller the more threads there are.
+    /// A thread compares the total with the budget after this many additions, or after this many
+    /// bytes. Powers of two; smaller if there are many threads.
     step: AtomicUsize,
     extra_step: AtomicUsize,
     shards: usize,
@@ -68,8 +68,8 @@ pub(crate) struct Share {
 /// One thread adds this many objects at the most before it looks at the total.
 const MOST: usize = 32;
 
-/// Objects that one call scans before second chances end, and after that: so many for each
-/// object that may have been added since the call before.
+/// A call scans this many objects before second chances end, and this many after that: a batch
+/// for each object that may have been added since the previous call.
 const PATIENT: usize = BATCH * (MOST + 1);
 
 /// What one thread has added and removed. Each counter runs on by itself: a thread may remove what
@@ -175,7 +175,8 @@ impl Share {
                 .map(|thread| counter(thread).load(Relaxed));
             each.fold(0, usize::wrapping_add)
         };
-        // What has left first: it came before. So no sum is below zero but by a moment's wrap.
+        // `removed` first: an object is added before it is removed, so the difference is not
+        // negative except when other threads change the counters meanwhile.
         let (removed, extra_removed) = (
             sum(|thread| &thread.removed),
             sum(|thread| &thread.extra_removed),

@@ -324,8 +324,8 @@ fn the_budget_of_bytes_holds() {
     tree.assert_within(BYTES * 5 / 4 + 4 * rcu::Domain::BATCH_BYTES + (1 << 20));
 }
 
-/// MEM-1: LRU-1: what reclaim looks at depends on what it frees, whoever holds the others: with
-/// none, half, and nearly all of a full cache held, by names, and by inodes alone.
+/// MEM-1: LRU-1: the number of objects that reclaim scans is bounded by the number it frees, with
+/// none, half, and nearly all of a full cache in use; with names or inodes as the tighter limit.
 #[test]
 fn reclaim_looks_at_what_can_go() {
     let _one = ONE_AT_A_TIME.lock();
@@ -347,8 +347,8 @@ fn reclaim_looks_at_what_can_go() {
             let after = vfs.statistics();
             let scanned = after.scanned - before.scanned;
             let freed = after.dentries_evicted - before.dentries_evicted;
-            // Each is passed over once, and freed the next time; what is held leaves the list when
-            // it is met, if it was on it.
+            // A scan passes over each object once and frees it the next time. An object in use
+            // leaves the list at the first scan.
             let bound = 2 * freed + 2 * BUDGET as u64 + held as u64;
             assert!(
                 scanned <= bound,
@@ -362,7 +362,7 @@ fn reclaim_looks_at_what_can_go() {
             );
             assert!(freed as usize >= 8_000 - most, "MEM-1: {freed}");
             drop(places);
-            // What was held goes like the rest.
+            // The places were dropped: they are evicted like the other names.
             for n in 0..3 * BUDGET {
                 vfs.stat(ctx, format!("/d2/f{n}"), FOLLOW).unwrap();
             }

@@ -44,7 +44,7 @@ fn age(object: &Shared<Number>) -> Verdict {
     }
 }
 
-/// LRU-1: what has a user is on no list, and its last user puts it on the one of its kind.
+/// LRU-1: an object in use is on no list, and the last put adds it to the list of its kind.
 #[test]
 fn the_last_user_lists() {
     let table = table();
@@ -99,8 +99,8 @@ fn the_tail_goes_first_and_the_used_get_a_second_chance() {
     assert_eq!((lens(&table), table.len()), ([2, 0], 2));
 }
 
-/// LRU-1: an object that has left its table is listed by nobody, and one that was on its list is
-/// taken off by the thread that takes it off the table.
+/// LRU-1: the last put does not list an object that has left its table. An object that was listed
+/// stays so until the thread that unhashes it removes it.
 #[test]
 fn what_has_left_is_not_listed() {
     let table = table();

@@ -37,8 +37,8 @@ impl Kind {
 /// Which unused dentries are to go.
 #[derive(Clone, Copy)]
 enum Want<'a> {
-    /// As many as are too much for this share of the budget, but for those that have a second
-    /// chance, if there are any.
+    /// Enough to bring this share of the budget within its limit. With `second_chances`, dentries
+    /// that were used since the last scan stay.
     Room {
         share: &'a Share,
         second_chances: bool,
@@ -48,14 +48,15 @@ enum Want<'a> {
 }
 
 impl Dcache {
-    /// A name has been given to something, or is missing now: its last put finds the other list.
-    /// The caller has a reference.
+    /// The dentry has become positive or negative, so it belongs on the other list. This takes it
+    /// off its list; the caller's put, or a later one, lists it again.
     pub(super) fn relist(&self, dentry: &DentryRef) {
         if dentry.flags().is_negative() {
             self.begin_age(dentry);
         }
         drop(self.unlist(dentry));
-        // Counts like an addition: removals alone must not fill the cache with missing names.
+        // Counts like an addition: otherwise removals alone could fill the cache with missing
+        // names.
         let is_time = self.share.charge(0);
         self.share.uncharge(1, 0);
         if is_time {
@@ -240,7 +241,7 @@ impl Dcache {
         let (mut parent, inode) = self.detach(dentry);
         inodes.extend(inode);
         while let Some(dentry) = parent {
-            // Nobody but this thread; a root is not hashed.
+            // This thread has the only reference. A root is not hashed, so it stays.
             let goes = dentry.users() == 1 && share.is_over() && dentry.kill_if_users_are(1);
             if !goes {
                 self.put(dentry);

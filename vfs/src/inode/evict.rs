@@ -52,8 +52,8 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
         self.inner.table.lru().scanned() as u64
     }
 
-    /// Drops references to inodes whose name has just been evicted, and with them the inodes that
-    /// nobody else uses, and for whose key nobody has asked since they were read in.
+    /// Drops the references of evicted names to their inodes. An inode without another user is
+    /// evicted too, unless it was looked up by its key after it was read in.
     pub(crate) fn put_with_names(&self, inodes: impl Iterator<Item = InodeRef<K, P>>) {
         self.inner.put_with_names(inodes);
     }
@@ -81,11 +81,11 @@ impl<K: Key, P: Send + Sync + 'static> Drop for Gone<'_, K, P> {
 
 /// Which unused inodes are to go.
 enum Want<'a, K, P> {
-    /// As many as there are above the budget, but for those that have a second chance.
+    /// Enough to meet the budget. Inodes that were used since the last scan stay.
     Room,
     /// The same, before the budget is full.
     RoomAhead,
-    /// As many as there are above the budget.
+    /// Enough to meet the budget.
     RoomAtOnce,
     /// These, and no others.
     These(&'a dyn Fn(&Node<K, P>) -> bool),

@@ -1,8 +1,8 @@
 //! Three ways to lock an inode cache: the kernel's before it looked up under RCU, with that, and
 //! ours.
 //!
-//! The first two are here to be measured beside the third. They take one lock for the whole table
-//! around the lock of the bucket, which then nobody else holds.
+//! The benchmarks measure the first two beside the third. They take one lock for the whole table,
+//! and then the bucket's lock, which is always free.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
