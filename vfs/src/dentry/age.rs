@@ -29,7 +29,9 @@ const MOST: usize = 4;
 /// ...and are scanned each time that one part in `LIFE` has been added.
 const LIFE: usize = 32;
 
-/// Counts additions, in steps of [`Share::step`], and tells which names are old.
+/// Counts additions, in steps of [`Share::step`], and tells which names are old. On a line of its
+/// own: walks read the fields beside it.
+#[repr(align(128))]
 pub(super) struct Age {
     /// How much each step adds, at most.
     step: usize,

@@ -41,8 +41,13 @@ pub(crate) struct Dcache {
     keys: HashKeys,
     /// Written to while a dentry is moved; read by code that reads several dentries at once.
     pub(super) rename_lock: SeqLock,
-    pub(super) evicted: AtomicU64,
+    pub(super) evicted: Evicted,
 }
+
+/// How many dentries were evicted. On a line of its own, as [`Age`].
+#[repr(align(128))]
+#[derive(Default)]
+pub(super) struct Evicted(pub(super) AtomicU64);
 
 impl Dcache {
     pub(crate) fn new(
@@ -60,7 +65,7 @@ impl Dcache {
             in_lookup: LookupTable::new(),
             keys: HashKeys::random(),
             rename_lock: SeqLock::new(Rank::RenameLock),
-            evicted: AtomicU64::new(0),
+            evicted: Evicted::default(),
         }
     }
 
@@ -315,7 +320,7 @@ impl Dcache {
 
     /// Names dropped by the shrinker so far.
     pub(crate) fn evicted(&self) -> u64 {
-        self.evicted.load(Relaxed)
+        self.evicted.0.load(Relaxed)
     }
 
     /// Names cached now, and the bytes they take.

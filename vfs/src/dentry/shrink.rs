@@ -193,7 +193,7 @@ impl Dcache {
             .sum();
         let gone = gone.len() + above;
         self.icache.put_with_names(inodes.into_iter());
-        self.evicted.fetch_add(gone as u64, Relaxed);
+        self.evicted.0.fetch_add(gone as u64, Relaxed);
         gone
     }
 
