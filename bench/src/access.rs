@@ -13,6 +13,7 @@
 //! | this file            | the run, its settings and its errors                  |
 //! | `access/contest.rs`  | the three contenders on one tree, and their answers   |
 //! | `access/report.rs`   | the numbers, as table and as JSON                     |
+//! | `access/wide.rs`     | a computed list of 45,000 paths                       |
 //!
 //! What keeps it fair: all get the same bytes, relative to a directory they are in
 //! already; all run on the same thread in the same rounds; the kernel's tree lies
@@ -20,6 +21,7 @@
 
 mod contest;
 mod report;
+mod wide;
 
 use std::error::Error;
 use std::fmt;
@@ -75,6 +77,16 @@ impl Access {
             tree: TreeSpec::builtin(),
             threads: crate::machine::cores(),
             rounds: Self::ROUNDS,
+        }
+    }
+
+    /// 45,000 computed paths in 5,000 directories: each lookup waits for memory.
+    pub fn wide() -> Self {
+        let (paths, tree) = wide::wide();
+        Self {
+            paths,
+            tree,
+            ..Self::builtin()
         }
     }
 

@@ -88,13 +88,15 @@ enum Benchmark {
 /// not exist, on the tree they belong to. Other paths are asked of a copy of as much
 /// of this machine's tree as they meet, with empty files.
 #[derive(clap::Args, Default)]
-#[command(
-    override_usage = "rcuwalk bench access [OPTIONS] [--paths <FILE> | --trace -- <COMMAND>...]"
-)]
+#[command(override_usage = "rcuwalk bench access [OPTIONS] \
+                      [--wide | --paths <FILE> | --trace -- <COMMAND>...]")]
 struct AccessArgs {
     /// Take the paths from FILE: absolute, one per line, `#` starts a comment
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     paths: Option<PathBuf>,
+    /// Ask for 45,000 computed paths, the same on every machine, in 5,000 directories
+    #[arg(long, conflicts_with_all = ["paths", "trace"])]
+    wide: bool,
     /// Take the paths that COMMAND asks for, by running it under strace
     #[arg(long, requires = "command")]
     trace: bool,
@@ -138,6 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 fn run_access(args: &AccessArgs, options: &Options, stop: &Stop) -> Result<String, Failure> {
     let mut access = match paths(args, stop)? {
+        None if args.wide => Access::wide(),
         Some(paths) => Access::of_host(paths).map_err(|err| {
             Failure::error(format_args!(
                 "cannot copy the tree that the paths meet: {err}"

@@ -45,6 +45,24 @@ fn json_is_one_document_with_a_row_per_contender_and_thread_count() {
 }
 
 #[test]
+fn the_wide_list_is_verified_and_found() {
+    let report = run_json(&mut rcuwalk(
+        "bench access --wide --json --rounds 1 --threads 1".split(' '),
+    ));
+    assert_eq!(
+        (&report["paths"], &report["found"]),
+        (&45_000.into(), &45_000.into())
+    );
+    assert_eq!(
+        (&report["bench"], &report["verified"]),
+        (&"access".into(), &true.into())
+    );
+    let rows = report["rows"].as_array().unwrap();
+    let who: Vec<_> = rows.iter().map(|row| &row["contender"]).collect();
+    assert_eq!(who, ["kernel", "memfs", "hostfs"]);
+}
+
+#[test]
 fn without_a_benchmark_all_of_them_run() {
     let all = run_json(&mut rcuwalk(
         "bench --json --rounds=1 --threads=1 --inodes=10000".split(' '),
@@ -291,6 +309,8 @@ fn wrong_usage_ends_with_2() {
     refused(&["bench", "access", "--rounds", "0"], 2, "0 is not in 1..");
     refused(&["bench", "access", "--rounds", "many"], 2, "invalid");
     refused(&["bench", "access", "--", "ls"], 2, "--trace");
+    let both = ["bench", "access", "--wide", "--paths", "list"];
+    refused(&both, 2, "cannot be used with");
     refused(&["bench", "nothing"], 2, "nothing");
     refused(
         &["bench", "walktrees", "--trees", "0"],
