@@ -67,12 +67,18 @@ pub(crate) fn reset_peak_memory() {
 /// The peak of resident memory since [`reset_peak_memory`], in bytes; 0 if unknown.
 pub(crate) fn peak_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    high_water_mark(&status).unwrap_or(0)
+    bytes_of("VmHWM:", &status).unwrap_or(0)
 }
 
-fn high_water_mark(status: &str) -> Option<u64> {
+/// Resident memory that is not a file's, in bytes; 0 if unknown.
+pub(crate) fn resident_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    bytes_of("RssAnon:", &status).unwrap_or(0)
+}
+
+fn bytes_of(field: &str, status: &str) -> Option<u64> {
     let mut lines = status.lines();
-    let kib = lines.find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib = lines.find_map(|line| line.strip_prefix(field))?;
     let kib: u64 = kib.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
 }
@@ -98,10 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn the_high_water_mark_is_in_bytes() {
+    fn memory_is_in_bytes() {
         let status = "Name:\tx\nVmHWM:\t    1234 kB\nVmRSS:\t  1 kB\n";
-        assert_eq!(high_water_mark(status), Some(1234 << 10));
-        assert_eq!(high_water_mark("Name:\tx\n"), None);
+        assert_eq!(bytes_of("VmHWM:", status), Some(1234 << 10));
+        assert_eq!(bytes_of("VmHWM:", "Name:\tx\n"), None);
     }
 
     #[test]
@@ -109,6 +115,7 @@ mod tests {
         let (start, before) = (Instant::now(), CpuTime::now());
         reset_peak_memory();
         let block = std::hint::black_box(vec![1u8; 32 << 20]);
+        assert!(resident_memory() >= block.len() as u64);
         while CpuTime::now().since(before).user.is_zero() {
             assert!(start.elapsed() < Duration::from_secs(60), "no time at all");
         }

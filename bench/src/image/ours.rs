@@ -31,27 +31,30 @@ pub(super) fn is_image(path: &Path) -> io::Result<()> {
     open(path, Contender::SCAN).map(drop)
 }
 
-/// Lists every directory and stats every entry, as `find -ls` does. `walked` is called
-/// when that is done, while all is still cached.
+/// Lists every directory and stats every entry, as `find -ls` does, `laps` times. `walked` is
+/// called after each lap, while its entries are still cached.
 pub(super) fn through_vfs(
     image: &Path,
     contender: Contender,
-    bench: &ImageWalk,
+    threads: u64,
+    cache_bytes: usize,
+    laps: usize,
     stop: &AtomicBool,
-    walked: impl FnOnce(),
-) -> io::Result<Digest> {
+    mut walked: impl FnMut(Digest),
+) -> io::Result<()> {
     let budget = Budget {
         // Bytes alone decide when there is too much.
         dentries: usize::MAX >> 8,
         inodes: usize::MAX >> 8,
-        bytes: bench.cache_bytes,
+        bytes: cache_bytes,
         ..Budget::default()
     };
     let fs = open(image, contender)?;
     let vfs = Vfs::with_budget(fs, budget).map_err(io::Error::other)?;
-    let seen = walk(&vfs, bench.threads, stop).map_err(io::Error::other)?;
-    walked();
-    Ok(seen)
+    for _ in 0..laps {
+        walked(walk(&vfs, threads, stop).map_err(io::Error::other)?);
+    }
+    Ok(())
 }
 
 /// Directories of the root are shared out among `threads`.

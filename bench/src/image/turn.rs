@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::digest::Digest;
 use super::kernel::{self, Forget};
 use super::{ImageWalk, Place, ours};
-use crate::usage::{CpuTime, machine_busy, peak_memory, reset_peak_memory};
+use crate::usage::{CpuTime, machine_busy, peak_memory, reset_peak_memory, resident_memory};
 
 /// A contender, and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub(super) enum Method {
 }
 
 impl Contender {
+    pub(super) const VFS: Contender = Contender::new("vfs", Method::Vfs, true);
     pub(super) const SCAN: Contender = Contender::new("scan", Method::ScanByTree, true);
 
     const fn new(name: &'static str, method: Method, checksums: bool) -> Self {
@@ -41,7 +42,7 @@ impl Contender {
 /// In each round's order; the first one is what the others are compared with.
 pub(super) const CONTENDERS: [Contender; 6] = [
     Contender::new("kernel", Method::Kernel, true),
-    Contender::new("vfs", Method::Vfs, true),
+    Contender::VFS,
     Contender::SCAN,
     Contender::new("scan", Method::ScanByInode, true),
     Contender::new("vfs", Method::Vfs, false),
@@ -64,6 +65,8 @@ pub(super) struct Turn {
     pub(super) others: Duration,
     /// Of the process, in bytes.
     pub(super) peak_memory: u64,
+    /// What the process's resident memory grew by, in bytes, caches still full.
+    pub(super) grown: u64,
     /// What the kernel's caches grew by, in bytes.
     pub(super) kernel_memory: u64,
 }
@@ -82,33 +85,84 @@ impl Turn {
             },
             place.image,
         )?;
-        reset_peak_memory();
-        let kernel_before = kernel::reclaimable_bytes();
-        let (busy, cpu, start) = (machine_busy(), CpuTime::now(), Instant::now());
-        let mut total = Duration::ZERO;
-        let seen = match contender.method {
-            Method::Kernel => kernel::walk(place.mount.path(), bench.threads, place.stop)?,
-            // Cached objects are freed after the clock has stopped.
-            Method::Vfs => ours::through_vfs(place.image, contender, bench, place.stop, || {
-                total = start.elapsed();
-            })?,
-            _ => ours::scan(place.image, contender, bench, place.stop)?,
-        };
-        if total.is_zero() {
-            total = start.elapsed();
-        }
-        let cpu = CpuTime::now().since(cpu);
-        let others = machine_busy().saturating_sub(busy + cpu.user + cpu.sys);
-        let turn = Turn {
-            seen,
-            total,
-            cpu,
-            others,
-            peak_memory: peak_memory(),
-            kernel_memory: kernel::reclaimable_bytes().saturating_sub(kernel_before),
+        let start = Start::now();
+        let turn = match contender.method {
+            Method::Kernel => {
+                start.turn(kernel::walk(place.mount.path(), bench.threads, place.stop)?)
+            }
+            Method::Vfs => {
+                let mut turns = Self::laps(bench, contender, bench.cache_bytes, 1, place)?;
+                turns.remove(0)
+            }
+            _ => start.turn(ours::scan(place.image, contender, bench, place.stop)?),
         };
         // The next one starts with this one's memory given back.
         rcuwalk_sync::rcu::barrier();
         Ok(turn)
+    }
+
+    /// Walks `laps` times through the VFS, whose caches are empty before the first lap.
+    pub(super) fn laps(
+        bench: &ImageWalk,
+        contender: Contender,
+        cache_bytes: usize,
+        laps: usize,
+        place: &Place<'_>,
+    ) -> io::Result<Vec<Turn>> {
+        let mut turns = Vec::with_capacity(laps);
+        let mut start = Start::now();
+        let lap_done = |seen| {
+            // Cached objects are freed after the last lap's clock has stopped.
+            turns.push(start.turn(seen));
+            start = Start::now();
+        };
+        let (image, threads) = (place.image, bench.threads);
+        ours::through_vfs(
+            image,
+            contender,
+            threads,
+            cache_bytes,
+            laps,
+            place.stop,
+            lap_done,
+        )?;
+        rcuwalk_sync::rcu::barrier();
+        Ok(turns)
+    }
+}
+
+/// The clocks and counters when a turn begins.
+struct Start {
+    kernel_memory: u64,
+    resident: u64,
+    busy: Duration,
+    cpu: CpuTime,
+    start: Instant,
+}
+
+impl Start {
+    fn now() -> Start {
+        reset_peak_memory();
+        Start {
+            kernel_memory: kernel::reclaimable_bytes(),
+            resident: resident_memory(),
+            busy: machine_busy(),
+            cpu: CpuTime::now(),
+            start: Instant::now(),
+        }
+    }
+
+    fn turn(&self, seen: Digest) -> Turn {
+        let total = self.start.elapsed();
+        let cpu = CpuTime::now().since(self.cpu);
+        Turn {
+            seen,
+            total,
+            cpu,
+            others: machine_busy().saturating_sub(self.busy + cpu.user + cpu.sys),
+            peak_memory: peak_memory(),
+            grown: resident_memory().saturating_sub(self.resident),
+            kernel_memory: kernel::reclaimable_bytes().saturating_sub(self.kernel_memory),
+        }
     }
 }

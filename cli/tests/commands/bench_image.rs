@@ -36,7 +36,14 @@ fn an_image_is_made_and_used_again() {
     for contender in ["kernel", "vfs", "scan"] {
         assert!(rows.iter().any(|row| row["contender"] == contender));
     }
+    let laps: Vec<_> = rows.iter().filter(|row| row["cache"] == "eighth").collect();
+    let numbers: Vec<_> = laps.iter().map(|row| row["lap"].as_u64()).collect();
+    assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
+    assert!(laps.iter().all(|row| row["contender"] == "vfs"));
+    assert!(json["eighth_cache_bytes"].is_number());
     for row in rows {
+        let roomy_vfs = row["contender"] == "vfs" && row["cache"] == "all";
+        assert_eq!(row["bytes_per_entry"].is_number(), roomy_vfs, "{row}");
         for key in [
             "threads",
             "seconds",
