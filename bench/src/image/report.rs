@@ -235,9 +235,8 @@ impl fmt::Display for Report {
             "\nMedians of {} rounds with cached blocks. No inode is cached when a walk begins; \
              vfs instantiates\nname and inode of every entry (and keeps them, within {} MiB), \
              scan neither. Memory: of the\nprocess; for the kernel, what its caches of names \
-             and inodes grew by. With a cache of an eighth, vfs has \
-             {} MiB,\nan eighth of what its walk with room took; the kernel it is compared with \
-             still has room.",
+             and inodes grew by.\nWith a cache of an eighth, vfs has {} MiB, an eighth of what its \
+             walk with room took; the kernel\nit is compared with still has room.",
             self.rounds,
             grouped(self.cache_bytes as u64 >> 20),
             grouped(self.eighth_cache_bytes as u64 >> 20)
