@@ -12,7 +12,7 @@
 //!
 //! Each thread normally adds to a shard of its own, so that neither the shard's lock nor its ends
 //! travel between cores. A thread that reclaims scans the same shard, or the fullest one if that is
-//! much fuller, and every fourth time the next one in turn ([`List::victim`]).
+//! much fuller, and every other time one that no thread adds to any more ([`List::victim`]).
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
@@ -95,6 +95,8 @@ struct Shard<T> {
     list: Mutex<Chain<T>>,
     /// The list's length, for readers without its lock.
     len: PlainUsize,
+    /// The turn in which an object last entered, give or take a few objects.
+    last_entry: PlainUsize,
     /// How many objects scans have looked at.
     scanned: PlainUsize,
 }
@@ -107,6 +109,8 @@ struct Chain<T> {
     ahead: *mut Shared<T>,
     ahead_by: usize,
     len: usize,
+    /// How many have entered.
+    entered: usize,
 }
 
 // SAFETY: the pointers are counted references to `Shared<T>`, as `Ref<T>` is.
@@ -176,6 +180,7 @@ impl<T> Lru<T> {
             ahead: ptr::null_mut(),
             ahead_by: 0,
             len: 0,
+            entered: 0,
         };
         let per_kind = shards.max(1);
         let shards = per_kind * kinds;
@@ -184,6 +189,7 @@ impl<T> Lru<T> {
                 .map(|_| Shard {
                     list: Mutex::new(rank, chain()),
                     len: PlainUsize::new(0),
+                    last_entry: PlainUsize::new(0),
                     scanned: PlainUsize::new(0),
                 })
                 .collect(),
@@ -289,6 +295,11 @@ impl<T> Lists<T> {
         list.look_ahead();
         list.len += 1;
         shard.len.store(list.len, Relaxed);
+        // Seldom: the turn is on a line that all threads write to.
+        if list.entered.is_multiple_of(8) {
+            shard.last_entry.store(self.turn.0.load(Relaxed), Relaxed);
+        }
+        list.entered = list.entered.wrapping_add(1);
         true
     }
 
@@ -392,14 +403,15 @@ impl<T> List<'_, T> {
     }
 
     /// The shard to reclaim from: this thread's, or the fullest one if that is fuller by a
-    /// quarter, and every fourth time the next one in turn. So a thread that outlives others
-    /// reclaims what they have listed. `None` if all are empty.
+    /// quarter, and every other time one that no thread adds to any more, if there is one. So a
+    /// thread that outlives others reclaims what they have listed. `None` if all are empty.
     pub fn victim(&self) -> Option<usize> {
         let shards = self.shards.len();
         let turn = self.lists.turn.0.fetch_add(1, Relaxed);
-        if turn.is_multiple_of(4) {
-            let mut order = (0..shards).map(|n| (turn / 4 + n) % shards);
-            return order.find(|shard| self.len_of(*shard) > 0);
+        if turn.is_multiple_of(2)
+            && let Some(idle) = self.idle(turn)
+        {
+            return Some(idle);
         }
         let own = rcu::thread_index() % shards;
         let fullest = (0..shards).max_by_key(|shard| self.len_of(*shard))?;
@@ -408,6 +420,17 @@ impl<T> List<'_, T> {
             false => own,
         };
         (self.len_of(victim) > 0).then_some(victim)
+    }
+
+    /// A shard that no object has entered for as many turns as all shards have several times.
+    fn idle(&self, turn: usize) -> Option<usize> {
+        let shards = self.shards.len();
+        // One after the other: all objects on the first may be used again and again.
+        let mut order = (0..shards).map(|n| (turn / 2 + n) % shards);
+        order.find(|shard| {
+            let last = self.shards[*shard].last_entry.load(Relaxed);
+            turn.saturating_sub(last) > 8 * shards && self.len_of(*shard) > 0
+        })
     }
 
     /// The number of objects on a shard, at this moment. Takes no lock.

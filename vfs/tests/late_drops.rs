@@ -305,3 +305,36 @@ fn a_back_end_that_uses_a_vfs_in_a_call_is_refused() {
         });
     }
 }
+
+/// LRU-1: the last reference to a place may go when a thread's locals do, before or after this
+/// library's own.
+#[test]
+fn a_thread_that_ends_puts_what_its_locals_hold() {
+    use std::cell::RefCell;
+    thread_local! {
+        static FIRST: RefCell<Option<rcuwalk::VfsPath>> = const { RefCell::new(None) };
+        static LATER: RefCell<Option<rcuwalk::VfsPath>> = const { RefCell::new(None) };
+    }
+    let vfs = Arc::new(Vfs::new(MemFs::new()).unwrap());
+    let root = vfs.context(Credentials::root());
+    for name in ["/a", "/b"] {
+        vfs.create(&root, name, 0o644).unwrap();
+    }
+    let thread = std::thread::spawn({
+        let vfs = vfs.clone();
+        move || {
+            // Registered before this thread has used the library: it is dropped after the
+            // library's own locals.
+            FIRST.with(|place| assert!(place.borrow().is_none()));
+            let ctx = vfs.context(Credentials::root());
+            let place = |name| vfs.lookup(&ctx, name, FOLLOW).unwrap();
+            FIRST.set(Some(place("/a")));
+            LATER.set(Some(place("/b")));
+        }
+    });
+    thread.join().unwrap();
+    let before = vfs.statistics().dentries.0;
+    vfs.drop_caches();
+    let after = vfs.statistics().dentries.0;
+    assert_eq!((before, after), (2, 0), "LRU-1: nobody uses them any more");
+}

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use common::{FOLLOW, REF, Random, Tree, stress_ops};
-use rcuwalk::{Budget, Error, LookupFlags, Result};
+use rcuwalk::{Budget, Error, LookupFlags, RenameFlags, Result};
 use rcuwalk_sync::rcu;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -26,6 +26,16 @@ const SMALL: Budget = Budget {
     bytes: 1 << 20,
     fds: 64,
 };
+
+/// Names of the files that `both_walks_agree_beside_changes` makes.
+const NAMES: [&str; 6] = [
+    "file0",
+    "file1",
+    "file2",
+    "file3",
+    "new",
+    "a-new-name-that-is-too-long-for-the-words",
+];
 
 /// Checks the result of a change while other threads change the same names.
 fn settle(result: Result<()>) -> bool {
@@ -359,13 +369,23 @@ fn both_walks_agree_beside_changes() {
                     for round in 0..operations() / 8 {
                         let dir = format!("/d/dir{}", random.below(3));
                         let file = format!("{dir}/file{}", random.below(3));
-                        settle(match random.below(8) {
+                        settle(match random.below(9) {
                             0..2 => vfs.mkdir(ctx, &dir, 0o755).map(drop),
                             2..4 => vfs.create(ctx, &file, 0o644).map(drop),
                             4 => vfs.symlink(ctx, "stays", &file).map(drop),
                             5 => vfs.unlink(ctx, &file),
                             6 => vfs.rmdir(ctx, &dir),
-                            _ => vfs.rename(ctx, &file, format!("/d/dir{}/new", random.below(3))),
+                            n => {
+                                let name = NAMES[4 + random.below(2)];
+                                let to = format!("/d/dir{}/{name}", random.below(3));
+                                match n {
+                                    7 => vfs.rename(ctx, &file, to),
+                                    _ => {
+                                        let (from, to) = ((ctx.cwd(), &file), (ctx.cwd(), &to));
+                                        vfs.renameat2(ctx, from, to, RenameFlags::EXCHANGE)
+                                    }
+                                }
+                            }
                         });
                         if round % 1000 == 0 {
                             vfs.drop_caches();
@@ -379,12 +399,16 @@ fn both_walks_agree_beside_changes() {
     });
     assert_eq!(tree.fs.len(), count(&tree, "/", 10), "no node leaked");
     for n in 0..3 {
-        for file in ["file0", "file1", "file2", "new"] {
+        for file in NAMES {
             settle(tree.vfs.unlink(&tree.ctx, format!("/d/dir{n}/{file}")));
         }
         settle(tree.vfs.rmdir(&tree.ctx, format!("/d/dir{n}")));
     }
     assert_eq!(tree.fs.len(), nodes, "no node leaked");
+    tree.vfs.drop_caches();
+    let stats = tree.vfs.statistics();
+    assert_eq!(stats.dentries, (0, 0), "LRU-1: all could go");
+    assert_eq!(stats.inodes.0, 1, "LRU-1: the root");
     drop(tree);
     assert_nothing_waits();
 }
