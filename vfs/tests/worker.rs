@@ -67,7 +67,8 @@ fn a_worker_makes_room_ahead() {
         }
     }
     assert!(most <= 1020, "MEM-1: {most} of 1000");
-    eventually("MEM-1: a sixteenth is free", || cache.size().0 <= 940);
+    // 938, and what this thread has added since it last compared the size with the budget.
+    eventually("MEM-1: a sixteenth is free", || cache.size().0 <= 945);
     a_while();
     assert!(cache.size().0 >= 850, "MEM-1: no more than that");
     assert!(evictors.get().is_some());
