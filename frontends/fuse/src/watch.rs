@@ -13,25 +13,21 @@
 //! | all threads have been blocked for a tick         | one more thread                             |
 //! | fewer threads than configured go on              | one more, to replace those that are blocked |
 //! | more threads than configured go on, and have been enough for a while | spare threads end       |
-//! | a user has [`SHARE`] requests that are slow      | further requests of that user are refused   |
-//! | a user has half as many slow requests as may still block | the same                            |
-//! | as many requests are blocked as the bound allows ([`MOST_SPARE`] more than configured, in all groups together) | other requests wait up to a second for one of them, and are refused from then on |
+//! | a user has half as many slow requests as may still become slow | further requests of that user are refused |
 //! | the connection is cut, and all threads that are left are stuck | the mount ends without them   |
 //!
-//! A request is slow when it is [`STUCK`], and after [`A_WHILE`] already if its group has spare
-//! threads: then others wait for threads. So requests that are answered just before they are
-//! stuck count as well.
+//! A request is slow when it has taken [`SLOW`]. In each group of threads, as many requests may be
+//! slow as the group has threads, with [`MOST_SPARE`] spare ones for all groups together. Root and
+//! the daemon's user may have slow requests beyond that, in as many threads again.
 //!
-//! No user gets more than half of the threads that are left, so no number of users takes the last
-//! ones by slow requests. Requests that are not slow yet do not count, but at the bound they are
-//! refused as well. Threads are added beyond it, as many as are configured: they answer root and
-//! the user of the daemon, to whom only the share applies, and refuse the others.
+//! So no user takes more than half of the threads that are left, and no number of users takes the
+//! last ones. Requests that are not slow yet count for nothing: a disk on which every request takes
+//! a moment has no request refused.
 //!
 //! What this does not promise: threads are added one by one, a tick apart, and take requests in
-//! the order in which they came. A user who sends many slow requests at once delays requests of
-//! others until that user has reached the share, which takes some seconds at most; several
-//! such users delay them for longer, up to the time in which the threads reach their bound (10 s)
-//! and a second.
+//! the order in which they came. A user who sends many requests at once that become slow delays
+//! requests of others until that user is refused, which takes some seconds at most; several such
+//! users delay them for longer, up to the time in which the threads reach their bound (10 s).
 //!
 //! **A refused request gets `EAGAIN`**: nothing has been done, and it may succeed later. `EIO`
 //! would say that data are damaged: databases stop for good on it, and nothing here is lost.
@@ -47,7 +43,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
@@ -56,14 +51,12 @@ use crate::caller::{self, UNTOLD};
 
 /// The watcher's interval.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-/// A thread that has been blocked for this long is replaced.
-const A_WHILE: Duration = Duration::from_secs(1);
+/// A request that takes longer is slow, and its thread is replaced.
+const SLOW: Duration = Duration::from_secs(1);
 /// A request that takes longer is stuck. Slow disks are faster than this.
 pub(crate) const STUCK: Duration = Duration::from_secs(5);
 /// Most threads that are added to those of the device and of all rings, root's not counted.
 const MOST_SPARE: usize = 100;
-/// Most slow requests of one user.
-const SHARE: usize = 16;
 
 /// The state of a thread in one word: a serial number, whether it is busy, and for which user.
 /// Only the thread writes `now`, only the watcher writes the others.
@@ -128,81 +121,62 @@ struct Busy {
     age: Duration,
 }
 
-/// Counts of the threads that read from one device, or from one queue, as the watcher sees
-/// them.
+/// The load of a group: the threads that read from one device, or from one queue, as the watcher
+/// sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Load {
     /// The number of threads while none is blocked.
     pub(crate) wanted: usize,
     threads: usize,
     /// Blocked since the last look, at least.
     blocked: usize,
-    /// Blocked for a while: other threads take their places.
-    replaced: usize,
+    /// Slow requests: other threads take the places of theirs.
+    slow: usize,
     stuck: usize,
-    /// How many may block, and one.
-    most: usize,
+    /// Most spare threads that answer all users.
+    quota: usize,
+    /// Most threads, including those that answer root and the daemon's user alone.
+    limit: usize,
 }
 
-impl Look {
+impl Load {
     /// An empty count for a group that wants this number of threads.
-    pub(crate) fn wanting(wanted: usize) -> Look {
-        Look {
+    pub(crate) fn wanting(wanted: usize) -> Load {
+        Load {
             wanted,
-            most: wanted + MOST_SPARE,
-            ..Look::default()
+            ..Load::default()
         }
     }
 
     /// True if one more thread is due.
     pub(crate) fn wants_more(&self) -> bool {
-        let going = self.threads - self.replaced;
-        // Those beyond the bound refuse most requests, so they are hardly ever blocked: however
+        let going = self.threads - self.slow;
+        // Those beyond the quota refuse most requests, so they are hardly ever blocked: however
         // many others are stuck, there are threads for requests that are not refused.
         let needs_more = self.blocked == self.threads || going < self.wanted;
-        needs_more && self.threads < self.limit()
-    }
-
-    /// Most threads, including those that only root gets.
-    fn limit(&self) -> usize {
-        2 * (self.wanted + MOST_SPARE)
+        needs_more && self.threads < self.limit
     }
 
     /// True if as many threads as are configured are blocked, and not replaced yet: without spare
     /// threads, requests would wait.
     fn is_short(&self) -> bool {
-        self.blocked - self.replaced >= self.wanted
+        self.blocked - self.slow >= self.wanted
     }
 
     fn spares(&self) -> usize {
         self.threads.saturating_sub(self.wanted)
     }
 
-    /// True if its own threads are not enough, so that a request may wait for a thread.
-    fn has_spare(&self) -> bool {
-        self.threads > self.wanted
-    }
-
-    /// How many more requests may block.
-    fn left(&self) -> usize {
-        // Where others have all the spare threads, those that are wanted: more come for root.
-        let most = self.wanted.max(self.most - 1);
-        most.saturating_sub(self.blocked)
-    }
-
-    /// True if even requests of root would take the last thread.
-    fn is_exhausted(&self) -> bool {
-        self.blocked + 1 >= self.limit()
-    }
-
-    /// `since` is when the group has become full.
-    fn room(&self, now: Duration, since: Option<Duration>) -> Room {
-        let is_over = since.is_some_and(|since| now.saturating_sub(since) >= A_WHILE);
-        match self.left() {
-            _ if self.is_exhausted() => Room::Exhausted,
-            0 if is_over || self.replaced >= self.wanted.max(self.most - 1) => Room::None,
-            0 => Room::Later,
-            left => Room::Left(left),
+    /// Returns how many slow requests of one user there may be at most, for all users and for
+    /// root and the daemon's user.
+    fn shares(&self) -> Shares {
+        // One thread stays for the requests of others. Where other groups have all the spare
+        // threads, more come for root.
+        let most = self.wanted + self.quota.saturating_sub(1);
+        let half = |most: usize| most.saturating_sub(self.slow).div_ceil(2);
+        Shares {
+            of_all: half(most),
+            of_trusted: half(self.limit.saturating_sub(1)),
         }
     }
 }
@@ -210,52 +184,40 @@ impl Look {
 /// Shares out the spare threads that there may be in all, given how many each group might have
 /// at the last look. Those of a ring stay, so no group of several gets more than what is left
 /// after that: a later one gets some as well.
-fn share_spares(looks: &mut [Look], quotas: &mut Vec<usize>, most: usize) {
-    let is_only = looks.len() == 1;
-    quotas.resize(looks.len(), most);
+fn share_spares(loads: &mut [Load], quotas: &mut Vec<usize>, most: usize) {
+    let is_only = loads.len() == 1;
+    quotas.resize(loads.len(), most);
     // Threads beyond the quota are root's. If they counted, the quota would grow with them.
-    let taken = looks.iter().zip(&*quotas);
+    let taken = loads.iter().zip(&*quotas);
     let taken: Vec<usize> = taken
-        .map(|(look, quota)| look.spares().min(*quota))
+        .map(|(load, quota)| load.spares().min(*quota))
         .collect();
     let mut left = most.saturating_sub(taken.iter().sum());
-    for ((look, quota), taken) in looks.iter_mut().zip(quotas).zip(taken) {
+    for ((load, quota), taken) in loads.iter_mut().zip(quotas).zip(taken) {
         let more = match is_only {
             true => left,
             false => left.saturating_sub(taken).div_ceil(2),
         };
         *quota = taken + more;
-        look.most = look.wanted + *quota;
+        load.quota = *quota;
+        load.limit = 2 * (load.wanted + most);
         // A group gets one thread until the next look.
-        left -= usize::from(more > 0 && look.wants_more());
+        left -= usize::from(more > 0 && load.wants_more());
     }
 }
 
-/// Whether a thread may begin a request that may block.
+/// Most slow requests of one user in a group. With fewer, the next request is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
-    /// So many more requests may block.
-    Left(usize),
-    /// All that may block do, but not for long yet.
-    Later,
-    /// Only for root and the daemon's user.
-    None,
-    /// Not even for them.
-    Exhausted,
-}
-
-impl Room {
-    /// True if it admits a user who has `slow` slow requests.
-    fn is_for(self, slow: usize) -> bool {
-        // Half of it, rounded up: the group keeps threads beyond that for root.
-        matches!(self, Room::Left(left) if slow < left.div_ceil(2))
-    }
+struct Shares {
+    of_all: usize,
+    /// Of root and the daemon's user: others must not keep these from the mount.
+    of_trusted: usize,
 }
 
 /// The watcher's results, for threads that answer and for readers of statistics.
 pub(crate) struct Watch {
     began: Instant,
-    /// Some user has used up the share, or some group has not much room.
+    /// Some user has used up the share of some group.
     is_strained: AtomicBool,
     /// Requests begin with a thread, not with a user. Set before any thread answers.
     by_thread: AtomicBool,
@@ -263,7 +225,7 @@ pub(crate) struct Watch {
     own: u32,
     /// Most spare threads of all groups.
     most_spare: usize,
-    judged: Mutex<Judged>,
+    limits: Mutex<Limits>,
     threads: AtomicUsize,
     stuck: AtomicUsize,
     /// When the oldest request began, in milliseconds, or [`NONE`].
@@ -276,13 +238,11 @@ pub(crate) struct Watch {
 const NONE: u64 = u64::MAX;
 
 #[derive(Default)]
-struct Judged {
+struct Limits {
     /// Slow requests of each user.
-    users: HashMap<u32, usize>,
+    slow: HashMap<u32, usize>,
     /// By group of threads.
-    rooms: Vec<Room>,
-    /// Since when each group has been full.
-    full: Vec<Option<Duration>>,
+    shares: Vec<Shares>,
     /// When each group was last short of threads.
     short: Vec<Option<Duration>>,
     /// Most spare threads of each group, except those that only root gets.
@@ -299,7 +259,7 @@ pub struct Stuck {
     pub stuck: usize,
     /// The age of the oldest request, give or take a tenth of a second.
     pub oldest: Duration,
-    /// Requests that were refused (`EAGAIN`) because their users had too many stuck ones.
+    /// Requests that were refused (`EAGAIN`) because their users had too many slow ones.
     pub refused: u64,
 }
 
@@ -318,7 +278,7 @@ impl Watch {
             is_strained: AtomicBool::new(false),
             by_thread: AtomicBool::new(false),
             own: rustix::process::geteuid().as_raw(),
-            judged: Mutex::default(),
+            limits: Mutex::default(),
             threads: AtomicUsize::new(0),
             stuck: AtomicUsize::new(0),
             oldest: AtomicU64::new(NONE),
@@ -340,75 +300,55 @@ impl Watch {
         self.provoking().contains(&thread)
     }
 
-    /// Looks at all threads, each with its group; `looks` holds an empty count for each group.
+    /// Looks at all threads, each with its group; `loads` holds an empty count for each group.
     pub(crate) fn look<'w>(
         &self,
         threads: impl Iterator<Item = (usize, &'w Work)>,
-        looks: &mut [Look],
+        loads: &mut [Load],
     ) {
-        self.look_at(self.began.elapsed(), threads, looks);
+        self.look_at(self.began.elapsed(), threads, loads);
     }
 
     fn look_at<'w>(
         &self,
         now: Duration,
         threads: impl Iterator<Item = (usize, &'w Work)>,
-        looks: &mut [Look],
+        loads: &mut [Load],
     ) {
-        let mut slow = Vec::new();
+        let mut slow = HashMap::new();
         let mut oldest = Duration::ZERO;
         for (group, work) in threads {
-            let look = &mut looks[group];
-            look.threads += 1;
+            let load = &mut loads[group];
+            load.threads += 1;
             let Some(Busy { uid, age }) = work.look(now) else {
                 continue;
             };
-            look.blocked += usize::from(age > Duration::ZERO);
-            look.replaced += usize::from(age >= A_WHILE);
             oldest = oldest.max(age);
-            look.stuck += usize::from(age >= STUCK);
-            if age >= A_WHILE {
-                slow.push((group, uid, age));
+            load.blocked += usize::from(age > Duration::ZERO);
+            load.stuck += usize::from(age >= STUCK);
+            if age >= SLOW {
+                load.slow += 1;
+                *slow.entry(self.user(uid)).or_default() += 1;
             }
         }
-        let mut users = HashMap::new();
-        for (group, uid, age) in slow {
-            if age >= STUCK || looks[group].has_spare() {
-                *users.entry(self.user(uid)).or_default() += 1;
-            }
-        }
-        let sum = |of: fn(&Look) -> usize| looks.iter().map(of).sum();
-        self.threads.store(sum(|look| look.threads), Relaxed);
-        self.stuck.store(sum(|look| look.stuck), Relaxed);
+        let sum = |of: fn(&Load) -> usize| loads.iter().map(of).sum();
+        self.threads.store(sum(|load| load.threads), Relaxed);
+        self.stuck.store(sum(|load| load.stuck), Relaxed);
         let since = match oldest {
             Duration::ZERO => NONE,
             oldest => millis(now.saturating_sub(oldest)),
         };
         self.oldest.store(since, Relaxed);
-        let mut judged = self.judged();
-        share_spares(looks, &mut judged.quotas, self.most_spare);
-        let since = |(group, look): (usize, &Look)| {
-            let before = judged.full.get(group).copied().flatten();
-            (look.left() == 0).then_some(before.unwrap_or(now))
-        };
-        let full: Vec<Option<Duration>> = looks.iter().enumerate().map(since).collect();
-        let room = |(look, since): (&Look, &Option<Duration>)| look.room(now, *since);
-        let rooms: Vec<Room> = looks.iter().zip(&full).map(room).collect();
-        let most = users.values().copied().max().unwrap_or_default();
-        let is_strained = most >= SHARE || rooms.iter().any(|room| !room.is_for(most));
-        let short = |(group, look): (usize, &Look)| match look.is_short() {
-            true => Some(now),
-            false => judged.short.get(group).copied().flatten(),
-        };
-        let short = looks.iter().enumerate().map(short).collect();
-        let quotas = std::mem::take(&mut judged.quotas);
-        *judged = Judged {
-            users,
-            rooms,
-            full,
-            short,
-            quotas,
-        };
+        let mut limits = self.limits();
+        share_spares(loads, &mut limits.quotas, self.most_spare);
+        limits.shares = loads.iter().map(Load::shares).collect();
+        limits.slow = slow;
+        let most = limits.slow.values().max().copied().unwrap_or_default();
+        let is_strained = limits.shares.iter().any(|shares| most >= shares.of_all);
+        limits.short.resize(loads.len(), None);
+        for (short, load) in limits.short.iter_mut().zip(&*loads) {
+            *short = if load.is_short() { Some(now) } else { *short };
+        }
         // Under the lock, so that flag and reasons come from one look.
         self.is_strained.store(is_strained, Relaxed);
     }
@@ -433,39 +373,29 @@ impl Watch {
         self.is_strained.load(Relaxed)
     }
 
-    /// True if a thread of this group may begin a request of `uid` that may block. Waits a
-    /// little if the group has just become full.
+    /// True if a thread of this group may begin a request of `uid` that may block.
     pub(crate) fn admits(&self, uid: u32, group: usize) -> bool {
         !self.is_strained() || self.admits_slow(uid, group)
     }
 
     #[cold]
     fn admits_slow(&self, uid: u32, group: usize) -> bool {
-        let until = Instant::now() + STUCK;
-        // Other users must not keep these two from the mount.
-        let is_trusted = uid == 0 || uid == self.own;
-        loop {
-            let (slow, room) = {
-                let judged = self.judged();
-                let slow = judged.users.get(&uid).copied().unwrap_or_default();
-                (slow, judged.rooms.get(group).copied())
-            };
-            let has_share = slow < SHARE;
-            match room {
-                None if has_share => return true,
-                Some(Room::Exhausted) => {}
-                Some(_) if is_trusted && has_share => return true,
-                Some(room) if has_share && room.is_for(slow) => return true,
-                // The watcher ends this after a while.
-                Some(Room::Later) if has_share && Instant::now() < until => {
-                    thread::sleep(Duration::from_millis(10));
-                    continue;
+        let is_admitted = {
+            let limits = self.limits();
+            let slow = limits.slow.get(&uid).copied().unwrap_or_default();
+            // A group that is newer than the last look has nothing blocked.
+            limits.shares.get(group).is_none_or(|shares| {
+                let is_trusted = uid == 0 || uid == self.own;
+                slow < match is_trusted {
+                    true => shares.of_trusted,
+                    false => shares.of_all,
                 }
-                _ => {}
-            }
+            })
+        };
+        if !is_admitted {
             self.refused.fetch_add(1, Relaxed);
-            return false;
         }
+        is_admitted
     }
 
     /// True if these threads are all stuck. False if there are none.
@@ -496,9 +426,9 @@ impl Watch {
         wanted: usize,
         threads: impl Iterator<Item = &'w Work>,
     ) -> bool {
-        let short = self.judged().short.get(group).copied().flatten();
-        let is_short = short.is_some_and(|at| now.saturating_sub(at) < A_WHILE);
-        !is_short && threads.filter(|work| work.age(now) < A_WHILE).count() > wanted
+        let short = self.limits().short.get(group).copied().flatten();
+        let is_short = short.is_some_and(|at| now.saturating_sub(at) < SLOW);
+        !is_short && threads.filter(|work| work.age(now) < SLOW).count() > wanted
     }
 
     /// Returns the statistics of stuck requests.
@@ -522,8 +452,8 @@ impl Watch {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judged(&self) -> MutexGuard<'_, Judged> {
-        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
+    fn limits(&self) -> MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

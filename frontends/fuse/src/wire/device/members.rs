@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::interrupt::Slot;
-use crate::watch::{Look, Watch};
+use crate::watch::{Load, Watch};
 
 /// A thread that answers, with its result.
 pub(super) type Handle = JoinHandle<io::Result<()>>;
@@ -95,10 +95,10 @@ impl Members {
     }
 
     /// Shows all members to the watcher.
-    pub(super) fn look(&self, watch: &Watch, looks: &mut [Look]) {
+    pub(super) fn look(&self, watch: &Watch, loads: &mut [Load]) {
         let all = self.all();
         let works = all.iter().map(|one| (one.slot.group, &one.slot.work));
-        watch.look(works, looks);
+        watch.look(works, loads);
     }
 
     /// True if all remaining threads are stuck.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::session::Session;
-use crate::watch::{Look, STUCK, TICK};
+use crate::watch::{Load, STUCK, TICK};
 
 /// Starts the watcher, which ends with the session.
 ///
@@ -29,10 +29,10 @@ fn watch(session: &Arc<Session>) {
     let mut has_failed = false;
     while !session.members.wait_for_end(TICK) {
         let groups = session.groups();
-        let mut looks: Vec<Look> = groups.iter().map(|one| Look::wanting(one.wanted)).collect();
-        session.members.look(&session.handler.watch, &mut looks);
-        for (group, look) in looks.iter().enumerate() {
-            if !look.wants_more() {
+        let mut loads: Vec<Load> = groups.iter().map(|one| Load::wanting(one.wanted)).collect();
+        session.members.look(&session.handler.watch, &mut loads);
+        for (group, load) in loads.iter().enumerate() {
+            if !load.wants_more() {
                 continue;
             }
             match session.add_spare(group) {
