@@ -375,6 +375,8 @@ fn a_stopped_server_below_the_source_stops_nothing_else() {
         "$RCUWALK" mount -d --log-file log src mnt; OURS=$(daemon | grep -vx $NESTED)
         ls mnt > /dev/null
         kill -STOP $NESTED
+        # Each of its threads stops a moment later, and could still answer.
+        while grep -L 'T (stopped)' /proc/$NESTED/task/*/status | grep -q .; do sleep 0.1; done
         for n in $(seq 6); do stat mnt/nested/$n > /dev/null 2>&1 & done
         until "$RCUWALK" mounts | grep -q 'alive, 6 requests stuck for up to [0-9]* s '; do sleep 0.1; done
         for n in $(seq 20); do touch src/$n; stat -c %n mnt/$n; done | wc -l
