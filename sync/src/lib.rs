@@ -45,6 +45,7 @@ mod rcu_ptr;
 mod seq;
 mod shared;
 mod slab;
+mod thin_box;
 mod wait;
 
 pub use hash::{BucketGuard, HashKey, LockStatistics, RcuHash, Unsettled, View};
@@ -55,6 +56,7 @@ pub use rcu::RcuGuard;
 pub use rcu_ptr::RcuPtr;
 pub use seq::{Seq, SeqCount, SeqLock, SeqWriter};
 pub use shared::{Dying, Flag, LockedShared, Ref, Shared, Snapshot, Spare};
+pub use thin_box::{AsDyn, ThinBox};
 
 /// The examples of README.md are tests.
 #[cfg(doctest)]

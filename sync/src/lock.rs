@@ -207,7 +207,7 @@ impl Held {
 
     /// For a lock that the thread does not wait for.
     #[inline]
-    fn unchecked(rank: Rank) -> Held {
+    pub(crate) fn unchecked(rank: Rank) -> Held {
         note_store();
         #[cfg(debug_assertions)]
         order::push(rank);
@@ -479,6 +479,12 @@ impl<T: Ranked> RwLock<T> {
         let held = Held::new(T::RANK, nested);
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         WriteGuard { inner, _held: held }
+    }
+}
+
+impl<T: Ranked + Default> Default for RwLock<T> {
+    fn default() -> RwLock<T> {
+        RwLock::new(T::default())
     }
 }
 

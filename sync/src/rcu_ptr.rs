@@ -64,6 +64,13 @@ impl<T> RcuPtr<T> {
     }
 }
 
+impl<T> Default for RcuPtr<T> {
+    /// Holds nothing.
+    fn default() -> RcuPtr<T> {
+        RcuPtr::new(None)
+    }
+}
+
 fn raw<T>(object: Option<Ref<T>>) -> *mut Shared<T> {
     object.map_or(ptr::null_mut(), |object| Ref::into_raw(object).as_ptr())
 }

@@ -399,6 +399,18 @@ impl<T> Shared<T> {
         self.lock_ranked(rank, true)
     }
 
+    /// The lock, if no thread holds it, whatever this thread holds: see
+    /// [`Mutex::try_lock_out_of_order`](crate::lock::Mutex::try_lock_out_of_order).
+    #[doc(alias = "spin_trylock")]
+    pub fn try_lock_out_of_order(&self, rank: Rank) -> Option<LockedShared<'_, T>> {
+        crate::lock::assert_may_sleep();
+        let held = Held::unchecked(rank);
+        self.try_lock_word().then(|| LockedShared {
+            object: self,
+            _held: held,
+        })
+    }
+
     fn lock_ranked(&self, rank: Rank, nested: bool) -> LockedShared<'_, T> {
         crate::lock::assert_may_sleep();
         let held = Held::new(rank, nested);

@@ -17,8 +17,8 @@ pub struct Budget {
     pub dentries: usize,
     /// Inodes.
     pub inodes: usize,
-    /// Bytes of names and inodes together: two fifths for names, three for inodes, as they need
-    /// it for a file each.
+    /// Bytes of names and inodes together: half for either, as a name needs as much as the inode
+    /// of its file.
     pub bytes: usize,
     /// Descriptors that back ends keep with inodes; hostfs keeps those of the directories
     /// that were used last.

@@ -27,13 +27,13 @@ impl Caches {
     pub(crate) fn new(budget: Budget, scheme: Scheme) -> Caches {
         let icache = InodeCache::builder()
             .inodes(budget.inodes)
-            .bytes(budget.bytes / 5 * 3)
+            .bytes(budget.bytes / 2)
             .weight(Inode::extra_bytes)
             .on_last(|inode| inode.goes())
             .scheme(scheme);
         let icache = Arc::new(icache.build());
         Caches {
-            dcache: Dcache::new(budget.dentries, budget.bytes / 5 * 2, icache.clone()),
+            dcache: Dcache::new(budget.dentries, budget.bytes / 2, icache.clone()),
             icache,
             counters: PerThread::new(),
             descriptors: Descriptors::new(budget.fds),

@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn the_sizes_are_what_the_budget_counts_with() {
         assert_eq!(Shared::<Dentry>::BYTES, 128);
-        assert_eq!(Shared::<Inode>::BYTES, 192);
+        assert_eq!(Shared::<Inode>::BYTES, 128);
         let line = Shared::<Dentry>::VALUE_OFFSET + std::mem::offset_of!(Dentry, hash);
         assert_eq!(line, 64, "hot fields end with the first line");
     }

@@ -170,7 +170,7 @@ impl File {
         if let Some(handle) = &self.handle {
             let inode = self.path.inode_ref();
             // So that the later of two answers stays.
-            let _exclusive = inode.rwsem.write();
+            let _exclusive = inode.lock();
             call(&**handle).refresh(&inode)?;
         } else if self.attr().kind == FileType::Directory {
             // As a walk does that starts here: lookups in it go on meanwhile.

@@ -15,6 +15,8 @@
 //! | `inode/stats.rs`    | counters                                                |
 //! | `inode/attr.rs`     | attributes that are read without a lock                 |
 //! | `inode/acl.rs`      | the access ACL beside them                              |
+//! | `inode/extra.rs`    | what most inodes do without                             |
+//! | `inode/lock.rs`     | `i_rwsem`                                               |
 //! | this file           | the fields of the VFS in an inode                       |
 //!
 //! The cache is generic: a daemon with a node table of its own can use
@@ -25,8 +27,10 @@ mod acl;
 mod attr;
 mod cache;
 mod evict;
+mod extra;
 mod iget;
 mod life;
+mod lock;
 mod new;
 mod node;
 mod nodes;
@@ -36,12 +40,9 @@ mod stats;
 mod worker;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 
-use rcuwalk_sync::lock::{Rank, Ranked, RwLock};
-use rcuwalk_sync::{Flag, RcuPtr, Ref};
+use rcuwalk_sync::{AsDyn, Flag, Ref, ThinBox};
 
-pub use attr::AttrCell;
 pub(crate) use attr::Protection;
 pub use cache::{Builder, InodeCache};
 pub use iget::{Iget as IgetOf, InUse, Match, PendingInode, SpareInode, Stale, Unwaited};
@@ -53,7 +54,10 @@ pub use scheme::{InsertLocks, Lookups, Scheme};
 pub use stats::InodeStatistics;
 
 pub use acl::Asked;
-use attr::AclState;
+use attr::{AclState, AttrCell};
+use extra::{Extra, MALLOC_HEADER};
+pub(crate) use extra::{LATE_LINK, LinkTarget, Listed};
+pub(crate) use lock::InodeLock;
 
 use crate::attr::{Attr, FileType, InodeFlags};
 use crate::call::call;
@@ -77,6 +81,8 @@ impl InodeKey {
 
 /// Identifies an inode among all super blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+// So that the four bytes after it are of use in a `Node`.
+#[repr(C, packed(4))]
 pub struct InodeId {
     /// Within the super block.
     pub key: InodeKey,
@@ -102,63 +108,19 @@ pub type Iget<'c> = IgetOf<'c, InodeId, VfsInode>;
 pub type NewInode<'c> = NewInodeOf<'c, InodeId, VfsInode>;
 
 /// The VFS's own part of an inode, made from an [`InodeFill`].
+#[repr(C)]
 pub struct VfsInode {
     attr: AttrCell,
-    private: Box<dyn Private>,
-    /// The target of a symbolic link; of anything else, the access ACL, if there is one
-    /// and it has been read.
-    body: RcuPtr<LinkBody>,
-    /// Shared while names in this directory are looked up or listed, exclusive
-    /// while they change.
-    pub(crate) rwsem: RwLock<Listed>,
-    /// A directory's: see [`Inode::alias_hash`].
-    alias: AtomicU32,
+    /// The back end's.
+    private: Option<ThinBox<dyn Private>>,
 }
-
-/// How many names of a directory may be read in unasked, because it has been listed; see
-/// `walk/around.rs`. A hint, in the padding of the lock.
-#[derive(Default)]
-pub(crate) struct Listed(AtomicU16);
-
-impl Ranked for Listed {
-    const RANK: Rank = Rank::DirRwsem;
-}
-
-impl Listed {
-    /// Names per unit: so that directories of four million names count exactly enough.
-    const UNIT: u32 = 64;
-
-    /// Sets the number of names that a listing has returned.
-    pub(crate) fn set(&self, names: u32) {
-        let units = names.div_ceil(Self::UNIT);
-        // Relaxed: a thread that reads another number reads in more or less names unasked.
-        self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
-    }
-
-    /// Sets the number that is left. `chance` is any number, another one each time: it rounds a
-    /// part of a unit up or down, so that in the long run none is lost or won. If it were
-    /// always rounded up, blocks of fewer names than a unit would cost nothing.
-    pub(crate) fn leave(&self, names: u32, chance: u64) {
-        // Fibonacci hashing: numbers that follow each other are far apart.
-        let any = chance.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let units = names.saturating_add(any as u32 % Self::UNIT) / Self::UNIT;
-        self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
-    }
-
-    /// How many names may come unasked.
-    pub(crate) fn names(&self) -> u32 {
-        u32::from(self.0.load(Relaxed)) * Self::UNIT
-    }
-}
-
-/// The target of a symbolic link, as the walk reads it under RCU.
-pub(crate) type LinkBody = Box<[u8]>;
 
 /// A new inode's contents, which the back end has just read in.
 pub struct InodeFill {
     attr: Attr,
-    private: Box<dyn Private>,
-    body: Option<Box<[u8]>>,
+    private: Option<ThinBox<dyn Private>>,
+    target: Option<Box<[u8]>>,
+    acl: Option<Box<[u8]>>,
     may_have_acl: bool,
     watched: bool,
 }
@@ -183,21 +145,35 @@ pub trait Evict: Any + Send + Sync {
 trait Private: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn evict(&self) {}
-    fn bytes(&self) -> usize {
-        0
-    }
+    /// Its own bytes, and those beside it.
+    fn bytes(&self) -> usize;
 }
 
 /// For a part that need not know. Which of the two it is costs an inode nothing.
 struct Plain<T>(T);
 
+impl<T: Any + Send + Sync> AsDyn<dyn Private> for Plain<T> {
+    fn as_dyn(&self) -> &(dyn Private + 'static) {
+        self
+    }
+}
+
 impl<T: Any + Send + Sync> Private for Plain<T> {
     fn as_any(&self) -> &dyn Any {
         &self.0
     }
+    fn bytes(&self) -> usize {
+        size_of::<T>()
+    }
 }
 
 struct Evicted<T>(T);
+
+impl<T: Evict> AsDyn<dyn Private> for Evicted<T> {
+    fn as_dyn(&self) -> &(dyn Private + 'static) {
+        self
+    }
+}
 
 impl<T: Evict> Private for Evicted<T> {
     fn as_any(&self) -> &dyn Any {
@@ -207,7 +183,7 @@ impl<T: Evict> Private for Evicted<T> {
         self.0.evict();
     }
     fn bytes(&self) -> usize {
-        self.0.bytes()
+        size_of::<T>() + self.0.bytes()
     }
 }
 
@@ -230,8 +206,9 @@ impl InodeFill {
     pub fn new(attr: Attr) -> InodeFill {
         InodeFill {
             attr,
-            private: Box::new(Plain(())),
-            body: None,
+            private: None,
+            target: None,
+            acl: None,
             may_have_acl: false,
             watched: false,
         }
@@ -240,20 +217,20 @@ impl InodeFill {
     /// Private data of the back end. It is dropped some time after the inode left the cache, on
     /// any thread.
     pub fn private<T: Any + Send + Sync>(mut self, private: T) -> Self {
-        self.private = Box::new(Plain(private));
+        self.private = Some(ThinBox::new(Plain(private)));
         self
     }
 
     /// Like [`private`](Self::private), for data that is told when the last reference to an
     /// inode without a name is gone.
     pub fn private_evict<T: Evict>(mut self, private: T) -> Self {
-        self.private = Box::new(Evicted(private));
+        self.private = Some(ThinBox::new(Evicted(private)));
         self
     }
 
     /// The target of a symbolic link; then `read_link` is not asked for it.
     pub fn link(mut self, target: impl Into<Box<[u8]>>) -> Self {
-        self.body = Some(target.into());
+        self.target = Some(target.into());
         self
     }
 
@@ -261,7 +238,7 @@ impl InodeFill {
     pub fn acl(mut self, acl: Acl) -> Self {
         self.may_have_acl = acl != Acl::None;
         if let Acl::Known(acl) = acl {
-            self.body = Some(acl);
+            self.acl = Some(acl);
         }
         self
     }
@@ -279,33 +256,26 @@ impl InodeFill {
 
 impl From<InodeFill> for VfsInode {
     fn from(fill: InodeFill) -> VfsInode {
-        let attr = AttrCell::new(&fill.attr);
         let is_link = fill.attr.kind == FileType::Symlink;
-        attr.change_acl(None, || match fill.may_have_acl && !is_link {
+        let extra = Extra::of(fill.attr.kind, fill.target);
+        let cell = AttrCell::new(&fill.attr, extra);
+        let acl = fill.acl.filter(|acl| !is_link && acl::is_kept(acl));
+        if let Some(acl) = acl {
+            cell.or_extra().acl.swap(Some(Ref::new(acl)));
+        }
+        cell.change_acl(None, || match fill.may_have_acl && !is_link {
             true => AclState::Some,
             false => AclState::None,
         });
-        let body = fill.body.filter(|body| is_link || acl::is_kept(body));
         if fill.watched {
-            attr.set_watched();
+            cell.set_watched();
         }
         VfsInode {
-            attr,
+            attr: cell,
             private: fill.private,
-            body: RcuPtr::new(body.map(Ref::new)),
-            rwsem: RwLock::new(Listed::default()),
-            alias: AtomicU32::new(0),
         }
     }
 }
-
-/// The cost of a cached link target beside its bytes.
-const LINK_BYTES: usize = rcuwalk_sync::Shared::<LinkBody>::BYTES;
-
-/// The longest target that is cached when the back end gives it later than the
-/// inode; every link is taken to have one of that length at least. An inode's weight
-/// may not change while it is on the list.
-pub(crate) const LATE_LINK: usize = 64;
 
 /// Set on a directory that has been removed: it takes no new names.
 #[doc(alias = "S_DEAD")]
@@ -322,19 +292,6 @@ pub(crate) const HAD_DENTRY: Flag = Flag::new(5);
 pub(crate) const ROOT_DIR: Flag = Flag::new(6);
 
 impl Inode {
-    /// The lower half of the hash that the directory's dentry is filed under, or was last; see
-    /// `dentry/splice.rs`.
-    pub(crate) fn alias_hash(&self) -> u64 {
-        // Relaxed: it is a hint. The caller checks the dentry that it finds.
-        self.alias.load(Relaxed).into()
-    }
-
-    /// The caller holds the inode's lock, or has the dentry's and a write section of
-    /// `rename_lock`.
-    pub(crate) fn set_alias_hash(&self, hash: u64) {
-        self.alias.store(hash as u32, Relaxed);
-    }
-
     /// Identifies it within its super block.
     pub fn inode_key(&self) -> InodeKey {
         self.key().key
@@ -400,17 +357,14 @@ impl Inode {
 
     /// The back end's private part, if it is a `T`.
     pub fn private<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.private.as_any().downcast_ref()
+        self.private.as_ref()?.as_any().downcast_ref()
     }
 
     /// See [`Evict`].
     pub(crate) fn goes(&self) {
-        call(&*self.private).evict();
-    }
-
-    /// The cached link target.
-    pub(crate) fn link_body(&self) -> &RcuPtr<LinkBody> {
-        &self.body
+        if let Some(private) = &self.private {
+            call(&**private).evict();
+        }
     }
 
     /// Immutable and append-only.
@@ -418,16 +372,12 @@ impl Inode {
         self.attr.flags()
     }
 
-    /// Bytes beside the inode itself.
+    /// Bytes beside the inode itself, always the same number.
     pub(crate) fn extra_bytes(&self) -> usize {
         let Some(part) = self.get() else { return 0 };
-        let link = if part.attr.kind() == FileType::Symlink {
-            let guard = rcuwalk_sync::rcu::read_lock();
-            let target = part.body.load(&guard).map_or(0, |body| body.len());
-            LINK_BYTES + target.max(LATE_LINK)
-        } else {
-            0
-        };
-        size_of_val(&*part.private) + part.private.bytes() + link
+        let private = part.private.as_ref().map_or(0, |private| {
+            ThinBox::<dyn Private>::HEADER + MALLOC_HEADER + private.bytes()
+        });
+        private + part.attr.extra().map_or(0, Extra::bytes)
     }
 }

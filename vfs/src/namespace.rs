@@ -11,7 +11,7 @@ use crate::context::VfsPath;
 use crate::dentry::{Dentry, DentryRef, Flags};
 use crate::error::{Error, Result};
 use crate::filesystem::FileSystem;
-use crate::inode::{InodeRef, LATE_LINK, LinkBody};
+use crate::inode::{InodeRef, LATE_LINK, LinkTarget};
 use crate::mount::{MountEntry, MountFlags, MountInfo, MountRef, MountTable, Point};
 use crate::super_block::SuperBlock;
 
@@ -113,10 +113,10 @@ impl Namespace {
     }
 
     /// The target of a link: cached, or from the back end and then cached if short.
-    pub(crate) fn link_body(&self, sb: &SuperBlock, link: &InodeRef) -> Result<Ref<LinkBody>> {
+    pub(crate) fn link_body(&self, sb: &SuperBlock, link: &InodeRef) -> Result<Ref<LinkTarget>> {
         let cached = {
             let guard = rcu::read_lock();
-            link.link_body().get(&guard)
+            link.link_target().get(&guard)
         };
         if let Some(body) = cached {
             return Ok(body);
@@ -124,7 +124,7 @@ impl Namespace {
         let body = Ref::new(sb.fs().read_link(sb, link)?);
         if body.len() <= LATE_LINK {
             // Two readers may come here at once; the targets they read are the same.
-            drop(link.link_body().swap(Some(body.clone())));
+            drop(link.link_target().swap(Some(body.clone())));
         }
         Ok(body)
     }
@@ -166,7 +166,7 @@ impl Namespace {
         }
         // Against a removal that has found nothing mounted here, and goes on.
         let covered = dentry.inode_ref().ok_or(Error::NotFound)?;
-        let _covered = covered.rwsem.write();
+        let _covered = covered.lock();
         let id = self.next_mount.fetch_add(1, Relaxed);
         let parent = self.entry_of(&mnt).ok_or(Error::Invalid)?;
         // Before the mount: from here on the name stays in the cache. Otherwise it could be

@@ -85,7 +85,7 @@ impl ReadDir {
     fn fetch(&mut self) -> Result<()> {
         let inode = self.dir.inode_ref();
         let sb = &self.dir.mnt().sb;
-        let shared = inode.rwsem.read();
+        let shared = inode.rwsem().read();
         if inode.shared().has(DEAD_DIR) {
             return Err(Error::NotFound);
         }

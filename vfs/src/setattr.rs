@@ -174,7 +174,7 @@ impl Target<'_> {
     pub(crate) fn chmod(&self, mode: u16) -> Result<()> {
         let _writing = self.want_write()?;
         let inode = self.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         let change = SetAttr {
             mode: Some(mode & 0o7777),
             ..SetAttr::default()
@@ -188,7 +188,7 @@ impl Target<'_> {
             return Err(Error::Invalid);
         }
         let inode = self.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         let change = SetAttr {
             uid,
             gid,
@@ -227,7 +227,7 @@ impl Target<'_> {
             ..SetAttr::default()
         };
         let inode = self.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         // With the lock held, unlike the kernel: an answer from before another caller gives the
         // file a capability must not be cached after that.
         let mut how = self.lost_by_write()?;
@@ -239,7 +239,7 @@ impl Target<'_> {
         let how = times(atime, mtime)?;
         let _writing = self.want_write()?;
         let inode = self.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         let change = SetAttr {
             atime,
             mtime,
@@ -264,7 +264,7 @@ impl Target<'_> {
         }
         let _writing = self.want_write()?;
         let inode = self.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         if let Some(flags) = change.flags {
             self.may_set_flags(flags)?;
         }

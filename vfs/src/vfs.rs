@@ -263,7 +263,7 @@ impl Vfs {
         let dcache = &self.ns.caches.dcache;
         let name = dcache.name(Name::new(parent.name(Error::Invalid)?)?);
         // Answers that are still under way must be stale as well: wait for them.
-        let _exclusive = parent.dir.inode_held().rwsem.write();
+        let _exclusive = parent.dir.inode_held().lock();
         if let Some(dentry) = dcache.d_lookup(parent.dir.dentry(), &name) {
             dcache.d_invalidate(&dentry);
             dcache.put(dentry);

@@ -183,13 +183,13 @@ impl Target<'_> {
         let inode = self.path.inode_ref();
         let space = Space::of(name);
         if let Space::Acl(which) = space {
-            let _exclusive = inode.rwsem.write();
+            let _exclusive = inode.lock();
             return self.set_acl(which, value);
         }
         if name == CAPABILITY {
             self.check_capability(value)?;
         }
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         self.xattr_permission(space, Access::WRITE)?;
         self.may_change_security(name, space)?;
         space.resolve(name)?;
@@ -206,7 +206,7 @@ impl Target<'_> {
     pub(crate) fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let _writing = self.want_write()?;
         let inode = self.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         let space = Space::of(name);
         if let Space::Acl(which) = space {
             return self.set_acl(which, b"");

@@ -315,9 +315,9 @@ fn the_budget_of_bytes_holds() {
         tree.stat(&format!("/d{}/f{n}", n / 10_000)).unwrap();
     }
     let stats = tree.vfs.statistics();
-    let dentries = BYTES / 5 * 2 + SLACK * 128;
+    let dentries = BYTES / 2 + SLACK * 128;
     assert!(stats.dentries.1 <= dentries, "MEM-1: {stats:?}");
-    let inodes = BYTES / 5 * 3 + SLACK * 208;
+    let inodes = BYTES / 2 + SLACK * 128;
     assert!(stats.inodes.1 <= inodes, "MEM-1: {stats:?}");
     let used = stats.dentries.1 + stats.inodes.1;
     assert!(used >= BYTES * 9 / 10, "MEM-1: used up: {stats:?}");

@@ -274,7 +274,7 @@ fn a_settled_miss_is_one() {
 #[test]
 fn what_comes_late_is_whole() {
     let seen = all_outcomes(|| {
-        let late = Arc::new(Late::new(0));
+        let late = Arc::new(Late::new((), 0));
         let reader = spawn({
             let late = late.clone();
             move || late.get().map(Probe::read)

@@ -88,7 +88,7 @@ impl Locked<'_> {
     #[doc(alias = "vfs_link")]
     fn link(&self, file: &VfsPath, last: &LastName<'_>) -> Result<DentryRef> {
         let inode = file.inode_held();
-        let _file = inode.rwsem.write_nested();
+        let _file = inode.lock_nested();
         // It lost its last name while this call was under way; or it never had one.
         if inode.nlink() == 0 && !inode.shared().has(LINKABLE) {
             return Err(Error::NotFound);

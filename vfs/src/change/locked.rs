@@ -1,7 +1,5 @@
 //! A directory that is being changed: [`Locked`].
 
-use rcuwalk_sync::lock::WriteGuard;
-
 use crate::attr::{FileType, InodeFlags};
 use crate::call::Called;
 use crate::context::{Context, VfsPath};
@@ -11,7 +9,7 @@ use crate::dentry::{
 };
 use crate::error::{Error, Result};
 use crate::filesystem::{Caller, FileSystem, Freshness};
-use crate::inode::{DEAD_DIR, Inode, InodeRef, Listed};
+use crate::inode::{DEAD_DIR, Inode, InodeLock, InodeRef};
 use crate::name::Name;
 use crate::permission::{Access, Caps};
 use crate::super_block::SuperBlock;
@@ -27,7 +25,7 @@ pub(crate) struct Locked<'a> {
     pub(crate) inode: &'a InodeRef,
     /// The other directory, which is locked as well. Then the caller holds the rename mutex.
     beside: Option<&'a InodeRef>,
-    _exclusive: WriteGuard<'a, Listed>,
+    _exclusive: InodeLock<'a>,
 }
 
 /// A name in a locked directory, and the inode it refers to.
@@ -78,7 +76,7 @@ impl<'a> Locked<'a> {
     /// if another thread has this one locked.
     pub(super) fn try_new(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath) -> Option<Locked<'a>> {
         let inode = path.inode_held();
-        let guard = inode.rwsem.try_write_out_of_order()?;
+        let guard = inode.try_lock_out_of_order()?;
         Some(Self::with(vfs, ctx, path, guard))
     }
 
@@ -114,19 +112,14 @@ impl<'a> Locked<'a> {
     fn lock(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath, nested: bool) -> Locked<'a> {
         let inode = path.inode_held();
         let guard = if nested {
-            inode.rwsem.write_nested()
+            inode.lock_nested()
         } else {
-            inode.rwsem.write()
+            inode.lock()
         };
         Self::with(vfs, ctx, path, guard)
     }
 
-    fn with(
-        vfs: &'a Vfs,
-        ctx: &'a Context,
-        path: &'a VfsPath,
-        guard: WriteGuard<'a, Listed>,
-    ) -> Locked<'a> {
+    fn with(vfs: &'a Vfs, ctx: &'a Context, path: &'a VfsPath, guard: InodeLock<'a>) -> Locked<'a> {
         Locked {
             vfs,
             ctx,

@@ -27,7 +27,7 @@ impl Vfs {
         };
         may.map_err(|refusal| dir.refusal(flags, refusal))?;
         // No link is made to it between its last name and the end.
-        let _victim = inode.rwsem.write_nested();
+        let _victim = inode.lock_nested();
         if is_mountpoint(dentry) {
             return Err(Error::Busy);
         }

@@ -1,7 +1,5 @@
 //! A name for another one, or two for each other.
 
-use rcuwalk_sync::lock::WriteGuard;
-
 use super::locked::{LastName, Locked};
 use super::remove::is_mountpoint;
 use super::victim::{Attempt, Victim, with_victim};
@@ -11,7 +9,7 @@ use crate::context::{Context, VfsPath};
 use crate::dentry::DentryRef;
 use crate::error::{Error, Result};
 use crate::filesystem::{NewFile, Rename, RenameFlags};
-use crate::inode::{DEAD_DIR, InodeRef, Listed};
+use crate::inode::{DEAD_DIR, InodeLock, InodeRef};
 use crate::mount::Writing;
 use crate::permission::Access;
 use crate::target::Target;
@@ -101,7 +99,7 @@ struct Renaming<'r, 'a> {
 /// The last component of a path, and whether a slash follows it.
 type Component<'n> = (&'n [u8], bool);
 
-type Guards<'l> = [Option<WriteGuard<'l, Listed>>; 2];
+type Guards<'l> = [Option<InodeLock<'l>>; 2];
 
 /// The file that is moved, and the one that has its new name.
 struct Pair<'l> {
@@ -268,7 +266,7 @@ impl Renaming<'_, '_> {
         if let (None, Some(only)) = (source, target) {
             return Some([victim.lock(only), None]).filter(|locked| locked[0].is_some());
         }
-        let lock = |inode: Option<&'l InodeRef>| inode.map(|inode| inode.rwsem.write_nested());
+        let lock = |inode: Option<&'l InodeRef>| inode.map(|inode| inode.lock_nested());
         let target_first = match (source, target) {
             (Some(a), Some(b)) if pair.moves_dir == pair.replaces_dir => {
                 b.shared().address() < a.shared().address()

@@ -6,12 +6,10 @@
 //! lock. If another thread has it, the removal gives up what it holds, waits for the victim
 //! alone, and then tries the directory above.
 
-use rcuwalk_sync::lock::WriteGuard;
-
 use super::locked::Locked;
 use crate::context::{Context, VfsPath};
 use crate::error::Result;
-use crate::inode::{InodeRef, Listed};
+use crate::inode::{InodeLock, InodeRef};
 use crate::vfs::Vfs;
 
 /// How an attempt ended.
@@ -22,7 +20,7 @@ pub(super) enum Attempt {
 }
 
 /// The victim of the attempt before, which could not have its lock then.
-pub(super) struct Victim<'v>(Option<(&'v InodeRef, WriteGuard<'v, Listed>)>);
+pub(super) struct Victim<'v>(Option<(&'v InodeRef, InodeLock<'v>)>);
 
 /// Makes attempts until one is done. Each begins with nothing locked but the directory that the
 /// one before could not lock.
@@ -30,7 +28,7 @@ pub(super) fn with_victim(mut change: impl FnMut(Victim<'_>) -> Result<Attempt>)
     let mut contended = None;
     loop {
         let first: Option<InodeRef> = contended.take();
-        let first = first.as_ref().map(|inode| (inode, inode.rwsem.write()));
+        let first = first.as_ref().map(|inode| (inode, inode.lock()));
         match change(Victim(first))? {
             Attempt::Done => return Ok(()),
             Attempt::Contended(next) => contended = next,
@@ -58,7 +56,7 @@ impl<'v> Victim<'v> {
     }
 
     /// Locks the victim that was found. `None` if another thread has it locked.
-    pub(super) fn lock<'w>(self, inode: &'w InodeRef) -> Option<WriteGuard<'w, Listed>>
+    pub(super) fn lock<'w>(self, inode: &'w InodeRef) -> Option<InodeLock<'w>>
     where
         'v: 'w,
     {
@@ -67,7 +65,7 @@ impl<'v> Victim<'v> {
             // Another directory has the name by now.
             first => {
                 drop(first);
-                inode.rwsem.try_write_out_of_order()
+                inode.try_lock_out_of_order()
             }
         }
     }

@@ -73,7 +73,7 @@ impl CachedName<'_> {
         }
         if self.dentry.flags().contains(Flags::INVALIDATED) {
             // A lookup, which needs the directory's lock.
-            let _shared = self.dir_inode.rwsem.read();
+            let _shared = self.dir_inode.rwsem().read();
             return self.check_locked(ask);
         }
         let Some(before) = self.snapshot() else {
@@ -82,7 +82,7 @@ impl CachedName<'_> {
         if let Some(checked) = self.ask(&before, false)? {
             return Ok(checked);
         }
-        let _shared = self.dir_inode.rwsem.read();
+        let _shared = self.dir_inode.rwsem().read();
         // Unchanged since before the question, also by a rename that has just ended.
         match self.dentry.seq.read_retry(before.seq) {
             false => Ok(self.drop_outdated(&before)),

@@ -186,13 +186,13 @@ fn try_lock<'a>(
     let (mut mutex, mut new_guard, mut old_guard) = (None, None, None);
     match (contended, old) {
         (Contended::RenameMutex, _) => mutex = Some(sb.rename_mutex.lock()),
-        (Contended::OldDir, Some(old)) => old_guard = Some(old.rwsem.read()),
-        (Contended::NewDir | Contended::OldDir, _) => new_guard = Some(new.rwsem.read()),
+        (Contended::OldDir, Some(old)) => old_guard = Some(old.rwsem().read()),
+        (Contended::NewDir | Contended::OldDir, _) => new_guard = Some(new.rwsem().read()),
     }
     let mutex = mutex.or_else(|| sb.rename_mutex.try_lock_out_of_order());
-    let new_guard = new_guard.or_else(|| new.rwsem.try_read_out_of_order());
+    let new_guard = new_guard.or_else(|| new.rwsem().try_read_out_of_order());
     if let (None, Some(old)) = (&old_guard, old) {
-        let tried = old.rwsem.try_read_out_of_order();
+        let tried = old.rwsem().try_read_out_of_order();
         old_guard = Some(tried.ok_or(Contended::OldDir)?);
     }
     Ok(SpliceLocks {
@@ -386,7 +386,7 @@ impl Dcache {
         };
         let _shared = match &old {
             Some((_, old)) if !at.has_locked(old) => {
-                let shared = old.rwsem.try_read_out_of_order();
+                let shared = old.rwsem().try_read_out_of_order();
                 Some(shared.ok_or_else(|| busy(Contended::OldDir))?)
             }
             _ => None,

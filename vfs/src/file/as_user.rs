@@ -41,7 +41,7 @@ impl<'f> FileAs<'f> {
         let handle = file.to_write()?;
         check_range(offset, buf.len())?;
         let inode = file.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         if buf.is_empty() {
             // Some file systems refuse it if the file has become immutable.
             return call(handle).write_at(&inode, buf, offset);

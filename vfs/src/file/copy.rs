@@ -48,7 +48,7 @@ impl FileAs<'_> {
         }
         let inode = to.path.inode_ref();
         let by_back_end = {
-            let _exclusive = inode.rwsem.write();
+            let _exclusive = inode.lock();
             who.remove_privs()?;
             call(&**into).copy_range(&inode, to_offset, from.as_ref(), offset, len)
         };
@@ -121,7 +121,7 @@ impl File {
         piece: &[u8],
         offset: u64,
     ) -> Result<usize> {
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         who.remove_privs()?;
         call(self.to_write()?).write_at(inode, piece, offset)
     }

@@ -131,7 +131,7 @@ impl FileAs<'_> {
             _ => return Err(Error::FileTooBig),
         }
         let inode = file.path.inode_ref();
-        let _exclusive = inode.rwsem.write();
+        let _exclusive = inode.lock();
         let allocated = call(&**handle).allocate(&inode, how, offset, len);
         // A back end without this operation says so before anything changes.
         if !matches!(allocated, Err(Error::NotSupported)) {

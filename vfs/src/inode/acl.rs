@@ -54,7 +54,7 @@ impl Inode {
     /// unchanged answer makes earlier questions void.
     pub fn set_attr_since(&self, asked: Asked, attr: &Attr) -> bool {
         let mut old = None;
-        let forget = || old = self.body.swap(None);
+        let forget = || old = self.take_acl();
         let done = self.attr.store_since(asked.0, attr, forget);
         // Freed without the lock.
         drop(old);
@@ -66,7 +66,7 @@ impl Inode {
     /// nothing is written that walks read.
     pub fn set_attr_found(&self, attr: &Attr) {
         let mut old = None;
-        self.attr.store_found(attr, || old = self.body.swap(None));
+        self.attr.store_found(attr, || old = self.take_acl());
         // Freed without the lock.
         drop(old);
     }
@@ -82,8 +82,7 @@ impl Inode {
     /// ask the back end.
     #[doc(alias = "get_cached_acl")]
     pub fn cached_acl(&self) -> Acl {
-        // A symbolic link's body is its target.
-        if self.kind() == FileType::Symlink || !self.protection().may_have_acl() {
+        if !self.protection().may_have_acl() {
             return Acl::None;
         }
         self.with_acl(|acl| Acl::Known(acl.into()))
@@ -94,7 +93,8 @@ impl Inode {
     /// be asked.
     pub(crate) fn with_acl<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let guard = rcu::read_lock();
-        self.body.load(&guard).map(|acl| read(acl))
+        let acl = self.attr.extra()?.acl.load(&guard)?;
+        Some(read(acl))
     }
 
     /// True if nothing has changed since the back end was asked.
@@ -120,13 +120,24 @@ impl Inode {
     fn store_acl(&self, acl: Option<&[u8]>, state: AclState, since: Option<Seq>) {
         let fits = acl.filter(|acl| is_kept(acl));
         let mut new = fits.map(|acl| Ref::new(Box::from(acl)));
+        if new.is_some() {
+            // Allocated without the lock.
+            self.attr.or_extra();
+        }
         let mut old = None;
         self.attr.change_acl(since, || {
-            old = self.body.swap(new.take());
+            old = match new.take() {
+                Some(new) => self.attr.or_extra().acl.swap(Some(new)),
+                None => self.take_acl(),
+            };
             state
         });
         // Freed without the lock.
         drop((old, new));
+    }
+
+    fn take_acl(&self) -> Option<Ref<Box<[u8]>>> {
+        self.attr.extra()?.acl.swap(None)
     }
 
     /// Whether it is known that the file has no `security.capability`.

@@ -1,9 +1,11 @@
 //! Attributes that writers change as one and readers read as one, without a lock.
 
+use once_cell::race::OnceBox;
 use rcuwalk_sync::atomic::*;
 use rcuwalk_sync::model::{self, Mutex, MutexGuard, spin_loop};
 use rcuwalk_sync::{Seq, SeqCount};
 
+use super::extra::{Extra, Wide};
 use crate::attr::{Attr, FileType, InodeFlags, Timestamp};
 
 /// Owner, group, permission bits and related flags.
@@ -43,20 +45,72 @@ impl Protection {
 /// One inode's attributes under a sequence count (SEQ-1).
 ///
 /// Type, permission bits and flags are the count's payload: the walk gets them with
-/// one load.
-pub struct AttrCell {
+/// one load. What decides about permissions comes first: it is in the inode's first cache line.
+///
+/// The other attributes of nearly all files fit into five words; [`Packed`] says which. Where
+/// they do not fit, WIDE in the payload says that all of them are in [`Wide`].
+#[repr(C)]
+pub(super) struct AttrCell {
     seq: SeqCount,
-    nlink: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// A device's number. A directory has none, and keeps the version of its names here, or the
-    /// time until which it is valid as a path (see `fresh.rs`). That is no attribute: it
-    /// changes apart from the count.
-    rdev_or_version: AtomicU32,
-    size: AtomicU64,
-    blocks: AtomicU64,
-    seconds: [AtomicU64; 4],
-    nanoseconds: [AtomicU32; 4],
+    /// Of [`Packed::counts`], the number of names is right also where the rest is not.
+    counts: AtomicU64,
+    times: [AtomicU64; 4],
+    extra: OnceBox<Extra>,
+}
+
+/// Attributes in few bits, if they fit.
+struct Packed {
+    /// ```text
+    ///   bit 0    32       56      64
+    ///   | size   | blocks | nlink |
+    /// ```
+    counts: u64,
+    times: [u64; 4],
+}
+
+const BLOCKS: u32 = 32;
+const NLINK: u32 = 56;
+/// This many names, or more: see [`Wide`].
+const MANY_NAMES: u32 = 255;
+
+/// The times that fit begin here, in seconds: in 1901. They end in 2446. It is the range of
+/// ext4, which has as many bits.
+const FIRST_SECOND: i64 = -(1 << 31);
+const SECOND_BITS: u32 = 34;
+const NANOSECOND_BITS: u32 = 30;
+
+impl Packed {
+    fn of(attr: &Attr) -> Option<Packed> {
+        let has_number = attr.rdev != 0 && attr.kind != FileType::Directory;
+        let fits = attr.size < 1 << BLOCKS
+            && attr.blocks < 1 << (NLINK - BLOCKS)
+            && attr.nlink < MANY_NAMES
+            && !has_number;
+        let [a, m, c, b] = times_of(attr).map(pack_time);
+        fits.then_some(Packed {
+            counts: attr.size | attr.blocks << BLOCKS | u64::from(attr.nlink) << NLINK,
+            times: [a?, m?, c?, b?],
+        })
+    }
+}
+
+fn times_of(attr: &Attr) -> [Timestamp; 4] {
+    [attr.atime, attr.mtime, attr.ctime, attr.btime]
+}
+
+fn pack_time(time: Timestamp) -> Option<u64> {
+    let sec = time.sec.checked_sub(FIRST_SECOND)?;
+    let fits = (0..1 << SECOND_BITS).contains(&sec) && time.nsec < 1 << NANOSECOND_BITS;
+    fits.then_some((sec as u64) << NANOSECOND_BITS | u64::from(time.nsec))
+}
+
+fn unpack_time(packed: u64) -> Timestamp {
+    Timestamp {
+        sec: (packed >> NANOSECOND_BITS) as i64 + FIRST_SECOND,
+        nsec: (packed & ((1 << NANOSECOND_BITS) - 1)) as u32,
+    }
 }
 
 model::fresh_static! {
@@ -81,20 +135,34 @@ pub(super) fn hold_all() -> Vec<MutexGuard<'static, ()>> {
 
 impl AttrCell {
     /// Holds `attr`, less `ino` and `dev`.
-    pub fn new(attr: &Attr) -> AttrCell {
+    pub(super) fn new(attr: &Attr, extra: Option<Box<Extra>>) -> AttrCell {
+        let packed = Packed::of(attr);
+        let wide = if packed.is_none() { WIDE } else { 0 };
         let cell = AttrCell {
-            seq: SeqCount::new(payload(attr)),
-            nlink: AtomicU32::new(0),
+            seq: SeqCount::new(payload(attr) | wide),
             uid: AtomicU32::new(0),
             gid: AtomicU32::new(0),
-            rdev_or_version: AtomicU32::new(0),
-            size: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
-            seconds: Default::default(),
-            nanoseconds: Default::default(),
+            counts: AtomicU64::new(0),
+            times: Default::default(),
+            extra: extra.map_or_else(OnceBox::new, OnceBox::with_value),
         };
-        cell.write(attr);
+        cell.write(attr, packed);
         cell
+    }
+
+    /// What the inode has beside this, if anything.
+    #[inline]
+    pub(super) fn extra(&self) -> Option<&Extra> {
+        self.extra.get()
+    }
+
+    /// As above. It gets one if it has none.
+    pub(super) fn or_extra(&self) -> &Extra {
+        self.extra.get_or_init(Box::default)
+    }
+
+    fn or_wide(&self) -> &Wide {
+        self.or_extra().wide.get_or_init(Box::default)
     }
 
     /// The right to write to it. Nothing panics while it is held, and it guards no data of
@@ -110,7 +178,7 @@ impl AttrCell {
     }
 
     /// All of one moment; `ino` and `dev` are 0.
-    pub fn load(&self) -> Attr {
+    pub(super) fn load(&self) -> Attr {
         loop {
             if let Some(begin) = self.seq.read_begin() {
                 let attr = self.read(begin.payload());
@@ -123,7 +191,7 @@ impl AttrCell {
     }
 
     /// Replaces all of it; readers see the old or the new.
-    pub fn store(&self, attr: &Attr) {
+    pub(super) fn store(&self, attr: &Attr) {
         let _writers = self.writers();
         if self.load() != without_key(attr) {
             // A revalidation that found nothing new leaves readers alone.
@@ -177,13 +245,21 @@ impl AttrCell {
 
     /// With the writers' lock held.
     fn replace(&self, attr: &Attr, known: u32) {
-        let mut writer = self.seq.write();
-        let now = payload(&Attr {
+        let attr = &Attr {
             kind: self.kind(),
             ..*attr
-        });
-        writer.set_payload(now | known);
-        self.write(attr);
+        };
+        let packed = Packed::of(attr);
+        let wide = if packed.is_none() {
+            // Allocated before readers must wait.
+            self.or_wide();
+            WIDE
+        } else {
+            0
+        };
+        let mut writer = self.seq.write();
+        writer.set_payload(payload(attr) | known | wide);
+        self.write(attr, packed);
     }
 
     /// Replaces the cached state of the access ACL: `change` is called under the writers' lock,
@@ -266,37 +342,49 @@ impl AttrCell {
 
     /// How many names it has: one look, not tied to the other attributes.
     pub(crate) fn nlink(&self) -> u32 {
-        self.nlink.load(Relaxed)
+        // Acquire: pairs with the Release in `write`; many names are written down elsewhere first.
+        let nlink = (self.counts.load(Acquire) >> NLINK) as u32;
+        if nlink < MANY_NAMES {
+            return nlink;
+        }
+        self.or_wide().nlink.load(Relaxed)
     }
 
     /// The version of a directory's names; 0 while it is not watched.
     pub(crate) fn names_version(&self) -> u32 {
         debug_assert_eq!(self.kind(), FileType::Directory, "no other has names");
         // Acquire: pairs with the Release in `invalidate_names` (FRESH-1).
-        self.rdev_or_version.load(Acquire)
+        self.extra()
+            .map_or(0, |extra| extra.names_version.load(Acquire))
     }
 
     /// From now on, changes of this directory are reported.
     pub(crate) fn set_watched(&self) {
         debug_assert_eq!(self.kind(), FileType::Directory, "no other is watched");
-        self.rdev_or_version.store(1, Relaxed);
+        self.or_extra().names_version.store(1, Relaxed);
     }
 
-    /// For a directory whose names have no versions: the value of
-    /// [`set_path_valid_until`](Self::set_path_valid_until), or 0.
+    /// The value of [`set_path_valid_until`](Self::set_path_valid_until), or 0.
     pub(crate) fn path_valid_until(&self) -> u32 {
-        self.rdev_or_version.load(Relaxed)
+        self.extra()
+            .map_or(0, |extra| extra.path_valid_until.load(Relaxed))
     }
 
     pub(crate) fn set_path_valid_until(&self, until: u32) {
-        self.rdev_or_version.store(until, Relaxed);
+        self.or_extra().path_valid_until.store(until, Relaxed);
     }
 
     /// The next version, if it is watched.
     pub(crate) fn invalidate_names(&self) {
-        let version = &self.rdev_or_version;
+        let Some(Extra {
+            names_version: version,
+            ..
+        }) = self.extra()
+        else {
+            return;
+        };
         // Relaxed: watched or not is settled before anyone else sees the inode (INODE-2).
-        if self.kind() != FileType::Directory || version.load(Relaxed) == 0 {
+        if version.load(Relaxed) == 0 {
             return;
         }
         // Release: pairs with the Acquire in `names_version`; a thread that sees this version
@@ -312,46 +400,80 @@ impl AttrCell {
     }
 
     fn read(&self, payload: u32) -> Attr {
-        let time = |n: usize| Timestamp {
-            sec: self.seconds[n].load(Relaxed) as i64,
-            nsec: self.nanoseconds[n].load(Relaxed),
-        };
-        Attr {
+        let counts = self.counts.load(Relaxed);
+        let packed = Attr {
             dev: 0,
             ino: 0,
             kind: kind_of(payload),
             mode: payload as u16 & 0o7777,
             flags: flags_of(payload),
-            nlink: self.nlink.load(Relaxed),
+            nlink: (counts >> NLINK) as u32,
             uid: self.uid.load(Relaxed),
             gid: self.gid.load(Relaxed),
-            rdev: match kind_of(payload) {
-                FileType::Directory => 0,
-                _ => decode_dev(self.rdev_or_version.load(Relaxed)),
-            },
+            rdev: 0,
+            size: counts & ((1 << BLOCKS) - 1),
+            blocks: counts >> BLOCKS & ((1 << (NLINK - BLOCKS)) - 1),
+            atime: unpack_time(self.times[0].load(Relaxed)),
+            mtime: unpack_time(self.times[1].load(Relaxed)),
+            ctime: unpack_time(self.times[2].load(Relaxed)),
+            btime: unpack_time(self.times[3].load(Relaxed)),
+        };
+        match payload & WIDE {
+            0 => packed,
+            _ => self.or_wide().read(packed),
+        }
+    }
+
+    fn write(&self, attr: &Attr, packed: Option<Packed>) {
+        self.uid.store(attr.uid, Relaxed);
+        self.gid.store(attr.gid, Relaxed);
+        let packed = packed.unwrap_or_else(|| {
+            self.or_wide().write(attr);
+            Packed {
+                counts: u64::from(attr.nlink.min(MANY_NAMES)) << NLINK,
+                times: [0; 4],
+            }
+        });
+        // Release: pairs with the Acquire in `nlink`.
+        self.counts.store(packed.counts, Release);
+        for (cell, time) in self.times.iter().zip(packed.times) {
+            cell.store(time, Relaxed);
+        }
+    }
+}
+
+impl Wide {
+    /// `attr` with what is here.
+    #[cold]
+    fn read(&self, attr: Attr) -> Attr {
+        let time = |n: usize| Timestamp {
+            sec: self.seconds[n].load(Relaxed) as i64,
+            nsec: self.nanoseconds[n].load(Relaxed),
+        };
+        Attr {
+            nlink: self.nlink.load(Relaxed),
+            rdev: decode_dev(self.rdev.load(Relaxed)),
             size: self.size.load(Relaxed),
             blocks: self.blocks.load(Relaxed),
             atime: time(0),
             mtime: time(1),
             ctime: time(2),
             btime: time(3),
+            ..attr
         }
     }
 
+    #[cold]
     fn write(&self, attr: &Attr) {
         self.nlink.store(attr.nlink, Relaxed);
-        self.uid.store(attr.uid, Relaxed);
-        self.gid.store(attr.gid, Relaxed);
-        if self.kind() != FileType::Directory {
-            let rdev = encode_dev(attr.rdev);
-            self.rdev_or_version.store(rdev, Relaxed);
-        }
+        let rdev = match attr.kind {
+            FileType::Directory => 0,
+            _ => attr.rdev,
+        };
+        self.rdev.store(encode_dev(rdev), Relaxed);
         self.size.store(attr.size, Relaxed);
         self.blocks.store(attr.blocks, Relaxed);
-        for (n, time) in [attr.atime, attr.mtime, attr.ctime, attr.btime]
-            .iter()
-            .enumerate()
-        {
+        for (n, time) in times_of(attr).iter().enumerate() {
             self.seconds[n].store(time.sec as u64, Relaxed);
             self.nanoseconds[n].store(time.nsec, Relaxed);
         }
@@ -368,8 +490,8 @@ fn without_key(attr: &Attr) -> Attr {
 }
 
 /// ```text
-///   bit 0        16     20      24                25              26
-///   | permission | type | flags | may have an ACL | no capability | ACL changes |
+///   bit 0        16     20      24                25              26            27
+///   | permission | type | flags | may have an ACL | no capability | ACL changes | wide |
 /// ```
 fn payload(attr: &Attr) -> u32 {
     u32::from(attr.mode & 0o7777) | (attr.kind as u32) << 16 | u32::from(attr.flags.bits()) << 20
@@ -384,6 +506,9 @@ const NO_CAPS: u32 = 1 << 25;
 
 /// In the payload: the access ACL is being changed, and no answer about it lasts.
 const ACL_CHANGES: u32 = 1 << 26;
+
+/// In the payload: all attributes but owner and group are in [`Wide`].
+const WIDE: u32 = 1 << 27;
 
 /// The cache's knowledge of the access ACL.
 #[derive(Clone, Copy)]
@@ -429,28 +554,111 @@ fn decode_dev(dev: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use rcuwalk_sync::Ref;
+
     use super::*;
+    use crate::inode::{Inode, InodeFill, InodeId, InodeKey};
     use std::sync::atomic::AtomicBool;
 
+    /// Attributes that follow from `n`. Some of them fit into few bits, some do not.
     fn attr(n: u32) -> Attr {
+        let (rdev, year) = match n % 3 {
+            0 => (0, 0),
+            1 => (libc::makedev(8, n), 0),
+            _ => (0, i64::MAX / 2),
+        };
         Attr {
             nlink: n,
             uid: n,
             gid: n,
             size: n.into(),
-            rdev: libc::makedev(8, 1),
+            rdev,
             mtime: Timestamp {
-                sec: -1 - i64::from(n),
+                sec: -1 - i64::from(n) - year,
                 nsec: n,
             },
             ..Attr::new(0, FileType::BlockDevice, n as u16)
         }
     }
 
+    /// A permission check reads one cache line of the inode.
+    #[test]
+    fn what_decides_about_permissions_is_in_the_first_line() {
+        let id = InodeId {
+            key: InodeKey::new(1),
+            sb: 1,
+        };
+        let inode = Ref::new(Inode::new(id, 0));
+        inode.fill(InodeFill::new(attr(0)).into());
+        let rest = std::ptr::from_ref(&inode.attr.counts).addr();
+        assert!(rest - inode.address() <= 64);
+    }
+
+    /// SEQ-1: what was stored is what is read, whatever it takes to keep it.
+    #[test]
+    fn attributes_come_back_exactly() {
+        let plain = Attr::new(0, FileType::Regular, 0o644);
+        let times = [i64::MIN, FIRST_SECOND - 1, FIRST_SECOND, -1, 0, 1 << 31]
+            .into_iter()
+            .chain([
+                (1 << 34) + FIRST_SECOND - 1,
+                (1 << 34) + FIRST_SECOND,
+                i64::MAX,
+            ])
+            .flat_map(|sec| [0, 1, 999_999_999, u32::MAX].map(|nsec| Timestamp { sec, nsec }));
+        let mut all: Vec<Attr> = times
+            .flat_map(|time| {
+                let (atime, mtime, ctime, btime) = (time, time, time, time);
+                [
+                    Attr { atime, ..plain },
+                    Attr { mtime, ..plain },
+                    Attr { ctime, ..plain },
+                    Attr { btime, ..plain },
+                ]
+            })
+            .collect();
+        for n in [0, 1, 254, 255, 256, (1 << 24) - 1, 1 << 24, u32::MAX] {
+            all.push(Attr { nlink: n, ..plain });
+            all.push(Attr {
+                blocks: n.into(),
+                ..plain
+            });
+            all.push(Attr {
+                size: n.into(),
+                ..plain
+            });
+            all.push(Attr {
+                uid: n,
+                gid: n ^ 5,
+                ..plain
+            });
+        }
+        all.extend([1 << 32, (1 << 56) - 1, u64::MAX].map(|size| Attr { size, ..plain }));
+        all.extend([1 << 32, (1 << 56) - 1, u64::MAX].map(|blocks| Attr { blocks, ..plain }));
+        let rdev = libc::makedev(0xFFF, 0xF_FFFF);
+        all.push(Attr { rdev, ..plain });
+
+        let one = AttrCell::new(&plain, None);
+        for attr in &all {
+            assert_eq!(AttrCell::new(attr, None).load(), *attr, "SEQ-1: at first");
+            one.store(attr);
+            assert_eq!(
+                (one.load(), one.nlink()),
+                (*attr, attr.nlink),
+                "SEQ-1: later"
+            );
+        }
+        one.store(&plain);
+        assert_eq!(one.load(), plain, "SEQ-1");
+        let kept = AttrCell::new(&plain, None);
+        kept.store(&Attr { size: 7, ..plain });
+        assert!(kept.extra().is_none(), "few bits are enough");
+    }
+
     /// SEQ-1: attributes are all old or all new.
     #[test]
     fn a_change_is_seen_whole() {
-        let cell = AttrCell::new(&attr(0));
+        let cell = AttrCell::new(&attr(0), None);
         assert_eq!(cell.load(), attr(0));
         let rounds = if cfg!(miri) { 50 } else { 0o7777 };
         let done = AtomicBool::new(false);
@@ -462,6 +670,7 @@ mod tests {
             while !done.load(Relaxed) {
                 let seen = cell.load();
                 assert_eq!(seen, attr(seen.nlink), "SEQ-1");
+                assert!(cell.nlink() >= seen.nlink, "SEQ-1");
                 let one = cell.protection();
                 let mode = one.mode().into();
                 assert_eq!((one.uid, one.gid), (mode, mode), "SEQ-1");

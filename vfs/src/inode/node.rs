@@ -27,22 +27,20 @@ pub trait Key: Eq + Clone + Send + Sync + 'static {
 /// runs under RCU or a lock may see it before: see [`get`](Self::get).
 #[doc(alias = "struct inode")]
 pub struct Node<K, P> {
-    key: K,
-    /// The number beside it is that of the cache it belongs to, for its last reference.
-    part: Late<P>,
+    /// Key and part. The number is that of the cache it belongs to, for its last reference.
+    part: Late<K, P>,
 }
 
 impl<K, P> Node<K, P> {
     pub(super) fn new(key: K, cache: u32) -> Self {
         Node {
-            key,
-            part: Late::new(cache),
+            part: Late::new(key, cache),
         }
     }
 
     /// Its key.
     pub fn key(&self) -> &K {
-        &self.key
+        self.part.beside()
     }
 
     /// The part, if it has been filled in.
@@ -71,7 +69,7 @@ impl<K, P> Deref for Node<K, P> {
 impl<K: Key, P> Node<K, P> {
     /// The hash that it is filed under.
     pub(super) fn filed_under(&self) -> u64 {
-        spread(self.key.hash())
+        spread(self.key().hash())
     }
 }
 

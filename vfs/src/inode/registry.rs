@@ -8,7 +8,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
-use rcuwalk_sync::fork;
+use rcuwalk_sync::{Late, fork};
 
 type AnyCache = Weak<dyn Any + Send + Sync>;
 
@@ -36,14 +36,15 @@ pub(super) struct Number(u32);
 
 impl Number {
     /// # Panics
-    /// For cache number 2^32.
+    /// For cache number 2^30.
     pub(super) fn of<C: Any + Send + Sync>(cache: Weak<C>) -> Number {
         let mut caches = CACHES.write().unwrap_or_else(PoisonError::into_inner);
         if caches.last == 0 {
             fork::also(hold_over_fork);
         }
-        caches.last = caches.last.checked_add(1).expect("under 2^32 caches");
-        let number = caches.last;
+        let number = caches.last + 1;
+        assert!(number <= Late::<(), ()>::MOST, "under 2^30 caches");
+        caches.last = number;
         caches.by_number.insert(number, cache);
         Number(number)
     }

@@ -32,13 +32,13 @@ impl RefWalk<'_> {
         name: Name<'_>,
     ) -> Result<Option<DentryRef>> {
         let sb = &self.at.mnt().sb;
-        if !sb.looks_around || dir.rwsem.read().names() == 0 {
+        if !sb.looks_around || dir.rwsem().read().names() == 0 {
             return Ok(None);
         }
         let caches = &self.request.ns.caches;
         let dcache = &caches.dcache;
         let parent = self.at.dentry();
-        let exclusive = dir.rwsem.write();
+        let exclusive = dir.rwsem().write();
         let left = exclusive.names();
         if left == 0 {
             // Used up while this one waited.

@@ -19,7 +19,7 @@ use super::{Contained, Here, LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::context::VfsPath;
 use crate::dentry::path::leads_up_to;
 use crate::dentry::{Dentry, Flags, NameHash, NameWords, in_dir};
-use crate::inode::{Inode, LinkBody};
+use crate::inode::{Inode, LinkTarget};
 use crate::mount::{MountFlags, MountInfo, MountTable};
 use crate::name::Name;
 use crate::permission::Access;
@@ -29,7 +29,7 @@ use crate::stats::Why;
 #[derive(Clone, Copy)]
 pub(super) enum Pathname<'a, 'g> {
     Path(&'a [u8]),
-    Link(&'g Shared<LinkBody>),
+    Link(&'g Shared<LinkTarget>),
 }
 
 impl<'a: 'g, 'g> Pathname<'a, 'g> {
@@ -401,7 +401,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     fn pick_link(&mut self, link: Here<'g>, end: usize) -> Result<Step, Why> {
         let inode = link.inode(self.guard).ok_or(Why::Moved)?;
         let body = inode
-            .link_body()
+            .link_target()
             .load(self.guard)
             .ok_or(Why::LinkNotCached)?;
         if link.has_changed() {

@@ -15,7 +15,7 @@ use crate::dentry::{
     Ask, CachedName, Checked, DentryRef, Flags, FoundIn, NameHash, ParallelLookup, Unspliced,
 };
 use crate::error::{Error, Result};
-use crate::inode::{DEAD_DIR, Inode, InodeRef, LinkBody};
+use crate::inode::{DEAD_DIR, Inode, InodeRef, LinkTarget};
 use crate::mount::{MountFlags, MountRef};
 use crate::name::Name;
 use crate::permission::Access;
@@ -26,7 +26,7 @@ use crate::trace::Origin;
 #[derive(Clone)]
 pub(super) enum Pathname<'a> {
     Path(&'a [u8]),
-    Link(Ref<LinkBody>),
+    Link(Ref<LinkTarget>),
 }
 
 impl Pathname<'_> {
@@ -257,7 +257,7 @@ impl<'a> RefWalk<'a> {
         loop {
             let found = {
                 // Shared: lookups and listings go on side by side, changes wait for them.
-                let _shared = dir.rwsem.read();
+                let _shared = dir.rwsem().read();
                 self.lookup_in(&FoundIn::only(sb, place), name)
             };
             let dentry = match found? {

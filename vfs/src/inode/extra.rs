@@ -1,0 +1,145 @@
+//! What most inodes do without, in memory of its own: so that the inode of a regular file is
+//! two cache lines.
+//!
+//! A directory and a symbolic link have it from the start. Any other file gets it with its first
+//! access ACL, or with the first attributes that [`AttrCell`](super::attr::AttrCell) cannot keep
+//! in few bits, and keeps it.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use once_cell::race::OnceBox;
+use rcuwalk_sync::lock::{Rank, Ranked, RwLock};
+use rcuwalk_sync::{RcuPtr, Ref, Shared};
+
+use super::Inode;
+use crate::attr::FileType;
+
+/// See the head of this file.
+#[derive(Default)]
+pub(super) struct Extra {
+    /// A directory's `i_rwsem`: shared while names in it are looked up or listed, exclusive while
+    /// they change.
+    pub(super) rwsem: RwLock<Listed>,
+    /// A directory's: see [`Inode::alias_hash`].
+    alias: AtomicU32,
+    /// A directory's: see [`Inode::names_version`].
+    pub(super) names_version: AtomicU32,
+    /// A directory's: see [`Inode::path_valid_until`].
+    pub(super) path_valid_until: AtomicU32,
+    /// What the budget counts for this and for what hangs on it.
+    bytes: u32,
+    /// The target of a symbolic link, once it is known.
+    target: RcuPtr<LinkTarget>,
+    /// The access ACL, if there is one and it has been read.
+    pub(super) acl: RcuPtr<Box<[u8]>>,
+    /// Attributes that need all their bits.
+    pub(super) wide: OnceBox<Wide>,
+}
+
+/// Attributes with all their bits; under the same sequence count as the others.
+#[derive(Default)]
+pub(super) struct Wide {
+    pub(super) nlink: AtomicU32,
+    pub(super) rdev: AtomicU32,
+    pub(super) size: AtomicU64,
+    pub(super) blocks: AtomicU64,
+    pub(super) seconds: [AtomicU64; 4],
+    pub(super) nanoseconds: [AtomicU32; 4],
+}
+
+/// The target of a symbolic link, as the walk reads it under RCU.
+pub(crate) type LinkTarget = Box<[u8]>;
+
+/// The longest target that is cached when the back end gives it later than the inode; every link
+/// is taken to have one of that length at least. An inode's weight may not change while it is on
+/// the list.
+pub(crate) const LATE_LINK: usize = 64;
+
+/// What the system allocator spends beside a small object.
+pub(super) const MALLOC_HEADER: usize = 8;
+
+impl Extra {
+    /// What a new inode has of it, if anything.
+    pub(super) fn of(kind: FileType, target: Option<LinkTarget>) -> Option<Box<Extra>> {
+        let (is_dir, is_link) = (kind == FileType::Directory, kind == FileType::Symlink);
+        if !is_dir && !is_link {
+            return None;
+        }
+        let own = size_of::<Extra>() + MALLOC_HEADER;
+        let link = if is_link {
+            let length = target.as_ref().map_or(0, |target| target.len());
+            Shared::<LinkTarget>::BYTES + length.max(LATE_LINK)
+        } else {
+            0
+        };
+        Some(Box::new(Extra {
+            bytes: u32::try_from(own + link).unwrap_or(u32::MAX),
+            target: RcuPtr::new(target.filter(|_| is_link).map(Ref::new)),
+            ..Extra::default()
+        }))
+    }
+
+    /// What the budget counts: always the same number. One that came later counts for nothing:
+    /// few inodes get one.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+}
+
+/// How many names of a directory may be read in unasked, because it has been listed; see
+/// `walk/around.rs`. A hint.
+#[derive(Default)]
+pub(crate) struct Listed(AtomicU16);
+
+impl Ranked for Listed {
+    const RANK: Rank = Rank::DirRwsem;
+}
+
+impl Listed {
+    /// Names per unit: so that directories of four million names count exactly enough.
+    const UNIT: u32 = 64;
+
+    /// Sets the number of names that a listing has returned.
+    pub(crate) fn set(&self, names: u32) {
+        let units = names.div_ceil(Self::UNIT);
+        // Relaxed: a thread that reads another number reads in more or less names unasked.
+        self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
+    }
+
+    /// Sets the number that is left. `chance` is any number, another one each time: it rounds a
+    /// part of a unit up or down, so that in the long run none is lost or won. If it were
+    /// always rounded up, blocks of fewer names than a unit would cost nothing.
+    pub(crate) fn leave(&self, names: u32, chance: u64) {
+        // Fibonacci hashing: numbers that follow each other are far apart.
+        let any = chance.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let units = names.saturating_add(any as u32 % Self::UNIT) / Self::UNIT;
+        self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
+    }
+
+    /// How many names may come unasked.
+    pub(crate) fn names(&self) -> u32 {
+        u32::from(self.0.load(Relaxed)) * Self::UNIT
+    }
+}
+
+impl Inode {
+    /// The lower half of the hash that the directory's dentry is filed under, or was last; see
+    /// `dentry/splice.rs`.
+    pub(crate) fn alias_hash(&self) -> u64 {
+        // Relaxed: it is a hint. The caller checks the dentry that it finds.
+        self.attr
+            .extra()
+            .map_or(0, |extra| extra.alias.load(Relaxed).into())
+    }
+
+    /// The caller holds the inode's lock, or has the dentry's and a write section of
+    /// `rename_lock`.
+    pub(crate) fn set_alias_hash(&self, hash: u64) {
+        self.attr.or_extra().alias.store(hash as u32, Relaxed);
+    }
+
+    /// A symbolic link's target, if it is cached.
+    pub(crate) fn link_target(&self) -> &RcuPtr<LinkTarget> {
+        &self.attr.or_extra().target
+    }
+}
