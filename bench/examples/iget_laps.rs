@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use rcuwalk::inode::{IgetOf, InodeCache, Key, Scheme, Stale};
+use rcuwalk::inode::{Iget, InodeCache, Key, Scheme, Stale};
 
 /// Inodes of a lap.
 const INODES: u64 = 1000;
@@ -40,8 +40,8 @@ fn main() -> Result<(), Stale> {
 #[inline(never)]
 fn iget(cache: &InodeCache<Ino, u64>, ino: u64) -> Result<(), Stale> {
     match cache.iget(Ino(black_box(ino)))? {
-        IgetOf::Cached(inode) => drop(black_box(inode)),
-        IgetOf::New(new) => drop(new.init(ino)),
+        Iget::Cached(inode) => drop(black_box(inode)),
+        Iget::New(new) => drop(new.init(ino)),
     }
     Ok(())
 }

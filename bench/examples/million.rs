@@ -12,7 +12,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use rcuwalk::inode::{IgetOf, InodeCache, Key};
+use rcuwalk::inode::{self, InodeCache, Key};
 use rcuwalk::{
     At, Attr, Budget, Caller, Credentials, Emit, FileHandle, FileSystem, FileType, Iget, Inode,
     InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, SuperBlock, Vfs,
@@ -51,7 +51,7 @@ fn inodes(count: u64) -> Result<(), Box<dyn Error>> {
         .build();
     let began = Instant::now();
     for ino in 0..count {
-        if let IgetOf::New(new) = cache.iget(Ino(ino))? {
+        if let inode::Iget::New(new) = cache.iget(Ino(ino))? {
             new.init(ino);
         }
     }
@@ -60,8 +60,8 @@ fn inodes(count: u64) -> Result<(), Box<dyn Error>> {
     at_random("hits", |random| {
         let ino = random % count;
         match cache.iget(Ino(ino)).expect("nobody creates") {
-            IgetOf::Cached(inode) => **inode,
-            IgetOf::New(_) => unreachable!("all of them are cached"),
+            inode::Iget::Cached(inode) => **inode,
+            inode::Iget::New(_) => unreachable!("all of them are cached"),
         }
     });
     Ok(())
@@ -76,7 +76,7 @@ fn stream(budget: u64) -> Result<(), Box<dyn Error>> {
     for lap in 0..10 {
         let began = Instant::now();
         for ino in lap * budget..(lap + 1) * budget {
-            if let IgetOf::New(new) = cache.iget(Ino(ino))? {
+            if let inode::Iget::New(new) = cache.iget(Ino(ino))? {
                 new.init(ino);
             }
         }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use rcuwalk::inode::{Entry, IgetOf, InodeCache, InodeRefOf, Key, NodeId, NodeTable, Numbered};
+use rcuwalk::inode::{Entry, Iget, InodeCache, InodeRef, Key, NodeId, NodeTable, Numbered};
 
 /// The device and inode number of a file: two names with the same ones are hard links.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Numbered for Node {
     }
 }
 
-type NodeRef = InodeRefOf<HostId, Node>;
+type NodeRef = InodeRef<HostId, Node>;
 struct Daemon {
     cache: InodeCache<HostId, Node>,
     known: NodeTable<HostId, Node>,
@@ -55,9 +55,9 @@ impl Daemon {
     fn node(&self, path: PathBuf) -> io::Result<NodeRef> {
         let meta = path.symlink_metadata()?;
         match self.cache.iget(HostId(meta.dev(), meta.ino()))? {
-            IgetOf::Cached(node) => Ok(node),
+            Iget::Cached(node) => Ok(node),
             // An early return here would wake the waiters.
-            IgetOf::New(new) => {
+            Iget::New(new) => {
                 let id = self.known.new_id();
                 Ok(new.init(Node { id, path }))
             }

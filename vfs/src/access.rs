@@ -2,11 +2,11 @@
 
 use crate::context::{AsPath, Context, Start};
 use crate::error::{Error, Result};
-use crate::inode::Inode;
 use crate::mount::MountInfo;
 use crate::permission::{Access, Caps, Credentials, is_kept};
 use crate::target::Target;
 use crate::vfs::Vfs;
+use crate::vfs_inode::Inode;
 use crate::walk::{LookupFlags, filename_lookup};
 
 /// The answer for a place without a reference to it.

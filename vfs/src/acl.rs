@@ -1,11 +1,11 @@
 //! POSIX ACLs: read, set, handed down, and brought in line with the permission bits.
 //!
-//! | read              | to learn                                             |
-//! |-------------------|------------------------------------------------------|
-//! | `acl/entries.rs`  | the format and meaning of an ACL                     |
-//! | `inode/acl.rs`    | how one is cached with its inode                     |
-//! | `permission.rs`   | where it is checked                                  |
-//! | this file         | reading, setting and inheriting ACLs                 |
+//! | read               | to learn                                             |
+//! |--------------------|------------------------------------------------------|
+//! | `acl/entries.rs`   | the format and meaning of an ACL                     |
+//! | `vfs_inode/acl.rs` | how one is cached with its inode                     |
+//! | `permission.rs`    | where it is checked                                  |
+//! | this file          | reading, setting and inheriting ACLs                 |
 
 mod entries;
 
@@ -15,8 +15,8 @@ use entries::{Entry, broken};
 use crate::attr::FileType;
 use crate::error::{Error, Result};
 use crate::filesystem::{SetAttr, XattrFlags};
-use crate::inode::Protection;
 use crate::target::Target;
+use crate::vfs_inode::Protection;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,9 @@ use rcuwalk_sync::{PerThread, lock, rcu};
 use crate::budget::Budget;
 use crate::dentry::Dcache;
 use crate::descriptors::{Descriptors, HeldDescriptor};
-use crate::inode::{Inode, InodeCache, InodeId, Scheme, VfsInode};
+use crate::inode::{InodeCache, Scheme};
 use crate::stats::{self, Counters, Statistics};
+use crate::vfs_inode::{Inode, InodeId, VfsInode};
 
 /// Objects scanned in each cache to get descriptors back.
 const PRUNE_FOR_DESCRIPTORS: usize = 4096;

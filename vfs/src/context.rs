@@ -5,9 +5,9 @@ use rcuwalk_sync::{Shared, rcu};
 
 use crate::attr::Attr;
 use crate::dentry::{Dentry, DentryRef, Flags};
-use crate::inode::{Inode, InodeRef};
 use crate::mount::{Mount, MountRef};
 use crate::permission::Credentials;
+use crate::vfs_inode::{Inode, InodeRef};
 use crate::walk::LookupFlags;
 
 /// A path in the namespace, held: it stays the same file, whatever happens to its name, until

@@ -38,7 +38,7 @@ pub(crate) use revalidate::{Ask, CachedName, Checked};
 pub(crate) use splice::{FoundIn, Unspliced};
 
 use crate::attr::FileType;
-use crate::inode::{Inode, InodeRef, InodeRefOf, ROOT_DIR};
+use crate::vfs_inode::{Inode, InodeRef, ROOT_DIR};
 
 /// A counted reference to a dentry.
 pub(crate) type DentryRef = Ref<Dentry>;
@@ -269,7 +269,7 @@ impl Dentry {
     /// A reference to the inode; `None` if the dentry is negative.
     pub(crate) fn inode_ref(&self) -> Option<InodeRef> {
         let guard = rcuwalk_sync::rcu::read_lock();
-        self.inode.get(&guard).map(InodeRefOf::new)
+        self.inode.get(&guard).map(InodeRef::new)
     }
 
     /// The parent, for as long as the guard lives. Check the count afterwards.
@@ -361,7 +361,7 @@ impl Dentry {
     #[doc(alias = "shrink_dcache_for_umount")]
     pub(crate) fn forget_inode(&self) {
         // Not the bare count: this may be the inode's last reference.
-        drop(self.inode.swap(None).map(InodeRefOf::new));
+        drop(self.inode.swap(None).map(InodeRef::new));
     }
 
     /// Bytes beside the dentry itself.

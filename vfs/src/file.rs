@@ -25,12 +25,12 @@ use crate::call::call;
 use crate::context::{Context, VfsPath};
 use crate::error::{Error, Result};
 use crate::filesystem::{FileHandle, SetAttr, StatFs, XattrFlags};
-use crate::inode::DEAD_DIR;
 use crate::mount::{MountRef, Writing};
 use crate::open::OpenFlags;
 use crate::permission::Credentials;
 use crate::readdir::ReadDir;
 use crate::target::Target;
+use crate::vfs_inode::DEAD_DIR;
 use crate::xattr;
 
 /// No more than this is read or written at a time.

@@ -50,10 +50,10 @@ pub use types::{
 
 use crate::attr::FileType;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, InodeKey, InodeRef};
 use crate::name::Name;
 use crate::open::OpenFlags;
 use crate::super_block::SuperBlock;
+use crate::vfs_inode::{Inode, InodeKey, InodeRef};
 
 /// How long cached names and attributes are valid without asking the back end again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

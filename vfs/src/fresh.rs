@@ -48,8 +48,8 @@ use rcuwalk_sync::{RcuGuard, Shared, clock};
 use crate::attr::FileType;
 use crate::dentry::{Dentry, Validity};
 use crate::filesystem::Freshness;
-use crate::inode::Inode;
 use crate::super_block::SuperBlock;
+use crate::vfs_inode::Inode;
 
 /// The first epoch. Never 0, so that the stamp 0 stands for an answer of no moment.
 pub(crate) const FIRST_EPOCH: u32 = 1;

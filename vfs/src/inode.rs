@@ -1,10 +1,10 @@
-//! Inodes: one per file, however many names the file has.
+//! An inode cache: one inode per key, however many threads look for it.
 //!
 //! | read                | to learn                                                |
 //! |---------------------|---------------------------------------------------------|
 //! | `inode/life.rs`     | an inode's states, drawn                                |
 //! | `inode/iget.rs`     | the iget family: find, wait, or become the reader       |
-//! | `inode/new.rs`      | [`NewInodeOf`]: an inode that is still being read in    |
+//! | `inode/new.rs`      | [`NewInode`]: an inode that is still being read in      |
 //! | `inode/node.rs`     | the inode, the counted reference, the last one          |
 //! | `inode/evict.rs`    | how an inode leaves, and how the budget is kept         |
 //! | `inode/worker.rs`   | a thread that reclaims ahead of need                    |
@@ -13,24 +13,16 @@
 //! | `inode/registry.rs` | which cache an inode belongs to                         |
 //! | `inode/scheme.rs`   | the kernel's locking, to measure ours beside it         |
 //! | `inode/stats.rs`    | counters                                                |
-//! | `inode/attr.rs`     | attributes that are read without a lock                 |
-//! | `inode/acl.rs`      | the access ACL beside them                              |
-//! | `inode/extra.rs`    | what most inodes do without                             |
-//! | `inode/lock.rs`     | `i_rwsem`                                               |
-//! | this file           | the fields of the VFS in an inode                       |
 //!
-//! The cache is generic: a daemon with a node table of its own can use
-//! `InodeCache<K, P>` and nothing else of this crate. The VFS uses it with
-//! [`InodeId`] as key and [`VfsInode`] as the part that is filled in.
+//! It is generic: a daemon with a node table of its own can use `InodeCache<K, P>` and nothing
+//! else of this crate. The VFS uses it with [`InodeId`](crate::InodeId) as key and
+//! [`VfsInode`](crate::VfsInode) as the part that is filled in; `vfs_inode.rs` has those, and
+//! the crate's root has the types here under the same names, with that key and that part.
 
-mod acl;
-mod attr;
 mod cache;
 mod evict;
-mod extra;
 mod iget;
 mod life;
-mod lock;
 mod new;
 mod node;
 mod nodes;
@@ -39,345 +31,11 @@ mod scheme;
 mod stats;
 mod worker;
 
-use std::any::Any;
-
-use rcuwalk_sync::{AsDyn, Flag, Ref, ThinBox};
-
-pub(crate) use attr::Protection;
 pub use cache::{Builder, InodeCache};
-pub use iget::{Iget as IgetOf, InUse, Match, PendingInode, SpareInode, Stale, Unwaited};
+pub use iget::{Iget, InUse, Match, PendingInode, SpareInode, Stale, Unwaited};
 pub use life::Life;
-pub use new::NewInode as NewInodeOf;
-pub use node::{InodeRef as InodeRefOf, Key, Node};
-pub use nodes::{Entry, Hand, NodeId, NodeTable, Numbered};
+pub use new::NewInode;
+pub use node::{InodeRef, Key, Node};
+pub use nodes::{Entry, NodeId, NodeTable, Numbered, SweepCursor};
 pub use scheme::{InsertLocks, Lookups, Scheme};
 pub use stats::InodeStatistics;
-
-pub use acl::Asked;
-use attr::{AclState, AttrCell};
-use extra::{Extra, MALLOC_HEADER};
-pub(crate) use extra::{LATE_LINK, LinkTarget, Listed};
-pub(crate) use lock::InodeLock;
-
-use crate::attr::{Attr, FileType, InodeFlags};
-use crate::call::call;
-
-/// Identifies an inode within its super block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct InodeKey {
-    /// The inode number.
-    pub ino: u64,
-    /// Whatever else the back end needs to tell two files apart: a device, a mount,
-    /// a generation. 0 where the number is enough.
-    pub space: u64,
-}
-
-impl InodeKey {
-    /// A key that is just a number.
-    pub fn new(ino: u64) -> InodeKey {
-        InodeKey { ino, space: 0 }
-    }
-}
-
-/// Identifies an inode among all super blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-// So that the four bytes after it are of use in a `Node`.
-#[repr(C, packed(4))]
-pub struct InodeId {
-    /// Within the super block.
-    pub key: InodeKey,
-    /// The super block's number.
-    pub sb: u32,
-}
-
-impl Key for InodeId {
-    fn hash(&self) -> u64 {
-        let InodeKey { ino, space } = self.key;
-        ino ^ space.rotate_left(32) ^ u64::from(self.sb).rotate_left(48)
-    }
-}
-
-/// An inode of the VFS.
-#[doc(alias = "struct inode")]
-pub type Inode = Node<InodeId, VfsInode>;
-/// A counted reference to an [`Inode`].
-pub type InodeRef = InodeRefOf<InodeId, VfsInode>;
-/// The result of [`SuperBlock::iget`](crate::SuperBlock::iget).
-pub type Iget<'c> = IgetOf<'c, InodeId, VfsInode>;
-/// An [`Inode`] that the caller must fill in.
-pub type NewInode<'c> = NewInodeOf<'c, InodeId, VfsInode>;
-
-/// The VFS's own part of an inode, made from an [`InodeFill`].
-#[repr(C)]
-pub struct VfsInode {
-    attr: AttrCell,
-    /// The back end's.
-    private: Option<ThinBox<dyn Private>>,
-}
-
-/// A new inode's contents, which the back end has just read in.
-pub struct InodeFill {
-    attr: Attr,
-    private: Option<ThinBox<dyn Private>>,
-    target: Option<Box<[u8]>>,
-    acl: Option<Box<[u8]>>,
-    may_have_acl: bool,
-    watched: bool,
-}
-
-/// Private data of a back end in an inode, with a call at the inode's end.
-pub trait Evict: Any + Send + Sync {
-    /// The last reference to the inode is gone, and it stays in no cache: its last name is gone
-    /// too, or the back end has [unhashed](crate::SuperBlock::unhash) it. Comes before the
-    /// drop, which waits for RCU readers. Must not block long. Not called for an inode that is
-    /// reclaimed, or that goes with its caches.
-    #[doc(alias = "evict_inode")]
-    fn evict(&self);
-
-    /// About how many bytes it keeps beside itself, for the budget: always the same number,
-    /// whatever becomes of it.
-    fn bytes(&self) -> usize {
-        0
-    }
-}
-
-/// The private data of a back end, as the inode keeps it.
-trait Private: Send + Sync {
-    fn as_any(&self) -> &dyn Any;
-    fn evict(&self) {}
-    /// Its own bytes, and those beside it.
-    fn bytes(&self) -> usize;
-}
-
-/// For a part that need not know. Which of the two it is costs an inode nothing.
-struct Plain<T>(T);
-
-impl<T: Any + Send + Sync> AsDyn<dyn Private> for Plain<T> {
-    fn as_dyn(&self) -> &(dyn Private + 'static) {
-        self
-    }
-}
-
-impl<T: Any + Send + Sync> Private for Plain<T> {
-    fn as_any(&self) -> &dyn Any {
-        &self.0
-    }
-    fn bytes(&self) -> usize {
-        size_of::<T>()
-    }
-}
-
-struct Evicted<T>(T);
-
-impl<T: Evict> AsDyn<dyn Private> for Evicted<T> {
-    fn as_dyn(&self) -> &(dyn Private + 'static) {
-        self
-    }
-}
-
-impl<T: Evict> Private for Evicted<T> {
-    fn as_any(&self) -> &dyn Any {
-        &self.0
-    }
-    fn evict(&self) {
-        self.0.evict();
-    }
-    fn bytes(&self) -> usize {
-        size_of::<T>() + self.0.bytes()
-    }
-}
-
-/// The back end's knowledge of the access ACL of an inode that it reads in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Acl {
-    /// There is none.
-    #[default]
-    None,
-    /// There may be one: [`FileSystem::get_xattr`](crate::FileSystem::get_xattr) is asked
-    /// for it when it matters.
-    #[doc(alias = "ACL_NOT_CACHED")]
-    Unknown,
-    /// This, in the format of the extended attribute `system.posix_acl_access`.
-    Known(Box<[u8]>),
-}
-
-impl InodeFill {
-    /// Attributes and nothing else.
-    pub fn new(attr: Attr) -> InodeFill {
-        InodeFill {
-            attr,
-            private: None,
-            target: None,
-            acl: None,
-            may_have_acl: false,
-            watched: false,
-        }
-    }
-
-    /// Private data of the back end. It is dropped some time after the inode left the cache, on
-    /// any thread.
-    pub fn private<T: Any + Send + Sync>(mut self, private: T) -> Self {
-        self.private = Some(ThinBox::new(Plain(private)));
-        self
-    }
-
-    /// Like [`private`](Self::private), for data that is told when the last reference to an
-    /// inode without a name is gone.
-    pub fn private_evict<T: Evict>(mut self, private: T) -> Self {
-        self.private = Some(ThinBox::new(Evicted(private)));
-        self
-    }
-
-    /// The target of a symbolic link; then `read_link` is not asked for it.
-    pub fn link(mut self, target: impl Into<Box<[u8]>>) -> Self {
-        self.target = Some(target.into());
-        self
-    }
-
-    /// Its access ACL; not for a symbolic link, which has none.
-    pub fn acl(mut self, acl: Acl) -> Self {
-        self.may_have_acl = acl != Acl::None;
-        if let Acl::Known(acl) = acl {
-            self.acl = Some(acl);
-        }
-        self
-    }
-
-    /// Marks a directory of a file system of [`Freshness::Watched`](crate::Freshness::Watched)
-    /// as watched, since before its attributes were asked for: the back end answers each later
-    /// change of its names, and of attributes of its files, with
-    /// [`SuperBlock::invalidate_names`](crate::SuperBlock::invalidate_names), and one of its own
-    /// attributes with [`Inode::set_attr`]. Without this, its names are always stale.
-    pub fn watched(mut self) -> Self {
-        self.watched = self.attr.kind == FileType::Directory;
-        self
-    }
-}
-
-impl From<InodeFill> for VfsInode {
-    fn from(fill: InodeFill) -> VfsInode {
-        let is_link = fill.attr.kind == FileType::Symlink;
-        let extra = Extra::of(fill.attr.kind, fill.target);
-        let cell = AttrCell::new(&fill.attr, extra);
-        let acl = fill.acl.filter(|acl| !is_link && acl::is_kept(acl));
-        if let Some(acl) = acl {
-            cell.or_extra().acl.swap(Some(Ref::new(acl)));
-        }
-        cell.change_acl(None, || match fill.may_have_acl && !is_link {
-            true => AclState::Some,
-            false => AclState::None,
-        });
-        if fill.watched {
-            cell.set_watched();
-        }
-        VfsInode {
-            attr: cell,
-            private: fill.private,
-        }
-    }
-}
-
-/// Set on a directory that has been removed: it takes no new names.
-#[doc(alias = "S_DEAD")]
-pub(crate) const DEAD_DIR: Flag = Flag::new(1);
-
-/// Set on a file that was made without a name and may get one.
-#[doc(alias = "I_LINKABLE")]
-pub(crate) const LINKABLE: Flag = Flag::new(4);
-
-/// Set on a directory once it has had a dentry: before, there is none to look for.
-pub(crate) const HAD_DENTRY: Flag = Flag::new(5);
-
-/// Set on the root directory of a file system: it has no name.
-pub(crate) const ROOT_DIR: Flag = Flag::new(6);
-
-impl Inode {
-    /// Identifies it within its super block.
-    pub fn inode_key(&self) -> InodeKey {
-        self.key().key
-    }
-
-    /// The attributes, all of one moment. Takes no lock.
-    pub fn attr(&self) -> Attr {
-        Attr {
-            ino: self.key().key.ino,
-            dev: u64::from(self.key().sb),
-            ..self.attr.load()
-        }
-    }
-
-    /// Publishes new attributes as one change. The type does not change, and `ino`
-    /// and `dev` are the key's.
-    ///
-    /// On a file system whose names are valid for ever
-    /// ([`Freshness::Always`](crate::Freshness::Always)) use [`Vfs::chmod`](crate::Vfs::chmod)
-    /// for the permissions of directories: their cached names remember whether everyone may
-    /// search them.
-    pub fn set_attr(&self, attr: &Attr) {
-        self.attr.store(attr);
-    }
-
-    /// The file type; it never changes.
-    pub fn kind(&self) -> FileType {
-        self.attr.kind()
-    }
-
-    /// Owner, group, mode and ACL, all of one moment. Takes no lock.
-    #[inline]
-    pub(crate) fn protection(&self) -> Protection {
-        self.attr.protection()
-    }
-
-    /// A directory's: see `fresh.rs`.
-    pub(crate) fn names_version(&self) -> u32 {
-        self.attr.names_version()
-    }
-
-    /// Of a directory under [`Freshness::Ttl`](crate::Freshness::Ttl): until when its
-    /// attributes are valid, apart from its name.
-    pub(crate) fn path_valid_until(&self) -> u32 {
-        self.attr.path_valid_until()
-    }
-
-    pub(crate) fn set_path_valid_until(&self, until: u32) {
-        self.attr.set_path_valid_until(until);
-    }
-
-    /// Makes all names of this directory stale.
-    pub(crate) fn invalidate_names(&self) {
-        self.attr.invalidate_names();
-    }
-
-    /// How many names it has, as far as the cache knows: one look, apart from the other
-    /// attributes. Takes no lock.
-    #[doc(alias = "i_nlink")]
-    pub fn nlink(&self) -> u32 {
-        self.attr.nlink()
-    }
-
-    /// The back end's private part, if it is a `T`.
-    pub fn private<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.private.as_ref()?.as_any().downcast_ref()
-    }
-
-    /// See [`Evict`].
-    pub(crate) fn goes(&self) {
-        if let Some(private) = &self.private {
-            call(&**private).evict();
-        }
-    }
-
-    /// Immutable and append-only.
-    pub fn flags(&self) -> InodeFlags {
-        self.attr.flags()
-    }
-
-    /// Bytes beside the inode itself, always the same number.
-    pub(crate) fn extra_bytes(&self) -> usize {
-        let Some(part) = self.get() else { return 0 };
-        let private = part.private.as_ref().map_or(0, |private| {
-            ThinBox::<dyn Private>::HEADER + MALLOC_HEADER + private.bytes()
-        });
-        private + part.attr.extra().map_or(0, Extra::bytes)
-    }
-}

@@ -60,6 +60,7 @@ mod super_block;
 mod target;
 mod trace;
 mod vfs;
+mod vfs_inode;
 mod walk;
 mod xattr;
 
@@ -73,7 +74,7 @@ pub use filesystem::{
     Allocate, At, ByNumber, Caller, Emit, FileHandle, FileSystem, Freshness, NewFile, RawEntry,
     Rename, RenameFlags, SeekTo, SetAttr, SetTime, StatFs, XattrFlags,
 };
-pub use inode::{Acl, Asked, Evict, Iget, Inode, InodeFill, InodeKey, InodeRef, NewInode};
+
 pub use mount::MountFlags;
 pub use name::{NAME_MAX, Name, PATH_MAX};
 pub use open::{OpenFlags, OpenHow};
@@ -83,6 +84,9 @@ pub use stats::{Statistics, Why};
 pub use super_block::SuperBlock;
 pub use trace::{Origin, Trace, TraceStep, Walk};
 pub use vfs::Vfs;
+pub use vfs_inode::{
+    Acl, Asked, Evict, Iget, Inode, InodeFill, InodeId, InodeKey, InodeRef, NewInode, VfsInode,
+};
 pub use walk::LookupFlags;
 
 /// The README's example is a test.

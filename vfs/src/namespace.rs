@@ -11,9 +11,9 @@ use crate::context::VfsPath;
 use crate::dentry::{Dentry, DentryRef, Flags};
 use crate::error::{Error, Result};
 use crate::filesystem::FileSystem;
-use crate::inode::{InodeRef, LATE_LINK, LinkTarget};
 use crate::mount::{MountEntry, MountFlags, MountInfo, MountRef, MountTable, Point};
 use crate::super_block::SuperBlock;
+use crate::vfs_inode::{InodeRef, LATE_LINK, LinkTarget};
 
 /// Everything that walks share.
 #[doc(alias = "mnt_namespace")]

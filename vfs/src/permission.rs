@@ -7,8 +7,8 @@
 use crate::acl;
 use crate::attr::{FileType, InodeFlags};
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Protection};
 use crate::target::Target;
+use crate::vfs_inode::{Inode, Protection};
 
 /// The identity of a caller.
 #[doc(alias = "struct cred")]

@@ -12,7 +12,7 @@ use crate::attr::FileType;
 use crate::context::VfsPath;
 use crate::error::{Error, Result};
 use crate::filesystem::{Emit, RawEntry};
-use crate::inode::DEAD_DIR;
+use crate::vfs_inode::DEAD_DIR;
 
 /// Entries fetched from the back end at a time.
 const BATCH: usize = 1024;

@@ -11,7 +11,8 @@ use crate::descriptors::HeldDescriptor;
 use crate::error::{Error, Result};
 use crate::filesystem::{FileSystem, Freshness};
 use crate::fresh::FIRST_EPOCH;
-use crate::inode::{Iget, InUse, InodeId, InodeKey, InodeRef, NewInode, Stale};
+use crate::inode::{InUse, Stale};
+use crate::vfs_inode::{Iget, InodeId, InodeKey, InodeRef, NewInode};
 
 /// A back end in use.
 ///

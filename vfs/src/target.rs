@@ -10,12 +10,12 @@ use crate::context::{AsPath, Context, VfsPath};
 use crate::dentry::Flags;
 use crate::error::{Error, Result};
 use crate::filesystem::{At, Caller, FileHandle};
-use crate::inode::Inode;
 use crate::mount::{Mount, Writing};
 use crate::name::Name;
 use crate::permission::{Caps, Credentials};
 use crate::super_block::SuperBlock;
 use crate::vfs::Vfs;
+use crate::vfs_inode::Inode;
 use crate::walk::LookupFlags;
 
 /// A file, and the credentials that use it.

@@ -6,9 +6,9 @@
 use crate::attr::Attr;
 use crate::context::{Context, Start, VfsPath};
 use crate::error::{Error, Result};
-use crate::inode::InodeKey;
 use crate::stats::Why;
 use crate::vfs::Vfs;
+use crate::vfs_inode::InodeKey;
 use crate::walk::{Contained, LookupFlags, Reach, Record, Recorder, RefWalk, check_path, reach};
 
 /// How a path was resolved.

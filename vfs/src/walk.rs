@@ -49,12 +49,12 @@ pub(crate) use refs::RefWalk;
 use crate::context::{Context, VfsPath};
 use crate::dentry::{Dcache, Dentry};
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Protection};
 use crate::mount::Mount;
 use crate::name::PATH_MAX;
 use crate::namespace::Namespace;
 use crate::permission::Credentials;
 use crate::stats::Why;
+use crate::vfs_inode::{Inode, Protection};
 use rcu::{End, RcuWalk};
 
 /// Symbolic links that one walk follows at most.
@@ -327,7 +327,7 @@ impl<'g> Here<'g> {
         std::ptr::eq(self.dentry, &**path.dentry()) && self.mnt.is(path.mnt())
     }
 
-    fn inode(&self, guard: &'g RcuGuard) -> Option<&'g Shared<crate::inode::Inode>> {
+    fn inode(&self, guard: &'g RcuGuard) -> Option<&'g Shared<crate::vfs_inode::Inode>> {
         self.dentry.inode(guard)
     }
 }

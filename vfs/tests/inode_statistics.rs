@@ -6,7 +6,7 @@ use std::thread;
 
 use common::Random;
 use common::inodes::{Cache, Gate, SCHEMES, builder, eventually, ino, read};
-use rcuwalk::inode::{IgetOf, InodeStatistics, Lookups, Scheme, Stale};
+use rcuwalk::inode::{Iget, InodeStatistics, Lookups, Scheme, Stale};
 
 /// The counts that `work` has added.
 fn added(cache: &Cache, work: impl FnOnce()) -> InodeStatistics {
@@ -122,12 +122,12 @@ fn what_was_inserted_is_accounted_for() {
         for _ in 0..5000 {
             let key = random.below(800) as u64;
             match cache.iget(ino(key)).unwrap() {
-                IgetOf::New(new) if random.below(10) == 0 => {
+                Iget::New(new) if random.below(10) == 0 => {
                     drop(new);
                     failed += 1;
                 }
-                IgetOf::New(new) => drop(new.init(key)),
-                IgetOf::Cached(inode) => match random.below(40) {
+                Iget::New(new) => drop(new.init(key)),
+                Iget::Cached(inode) => match random.below(40) {
                     0 => inode.dont_cache(),
                     1 => cache.unhash(&inode),
                     2 => {
@@ -159,7 +159,7 @@ fn what_was_inserted_is_accounted_for() {
 fn waits_are_counted_by_their_reason() {
     let (gate, wait) = Gate::new();
     let cache: Cache = builder(Scheme::OURS).on_evict(move |_| wait()).build();
-    let IgetOf::New(new) = cache.iget(ino(1)).unwrap() else {
+    let Iget::New(new) = cache.iget(ino(1)).unwrap() else {
         panic!("INODE-1: nobody has it");
     };
     thread::scope(|scope| {

@@ -11,7 +11,7 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use rcuwalk::inode::{IgetOf, InodeCache, InodeRefOf, Key, Stale};
+use rcuwalk::inode::{Iget, InodeCache, InodeRef, Key, Stale};
 
 use crate::error::{Error, Result};
 use crate::overlay::Overlay;
@@ -50,7 +50,7 @@ pub(crate) struct Window {
 }
 
 /// A window that stays cached while this is held.
-pub(crate) type WindowRef = InodeRefOf<WindowKey, Window>;
+pub(crate) type WindowRef = InodeRef<WindowKey, Window>;
 
 /// As what a block's checksum has been verified. A block that is claimed by two owners of
 /// different kinds is looked at as both.
@@ -104,8 +104,8 @@ impl Cache {
         let number = block >> self.log_blocks;
         let place = block & (self.blocks_per_window() - 1);
         let window = match self.windows.iget(WindowKey(number)) {
-            Ok(IgetOf::Cached(window)) => window,
-            Ok(IgetOf::New(new)) => {
+            Ok(Iget::Cached(window)) => window,
+            Ok(Iget::New(new)) => {
                 let first = number << self.log_blocks;
                 let window = new.init(self.read_window(source, overlay, first));
                 if window.missing != 0 {

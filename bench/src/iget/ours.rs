@@ -1,6 +1,6 @@
 //! Ours as entrants: one cache, with the locking schemes as its knobs.
 
-use rcuwalk::inode::{IgetOf, InodeCache, InodeRefOf, Key, Scheme};
+use rcuwalk::inode::{Iget, InodeCache, InodeRef, Key, Scheme};
 
 use super::table::{Contents, Counters, Entrant, Got, InodeTable, part_of};
 
@@ -48,7 +48,7 @@ pub fn schemes() -> Vec<Entrant> {
     schemes.map(entrant).into()
 }
 
-impl Contents for InodeRefOf<Ino, u64> {
+impl Contents for InodeRef<Ino, u64> {
     #[inline]
     fn contents(&self) -> (u64, u64) {
         (self.key().0, ***self)
@@ -56,13 +56,13 @@ impl Contents for InodeRefOf<Ino, u64> {
 }
 
 impl InodeTable for OursTable {
-    type Inode = InodeRefOf<Ino, u64>;
+    type Inode = InodeRef<Ino, u64>;
 
     #[inline]
     fn iget(&self, key: u64) -> Got<Self::Inode> {
         match self.0.iget(Ino(key)).expect("nobody creates inodes here") {
-            IgetOf::Cached(inode) => Got::Cached(inode),
-            IgetOf::New(new) => Got::New(new.init(part_of(key))),
+            Iget::Cached(inode) => Got::Cached(inode),
+            Iget::New(new) => Got::New(new.init(part_of(key))),
         }
     }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rcuwalk::inode::{IgetOf, InodeCache, InodeStatistics, Key, Scheme};
+use rcuwalk::inode::{Iget, InodeCache, InodeStatistics, Key, Scheme};
 use rcuwalk::{Attr, Budget, Context, Credentials, LookupFlags, Vfs};
 
 use super::synth::{Place, Shape, SynthFs, mix};
@@ -135,8 +135,8 @@ impl Walker<'_> {
                     let place = Place::File(tree, dir, file);
                     let number = shape.entry_number(tree, dir, file);
                     let inode = match cache.iget(Ino(shape.ino(place))) {
-                        Ok(IgetOf::Cached(inode)) => inode,
-                        Ok(IgetOf::New(new)) => new.init(shape.attr(place)),
+                        Ok(Iget::Cached(inode)) => inode,
+                        Ok(Iget::New(new)) => new.init(shape.attr(place)),
                         Err(stale) => {
                             return Err(Lost {
                                 path: format!("/t{tree}/d{dir}/f{file}"),

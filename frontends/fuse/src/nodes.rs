@@ -28,10 +28,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use rcuwalk::inode::{
-    Entry, Hand, IgetOf, InodeCache, InodeId, InodeRefOf, NodeId, NodeTable, Numbered,
-};
-use rcuwalk::{Attr, Error, FileType, Inode, OpenFlags, Result, VfsPath};
+use rcuwalk::inode::{Entry, Iget, InodeCache, InodeRef, NodeId, NodeTable, Numbered, SweepCursor};
+use rcuwalk::{Attr, Error, FileType, Inode, InodeId, OpenFlags, Result, VfsPath};
 
 use crate::handles::OpenFile;
 use crate::listing::Kept;
@@ -108,7 +106,7 @@ impl Places {
     }
 }
 
-pub(crate) type NodeRef = InodeRefOf<InodeId, Node>;
+pub(crate) type NodeRef = InodeRef<InodeId, Node>;
 pub(crate) type NodeEntry<'n> = Entry<'n, InodeId, Node>;
 
 impl Numbered for Node {
@@ -401,13 +399,13 @@ impl Nodes {
     /// ones on its way round, `most` at most, and never the root.
     pub(crate) fn unused(
         &self,
-        hand: &mut Hand,
+        cursor: &mut SweepCursor,
         step: usize,
         most: usize,
         found: &mut Vec<NodeId>,
     ) -> usize {
         let mut left = most;
-        self.known.sweep(hand, step, found, |node| {
+        self.known.sweep(cursor, step, found, |node| {
             let is_root = node.node_id() == NodeId::ROOT;
             let takes = left > 0 && !is_root && !node.is_used.swap(false, Relaxed);
             left -= usize::from(takes);
@@ -445,12 +443,12 @@ impl Nodes {
     /// Forgets all nodes but the root, whatever their counts. No thread hands out more
     /// meanwhile.
     pub(crate) fn forget_all(&self) {
-        let (mut hand, mut found) = (Hand::default(), Vec::new());
+        let (mut cursor, mut found) = (SweepCursor::default(), Vec::new());
         // The table may be mostly empty, but not emptier than that.
         let mut in_vain = 0;
         while self.known.len() > 1 && in_vain < 1024 {
             let is_other = |node: &Node| node.node_id() != NodeId::ROOT;
-            self.known.sweep(&mut hand, 1 << 16, &mut found, is_other);
+            self.known.sweep(&mut cursor, 1 << 16, &mut found, is_other);
             in_vain = if found.is_empty() { in_vain + 1 } else { 0 };
             for id in found.drain(..) {
                 let _ = self.known.forget(id, u64::MAX);
@@ -484,8 +482,8 @@ impl Nodes {
         let inode = path.inode();
         loop {
             let node = match self.cache.iget(*inode.key())? {
-                IgetOf::Cached(node) => node,
-                IgetOf::New(new) => {
+                Iget::Cached(node) => node,
+                Iget::New(new) => {
                     let ino = path.number_of(inode.inode_key().ino);
                     let generation = self.generation(path);
                     let node = new.init(Node {

@@ -20,7 +20,7 @@ mod room;
 
 use std::sync::{Arc, OnceLock};
 
-use rcuwalk::inode::{Hand, NodeId};
+use rcuwalk::inode::{NodeId, SweepCursor};
 use rcuwalk::{Attr, Context, Credentials, Error, FileType, Name, Result, Vfs, VfsPath};
 
 pub(crate) use attr::Change;
@@ -132,12 +132,12 @@ impl Ops {
     /// As [`Nodes::unused`].
     pub(crate) fn unused_nodes(
         &self,
-        hand: &mut Hand,
+        cursor: &mut SweepCursor,
         step: usize,
         most: usize,
         found: &mut Vec<NodeId>,
     ) -> usize {
-        self.nodes.unused(hand, step, most, found)
+        self.nodes.unused(cursor, step, most, found)
     }
 
     /// Ends the session, with all nodes and open files of the kernel.

@@ -15,7 +15,7 @@
 //!
 //! No arrow leads from a thread that answers to the worker.
 //!
-//! **Which ones go**: a clock hand goes round the table of nodes. It skips nodes that have been
+//! **Which ones go**: a cursor goes round the table of nodes. It skips nodes that have been
 //! looked up since it last passed, and asks the kernel for the rest. The kernel keeps the nodes
 //! that it uses, and a directory for as long as it keeps a name in it: leaves go first. Dropped
 //! nodes come back as FORGETs, and with them the table shrinks. A name that has only expired
@@ -35,7 +35,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use rcuwalk::inode::{Hand, NodeId};
+use rcuwalk::inode::{NodeId, SweepCursor};
 
 use crate::ops::Ops;
 use crate::pressure::Pressure;
@@ -52,7 +52,7 @@ enum By {
     Name,
 }
 
-/// Most nodes that one step of the hand passes, and that one notification names.
+/// Most nodes that one step of the cursor passes, and that one notification names.
 const STEP: usize = 2048;
 /// How long the worker waits for the FORGETs of a step: `PATIENCE` times a `MOMENT`.
 const PATIENCE: u32 = 20;
@@ -67,7 +67,7 @@ pub(crate) struct Worker<'o> {
     notifier: Notifier,
     mount_point: &'o Path,
     by: By,
-    hand: Hand,
+    cursor: SweepCursor,
 }
 
 /// The result of two rounds.
@@ -88,7 +88,7 @@ impl<'o> Worker<'o> {
             notifier,
             mount_point,
             by: By::Id,
-            hand: Hand::default(),
+            cursor: SweepCursor::default(),
         }
     }
 
@@ -146,7 +146,7 @@ impl<'o> Worker<'o> {
             ids.clear();
             let looked = self
                 .ops
-                .unused_nodes(&mut self.hand, step, excess, &mut ids);
+                .unused_nodes(&mut self.cursor, step, excess, &mut ids);
             // Empty chains count as well, as an eighth of a step.
             passed += looked.max(step / 8);
             let before = self.forgets();

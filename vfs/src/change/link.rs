@@ -5,11 +5,11 @@ use crate::attr::{FileType, InodeFlags};
 use crate::context::{Context, VfsPath};
 use crate::dentry::DentryRef;
 use crate::error::{Error, Result};
-use crate::inode::LINKABLE;
 use crate::mount::{MountFlags, Writing};
 use crate::permission::{Access, Caps};
 use crate::target::Target;
 use crate::vfs::Vfs;
+use crate::vfs_inode::LINKABLE;
 use crate::walk::{LookupFlags, filename_lookup};
 
 impl Vfs {

@@ -9,12 +9,12 @@ use crate::dentry::{
 };
 use crate::error::{Error, Result};
 use crate::filesystem::{Caller, FileSystem, Freshness};
-use crate::inode::{DEAD_DIR, Inode, InodeLock, InodeRef};
 use crate::name::Name;
 use crate::permission::{Access, Caps};
 use crate::super_block::SuperBlock;
 use crate::target::Target;
 use crate::vfs::Vfs;
+use crate::vfs_inode::{DEAD_DIR, Inode, InodeLock, InodeRef};
 use crate::walk::LookupFlags;
 
 /// A directory locked exclusively, for a change.

@@ -7,10 +7,10 @@ use crate::context::{Context, VfsPath};
 use crate::dentry::DentryRef;
 use crate::error::{Error, Result};
 use crate::filesystem::{Caller, NewFile};
-use crate::inode::InodeRef;
 use crate::mount::Writing;
 use crate::permission::{Caps, Credentials};
 use crate::vfs::Vfs;
+use crate::vfs_inode::InodeRef;
 
 /// The file that the caller asks for.
 pub(crate) struct Make<'a> {

@@ -6,9 +6,9 @@ use crate::attr::FileType;
 use crate::context::Context;
 use crate::dentry::{DentryRef, Flags};
 use crate::error::{Error, Result};
-use crate::inode::{DEAD_DIR, InodeRef};
 use crate::mount::Writing;
 use crate::vfs::Vfs;
+use crate::vfs_inode::{DEAD_DIR, InodeRef};
 use crate::walk::{LastType, LookupFlags};
 
 impl Vfs {

@@ -9,11 +9,11 @@ use crate::context::{Context, VfsPath};
 use crate::dentry::DentryRef;
 use crate::error::{Error, Result};
 use crate::filesystem::{NewFile, Rename, RenameFlags};
-use crate::inode::{DEAD_DIR, InodeLock, InodeRef};
 use crate::mount::Writing;
 use crate::permission::Access;
 use crate::target::Target;
 use crate::vfs::Vfs;
+use crate::vfs_inode::{DEAD_DIR, InodeLock, InodeRef};
 use crate::walk::{LookupFlags, Parent};
 
 impl Vfs {

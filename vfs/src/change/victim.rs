@@ -9,8 +9,8 @@
 use super::locked::Locked;
 use crate::context::{Context, VfsPath};
 use crate::error::Result;
-use crate::inode::{InodeLock, InodeRef};
 use crate::vfs::Vfs;
+use crate::vfs_inode::{InodeLock, InodeRef};
 
 /// How an attempt ended.
 pub(super) enum Attempt {

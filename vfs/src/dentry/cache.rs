@@ -27,8 +27,9 @@ use super::shrink::Kind;
 use super::{Checked, Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::attr::FileType;
 use crate::budget::Share;
-use crate::inode::{InodeCache, InodeId, InodeRef, InodeRefOf, VfsInode};
+use crate::inode::InodeCache;
 use crate::name::Name;
+use crate::vfs_inode::{InodeId, InodeRef, VfsInode};
 
 /// All cached names of one [`Vfs`](crate::Vfs).
 pub(crate) struct Dcache {
@@ -342,7 +343,7 @@ pub(super) fn set_inode(dentry: &DentryRef, inode: Option<InodeRef>, validity: V
         old = locked.inode.swap(inode.map(InodeRef::into_shared));
         section.set_payload(flags.bits());
     }
-    drop(old.map(InodeRefOf::new));
+    drop(old.map(InodeRef::new));
 }
 
 /// Runs `change` on a dentry to which only the cache and the caller have references, and lets

@@ -8,7 +8,7 @@ use rcuwalk_sync::lock::{Mutex, Rank};
 use rcuwalk_sync::{Flag, Ref};
 
 use super::{Dcache, DentryRef, FoundIn, NameHash, Unspliced, Validity};
-use crate::inode::InodeRef;
+use crate::vfs_inode::InodeRef;
 
 const SHARDS: usize = 64;
 

@@ -12,7 +12,7 @@ use super::cache::if_unused;
 use super::{Dcache, Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::attr::FileType;
 use crate::fresh::NEVER;
-use crate::inode::{InodeRef, InodeRefOf};
+use crate::vfs_inode::InodeRef;
 
 impl Dcache {
     /// Moves a dentry over `target`, the dentry of its new name, which is negative or refers to
@@ -74,7 +74,7 @@ impl Dcache {
         for (dentry, off) in [a, b].into_iter().zip(off) {
             self.rehash(dentry, off);
         }
-        old.map(InodeRefOf::new)
+        old.map(InodeRef::new)
     }
 
     fn move_alone(&self, dentry: &DentryRef, parent: &DentryRef, name: &NameHash<'_>) {
@@ -143,7 +143,7 @@ fn swap_names(
     a: &Dentry,
     b: &Dentry,
     negative: Option<Validity>,
-) -> Option<Ref<crate::inode::Inode>> {
+) -> Option<Ref<crate::vfs_inode::Inode>> {
     let (mut a_flags, mut b_flags) = (a.flags(), b.flags());
     let (a_long, b_long) = (a_flags & Flags::LONG, b_flags & Flags::LONG);
     a_flags = (a_flags - Flags::LONG) | b_long;

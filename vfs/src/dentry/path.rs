@@ -8,8 +8,8 @@ use rcuwalk_sync::{RcuGuard, Seq, Shared, rcu};
 
 use super::{Dcache, Dentry, DentryRef, NameWords};
 use crate::context::VfsPath;
-use crate::inode::InodeRef;
 use crate::mount::MountInfo;
+use crate::vfs_inode::InodeRef;
 
 impl Dcache {
     /// True if `above` is the directory at `below` or one of those above it in its file

@@ -24,8 +24,8 @@ use rcuwalk_sync::{Seq, rcu};
 
 use super::{Dentry, DentryRef, Flags, NameHash};
 use crate::error::Result;
-use crate::inode::InodeRef;
 use crate::super_block::SuperBlock;
+use crate::vfs_inode::InodeRef;
 
 /// The result of the check of a cached name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use rcuwalk_sync::{Flag, List, Ref, Shared, Verdict, rcu};
 
 use super::{Dcache, Dentry, DentryRef, Flags};
 use crate::budget::{BATCH, Share};
-use crate::inode::{InodeRef, InodeRefOf};
+use crate::vfs_inode::InodeRef;
 
 /// A dentry's list.
 #[derive(Clone, Copy)]
@@ -267,7 +267,7 @@ impl Dcache {
             let flags = locked.flags() | Flags::UNHASHED;
             let mut section = locked.seq.write();
             parent = locked.parent.swap(None);
-            inode = locked.inode.swap(None).map(InodeRefOf::new);
+            inode = locked.inode.swap(None).map(InodeRef::new);
             section.set_payload((flags - Flags::OF_INODE).bits());
         }
         drop(off);

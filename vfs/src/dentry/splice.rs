@@ -7,7 +7,7 @@
 //! its children, references and mounts stay with it.
 //!
 //! **The index.** The inode of a directory has the lower half of the hash that its dentry is
-//! filed under ([`Inode::alias_hash`](crate::inode::Inode::alias_hash)): four bytes, which
+//! filed under ([`Inode::alias_hash`](crate::vfs_inode::Inode::alias_hash)): four bytes, which
 //! would be padding otherwise. The chain of that hash leads to the dentry, and the table says
 //! whether it is alive. So the inode holds no pointer, and the shrinker has nothing to clear.
 //!
@@ -45,9 +45,9 @@ use super::cache::set_inode;
 use super::{Ask, CachedName, Checked, Dcache, Dentry, DentryRef, Flags, NameHash, Validity};
 use crate::attr::FileType;
 use crate::fresh::NEVER;
-use crate::inode::{DEAD_DIR, HAD_DENTRY, InodeRef, Listed, ROOT_DIR};
 use crate::name::Name;
 use crate::super_block::SuperBlock;
+use crate::vfs_inode::{DEAD_DIR, HAD_DENTRY, InodeRef, Listed, ROOT_DIR};
 
 /// The directory in which the caller has found a name, and the locks that the caller holds.
 pub(crate) struct FoundIn<'a> {

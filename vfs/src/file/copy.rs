@@ -4,9 +4,9 @@ use super::{File, FileAs, LONGEST, MOST};
 use crate::attr::{FileType, InodeFlags};
 use crate::call::call;
 use crate::error::{Error, Result};
-use crate::inode::InodeRef;
 use crate::open::OpenFlags;
 use crate::target::Target;
+use crate::vfs_inode::InodeRef;
 
 /// Bytes per read and write where the back end does not copy by itself.
 const AT_ONCE: usize = 1 << 17;

@@ -3,11 +3,11 @@
 use crate::attr::InodeFlags;
 use crate::attr::{Attr, FileType, Timestamp};
 use crate::filesystem::FileHandle;
-use crate::inode::{Inode, InodeRef};
 use crate::name::Name;
 use crate::permission::Credentials;
 use crate::setters::setters;
 use crate::super_block::SuperBlock;
+use crate::vfs_inode::{Inode, InodeRef};
 
 /// On whose behalf a back end is called, and for which mount of it.
 #[derive(Clone, Copy, Debug)]

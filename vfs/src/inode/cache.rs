@@ -17,7 +17,7 @@ use crate::budget::Share;
 /// A cache of inodes with keys `K` and parts `P`, within a budget.
 ///
 /// ```
-/// use rcuwalk::inode::{InodeCache, IgetOf, Key, Stale};
+/// use rcuwalk::inode::{InodeCache, Iget, Key, Stale};
 ///
 /// #[derive(Clone, PartialEq, Eq)]
 /// struct Ino(u64);
@@ -30,11 +30,11 @@ use crate::budget::Share;
 /// # fn main() -> Result<(), Stale> {
 /// let cache: InodeCache<Ino, String> = InodeCache::builder().inodes(1000).build();
 /// let inode = match cache.iget(Ino(7))? {
-///     IgetOf::Cached(inode) => inode,
-///     IgetOf::New(new) => new.init("read from disk".to_owned()),
+///     Iget::Cached(inode) => inode,
+///     Iget::New(new) => new.init("read from disk".to_owned()),
 /// };
 /// assert_eq!(**inode, "read from disk");
-/// assert!(matches!(cache.iget(Ino(7))?, IgetOf::Cached(_)));
+/// assert!(matches!(cache.iget(Ino(7))?, Iget::Cached(_)));
 /// # Ok(())
 /// # }
 /// ```

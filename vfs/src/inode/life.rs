@@ -60,7 +60,7 @@ pub enum Life {
     Freeing,
 }
 
-/// Set while the holder of the [`NewInode`](super::NewInodeOf) fills the inode in.
+/// Set while the holder of the [`NewInode`](super::NewInode) fills the inode in.
 #[doc(alias = "I_NEW")]
 pub(super) const NEW: Flag = Flag::new(0);
 
@@ -113,7 +113,7 @@ mod tests {
     use rcuwalk_sync::rcu;
 
     use super::Life::{self, *};
-    use crate::inode::{IgetOf, InodeCache, Key, Unwaited};
+    use crate::inode::{Iget, InodeCache, Key, Unwaited};
 
     const ALL: [Life; 6] = [New, Creating, Live, Referenced, Unused, Freeing];
 
@@ -139,10 +139,10 @@ mod tests {
         Life::of(found.expect("hashed"))
     }
 
-    fn get(cache: &Cache, ino: u64) -> crate::inode::InodeRefOf<Ino, ()> {
+    fn get(cache: &Cache, ino: u64) -> crate::inode::InodeRef<Ino, ()> {
         match cache.iget(Ino(ino)).unwrap() {
-            IgetOf::Cached(inode) => inode,
-            IgetOf::New(new) => new.init(()),
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => new.init(()),
         }
     }
 
@@ -171,8 +171,8 @@ mod tests {
             for fails in [true, false] {
                 let new = match first {
                     New => match cache.iget(Ino(ino)).unwrap() {
-                        IgetOf::New(new) => new,
-                        IgetOf::Cached(_) => panic!("nobody has it"),
+                        Iget::New(new) => new,
+                        Iget::Cached(_) => panic!("nobody has it"),
                     },
                     _ => cache.insert_inode(Ino(ino)).unwrap(),
                 };

@@ -23,7 +23,7 @@ pub trait Key: Eq + Clone + Send + Sync + 'static {
 /// An inode in the cache: its key, and the part that its reader filled in.
 ///
 /// It dereferences to that part. A thread with a reference got it after the inode was filled in
-/// (INODE-2), or holds the [`NewInode`](super::NewInodeOf) that fills it in. A comparison that
+/// (INODE-2), or holds the [`NewInode`](super::NewInode) that fills it in. A comparison that
 /// runs under RCU or a lock may see it before: see [`get`](Self::get).
 #[doc(alias = "struct inode")]
 pub struct Node<K, P> {

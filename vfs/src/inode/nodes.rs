@@ -51,7 +51,7 @@ const BLOCK: u64 = 1024;
 /// Where a [sweep](NodeTable::sweep) has come to, on its way round the table.
 #[derive(Debug, Default)]
 #[doc(alias = "clock hand")]
-pub struct Hand(usize);
+pub struct SweepCursor(usize);
 
 struct Known<K: Key, P: Send + Sync + 'static> {
     id: NodeId,
@@ -220,17 +220,17 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         results.filter(Result::is_err).count()
     }
 
-    /// Scans `most` ids or a few more, from the position `hand`, and adds those whose part is
+    /// Scans `most` ids or a few more, from the position `cursor`, and adds those whose part is
     /// `wanted` to `found`: for a daemon that wants to ask the peer to give some back. Returns
     /// the number scanned; fewer than `most` if that number of chains has been scanned.
     ///
     /// Takes no lock. `wanted` runs under RCU: it does not block (RCU-2), and may see a part
-    /// that was given back just now. Once round, the hand has seen every id that was known
+    /// that was given back just now. Once round, the cursor has seen every id that was known
     /// all the time; while the table changes its size it may see one twice, or miss it.
     #[doc(alias = "list_lru_walk")]
     pub fn sweep(
         &self,
-        hand: &mut Hand,
+        cursor: &mut SweepCursor,
         most: usize,
         found: &mut Vec<NodeId>,
         mut wanted: impl FnMut(&P) -> bool,
@@ -240,7 +240,7 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
             // One chain at a time: a long sweep would delay the freeing of retired objects.
             let guard = rcu::read_lock();
             let view = self.table.view(&guard);
-            let chain = hand.0 % view.chains();
+            let chain = cursor.0 % view.chains();
             view.find(chain as u64, |known| {
                 looked += 1;
                 let part = known.inode.load(&guard).and_then(|inode| inode.get());
@@ -249,7 +249,7 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
                 }
                 false
             });
-            hand.0 = chain + 1;
+            cursor.0 = chain + 1;
             if looked >= most {
                 break;
             }

@@ -26,7 +26,7 @@ struct Caches {
 /// taken by a thread that it has not got.
 fn hold_over_fork() -> Box<dyn Any> {
     super::node::seed();
-    let writers = super::attr::hold_all();
+    let writers = crate::vfs_inode::hold_writers();
     let caches = CACHES.write().unwrap_or_else(PoisonError::into_inner);
     Box::new((writers, caches))
 }

@@ -10,12 +10,12 @@ use crate::dentry::{Dentry, DentryRef};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::filesystem::{FileHandle, NewFile};
-use crate::inode::{InodeRef, LINKABLE};
 use crate::mount::Writing;
 use crate::name::Name;
 use crate::permission::Access;
 use crate::target::Target;
 use crate::vfs::Vfs;
+use crate::vfs_inode::{InodeRef, LINKABLE};
 use crate::walk::{LookupFlags, Parent, path_parentat};
 
 /// The outcome for a last component that was not in the cache.

@@ -5,11 +5,11 @@ use crate::context::{Context, VfsPath};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::filesystem::{FileHandle, SetTime};
-use crate::inode::Protection;
 use crate::mount::{MountFlags, MountRef, Writing};
 use crate::open::OpenFlags;
 use crate::permission::Access;
 use crate::target::Target;
+use crate::vfs_inode::Protection;
 
 /// Opens an existing file. With `CREATE`, `expected_in` is the owner and mode of the directory,
 /// as the walk found them: the caller expected to create the file there.

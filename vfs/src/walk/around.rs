@@ -6,7 +6,7 @@
 //! listing brings the rest of its block into the cache, and the next lookups are hits.
 //!
 //! These names come unasked, so there is a limit: between two listings a directory gets no more
-//! of them than the listing returned ([`Listed`](crate::inode::Listed)). Random names are
+//! of them than the listing returned ([`Listed`](crate::vfs_inode::Listed)). Random names are
 //! looked up one by one.
 //!
 //! DENTRY-2 holds: the directory is held exclusively, so none of its names is being
@@ -17,9 +17,9 @@ use std::ops::ControlFlow;
 use super::refs::RefWalk;
 use crate::dentry::{Dcache, DentryRef, FoundIn};
 use crate::error::{Error, Result};
-use crate::inode::{DEAD_DIR, InodeRef};
 use crate::name::Name;
 use crate::trace::Origin;
+use crate::vfs_inode::{DEAD_DIR, InodeRef};
 
 /// Dentries on their way: enough that a bucket has arrived when its turn comes.
 const ON_THE_WAY: usize = 16;

@@ -24,11 +24,11 @@ use crate::attr::FileType;
 use crate::context::VfsPath;
 use crate::dentry::{DentryRef, Flags};
 use crate::error::{Error, Result};
-use crate::inode::Protection;
 use crate::mount::MountFlags;
 use crate::name::Name;
 use crate::permission::Access;
 use crate::target::Target;
+use crate::vfs_inode::Protection;
 
 /// Where the last component of a path is, or would be.
 #[doc(alias("struct nameidata", "LOOKUP_PARENT"))]

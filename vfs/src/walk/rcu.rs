@@ -19,11 +19,11 @@ use super::{Contained, Here, LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::context::VfsPath;
 use crate::dentry::path::leads_up_to;
 use crate::dentry::{Dentry, Flags, NameHash, NameWords, in_dir};
-use crate::inode::{Inode, LinkTarget};
 use crate::mount::{MountFlags, MountInfo, MountTable};
 use crate::name::Name;
 use crate::permission::Access;
 use crate::stats::Why;
+use crate::vfs_inode::{Inode, LinkTarget};
 
 /// A text of an RCU-walk: the caller's path, or a link's target.
 #[derive(Clone, Copy)]

@@ -11,10 +11,10 @@ use rcuwalk_sync::rcu as sync_rcu;
 
 use super::rcu::{End, RcuWalk};
 use super::{Contained, LookupFlags, RcuFound, RefWalk, Request};
-use crate::inode::Inode;
 use crate::mount::MountRef;
 use crate::stats::Why;
 use crate::trace::{Origin, TraceStep, Walk};
+use crate::vfs_inode::Inode;
 
 /// How far a walk is. Ordered as a walk goes: into links, out of them, along a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,12 +15,12 @@ use crate::dentry::{
     Ask, CachedName, Checked, DentryRef, Flags, FoundIn, NameHash, ParallelLookup, Unspliced,
 };
 use crate::error::{Error, Result};
-use crate::inode::{DEAD_DIR, Inode, InodeRef, LinkTarget};
 use crate::mount::{MountFlags, MountRef};
 use crate::name::Name;
 use crate::permission::Access;
 use crate::target::Target;
 use crate::trace::Origin;
+use crate::vfs_inode::{DEAD_DIR, Inode, InodeRef, LinkTarget};
 
 /// A text of a REF-walk: the caller's path, or a link's target, held.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{FOLLOW, Tracked, Tree, grow};
-use rcuwalk::inode::{IgetOf, InodeCache, Key};
+use rcuwalk::inode::{Iget, InodeCache, Key};
 use rcuwalk::{Budget, Credentials, Error, OpenFlags, Vfs};
 use rcuwalk_sync::rcu;
 use rcuwalk_testkit::Hooked;
@@ -164,8 +164,8 @@ fn one_reader_per_inode() {
     for round in 0..200 {
         let readers = AtomicUsize::new(0);
         let got = together(|_| match cache.iget(Ino(round)).unwrap() {
-            IgetOf::Cached(inode) => inode,
-            IgetOf::New(new) => {
+            Iget::Cached(inode) => inode,
+            Iget::New(new) => {
                 readers.fetch_add(1, SeqCst);
                 if round % 8 == 0 {
                     thread::sleep(Duration::from_millis(1));
@@ -188,8 +188,8 @@ fn a_failed_read_in_is_tried_again() {
     for round in 0..200 {
         let tries = AtomicUsize::new(0);
         let got = together(|_| match cache.iget(Ino(round)).unwrap() {
-            IgetOf::Cached(inode) => Some(inode.0),
-            IgetOf::New(new) => {
+            Iget::Cached(inode) => Some(inode.0),
+            Iget::New(new) => {
                 let fails = tries.fetch_add(1, SeqCst) < THREADS / 2;
                 if round % 8 == 0 {
                     thread::sleep(Duration::from_millis(1));
@@ -211,7 +211,7 @@ fn a_look_waits_for_the_reader() {
     let cache = inodes(1 << 20);
     for fails in [false, true] {
         let key = Ino(fails.into());
-        let IgetOf::New(new) = cache.iget(key.clone()).unwrap() else {
+        let Iget::New(new) = cache.iget(key.clone()).unwrap() else {
             panic!("nobody has it");
         };
         thread::scope(|scope| {
@@ -239,8 +239,8 @@ fn a_forgotten_inode_is_final() {
     let alive = Arc::new(AtomicUsize::new(0));
     let cache = inodes(1 << 20);
     let read = |n: u64| match cache.iget(Ino(1)).unwrap() {
-        IgetOf::New(new) => new.init(Part(n, Some(Tracked::new(&alive)))),
-        IgetOf::Cached(inode) => inode,
+        Iget::New(new) => new.init(Part(n, Some(Tracked::new(&alive)))),
+        Iget::Cached(inode) => inode,
     };
     let first = read(1);
     assert_eq!(read(2).0, 1, "INODE-1: cached");
@@ -284,12 +284,12 @@ fn lives_end_once_beside_each_other() {
         for _ in 0..rounds {
             let ino = random.below(500) as u64;
             let inode = match cache.iget(Ino(ino)).unwrap() {
-                IgetOf::Cached(inode) => inode,
-                IgetOf::New(new) if random.below(10) == 0 => {
+                Iget::Cached(inode) => inode,
+                Iget::New(new) if random.below(10) == 0 => {
                     drop(new);
                     continue;
                 }
-                IgetOf::New(new) => new.init(Part(ino, Some(Tracked::new(&alive)))),
+                Iget::New(new) => new.init(Part(ino, Some(Tracked::new(&alive)))),
             };
             assert_eq!(inode.0, ino, "INODE-1");
             match random.below(20) {

@@ -10,7 +10,7 @@ use crate::common::inodes::{
     Cache, Gate, Log, Node, SCHEMES, builder, colliding, comes_back, eventually, find_nowait, ino,
     is_cached, read,
 };
-use rcuwalk::inode::{IgetOf, Scheme};
+use rcuwalk::inode::{Iget, Scheme};
 use rcuwalk_sync::lock::{self, Mutex, Rank};
 use rcuwalk_sync::rcu;
 
@@ -77,7 +77,7 @@ fn each_way_out_calls_the_hook_once() {
                 inode.dont_cache();
                 drop(inode);
                 for _ in 0..3 {
-                    assert!(matches!(cache.iget(ino(1)), Ok(IgetOf::New(_))));
+                    assert!(matches!(cache.iget(ino(1)), Ok(Iget::New(_))));
                     drop(cache.insert_inode(ino(1)).unwrap());
                 }
             },
@@ -113,8 +113,8 @@ fn an_inode_may_outlive_its_cache() {
     let cache: Cache<crate::common::Tracked> = builder(Scheme::OURS).on_evict(log.hook()).build();
     let inodes: Vec<_> = (0..4)
         .map(|n| match cache.iget(ino(n)).unwrap() {
-            IgetOf::New(new) => new.init(crate::common::Tracked::new(&alive)),
-            IgetOf::Cached(inode) => inode,
+            Iget::New(new) => new.init(crate::common::Tracked::new(&alive)),
+            Iget::Cached(inode) => inode,
         })
         .collect();
     inodes[1].dont_cache();
@@ -453,7 +453,7 @@ fn a_panic_put_off_strands_nobody() {
 #[test]
 fn the_hook_waits_for_the_end_of_freeing() {
     struct Child(
-        #[expect(dead_code, reason = "held")] Option<rcuwalk::inode::InodeRefOf<Key, Child>>,
+        #[expect(dead_code, reason = "held")] Option<rcuwalk::inode::InodeRef<Key, Child>>,
     );
     #[derive(Clone, PartialEq, Eq)]
     struct Key(u64);
@@ -471,8 +471,8 @@ fn the_hook_waits_for_the_end_of_freeing() {
         })
         .build();
     let read = |number, parent| match cache.iget(Key(number)).unwrap() {
-        IgetOf::New(new) => new.init(Child(parent)),
-        IgetOf::Cached(_) => panic!("nobody has it"),
+        Iget::New(new) => new.init(Child(parent)),
+        Iget::Cached(_) => panic!("nobody has it"),
     };
     let parent = read(1, None);
     parent.dont_cache();

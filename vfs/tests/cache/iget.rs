@@ -8,17 +8,17 @@ use crate::common::inodes::{
     Cache, FRESH, Gate, Got, Ino, Inode, OnMiss, SCHEMES, WAYS, a_while, builder, colliding,
     eventually, find_nowait, ino, is_cached, read,
 };
-use rcuwalk::inode::{IgetOf, Life, NewInodeOf, Scheme, Stale, Unwaited};
+use rcuwalk::inode::{Iget, Life, NewInode, Scheme, Stale, Unwaited};
 use rcuwalk_sync::lock;
 
 fn cache(scheme: Scheme) -> Cache {
     builder(scheme).build()
 }
 
-fn new(cache: &Cache, key: Ino) -> NewInodeOf<'_, Ino, u64> {
+fn new(cache: &Cache, key: Ino) -> NewInode<'_, Ino, u64> {
     match cache.iget(key).unwrap() {
-        IgetOf::New(new) => new,
-        IgetOf::Cached(_) => panic!("INODE-1: nobody has {key:?}"),
+        Iget::New(new) => new,
+        Iget::Cached(_) => panic!("INODE-1: nobody has {key:?}"),
     }
 }
 
@@ -257,7 +257,7 @@ fn a_set_that_fails_inserts_nothing() {
         let inode = creating.init(1u64);
         // Not called where there is one.
         let found = cache.iget5(1, test, no);
-        assert!(matches!(found, Ok(IgetOf::Cached(found)) if same(&found, &inode)));
+        assert!(matches!(found, Ok(Iget::Cached(found)) if same(&found, &inode)));
     }
 }
 

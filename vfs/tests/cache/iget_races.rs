@@ -10,7 +10,7 @@ use crate::common::inodes::{
     ino, is_cached, read,
 };
 use crate::common::{Random, Tracked};
-use rcuwalk::inode::{IgetOf, InUse, InodeRefOf, Life, Lookups, Match, Stale};
+use rcuwalk::inode::{Iget, InUse, InodeRef, Life, Lookups, Match, Stale};
 use rcuwalk_sync::rcu;
 
 /// The part that `test` reads, and that the hook takes apart.
@@ -45,12 +45,12 @@ fn who_loses_an_insertion_gets_the_winner() {
                 let key = colliding(round);
                 let test = |node: &Node| *node.key() == key;
                 match cache.inode_insert5::<Stale>(spare, key.hash, test, || Ok(key)) {
-                    Ok(IgetOf::New(new)) => {
+                    Ok(Iget::New(new)) => {
                         winners.fetch_add(1, SeqCst);
                         thread::yield_now();
                         new.init(thread)
                     }
-                    Ok(IgetOf::Cached(inode)) => inode,
+                    Ok(Iget::Cached(inode)) => inode,
                     Err(Stale) => panic!("INODE-1: nobody creates it"),
                 }
             };
@@ -106,7 +106,7 @@ fn equal_hashes_are_different_inodes() {
         let all: Vec<Inode> = (0..20).map(|n| read(&cache, colliding(n))).collect();
         for (n, inode) in (0..).zip(&all) {
             let found = cache.iget5(7, |node| node.key().number == n, || Err(Stale));
-            assert!(matches!(found, Ok(IgetOf::Cached(found)) if Inode::ptr_eq(&found, inode)));
+            assert!(matches!(found, Ok(Iget::Cached(found)) if Inode::ptr_eq(&found, inode)));
             assert_eq!(***inode, n, "INODE-1");
         }
         let mut shown = Vec::new();
@@ -142,8 +142,8 @@ fn an_inode_unhashed_while_it_is_held() {
         let alive = Arc::new(AtomicUsize::new(0));
         let cache: Cache<Tracked> = builder(scheme).build();
         let read = || match cache.iget(ino(1)).unwrap() {
-            IgetOf::New(new) => new.init(Tracked::new(&alive)),
-            IgetOf::Cached(inode) => inode,
+            Iget::New(new) => new.init(Tracked::new(&alive)),
+            Iget::Cached(inode) => inode,
         };
         for held in 1..4 {
             let first = read();
@@ -152,7 +152,7 @@ fn an_inode_unhashed_while_it_is_held() {
             assert!(!first.is_hashed() && !is_cached(&cache, ino(1)), "INODE-4");
             assert!(find_nowait(&cache, ino(1)).is_none(), "INODE-4");
             let second = read();
-            assert!(!InodeRefOf::ptr_eq(&first, &second), "INODE-4: another one");
+            assert!(!InodeRef::ptr_eq(&first, &second), "INODE-4: another one");
             cache.unhash(&first);
             assert!(second.is_hashed(), "INODE-4: the new one stays");
             drop(first);
@@ -228,8 +228,8 @@ fn a_test_under_rcu_meets_mid_teardown() {
                         false => cache.iget5(1, test, set).unwrap(),
                     };
                     match got {
-                        IgetOf::New(new) => new.init(1u64),
-                        IgetOf::Cached(_) => panic!("INODE-4: nobody has read it in"),
+                        Iget::New(new) => new.init(1u64),
+                        Iget::Cached(_) => panic!("INODE-4: nobody has read it in"),
                     }
                 });
                 eventually("both wait", || cache.statistics().waited_for_freeing == 2);
@@ -239,7 +239,7 @@ fn a_test_under_rcu_meets_mid_teardown() {
                 let inode = get.join().unwrap();
                 assert!(!is_torn(&inode), "INODE-4: a new one");
                 if let Some(found) = look.join().unwrap().unwrap() {
-                    assert!(InodeRefOf::ptr_eq(&found, &inode), "INODE-1");
+                    assert!(InodeRef::ptr_eq(&found, &inode), "INODE-1");
                 }
                 let expected = match (under_rcu, scheme.lookups) {
                     (true, Lookups::Rcu) => 2,
@@ -316,8 +316,8 @@ fn nobody_is_handed_what_a_hook_has_seen() {
                             1 => cache.ilookup(&key).unwrap(),
                             2 => find_nowait(cache, key),
                             _ => match cache.iget5::<Stale>(7, test, || Ok(key)).unwrap() {
-                                IgetOf::Cached(inode) => Some(inode),
-                                IgetOf::New(new) => Some(new.init(1u64)),
+                                Iget::Cached(inode) => Some(inode),
+                                Iget::New(new) => Some(new.init(1u64)),
                             },
                         };
                         let Some(inode) = got else { continue };

@@ -9,7 +9,7 @@ use crate::common::Random;
 use crate::common::inodes::{
     Cache as AnyCache, Ino, Log, Node, builder, eventually, ino, is_cached,
 };
-use rcuwalk::inode::{Hand, IgetOf, InodeRefOf, NodeId, NodeTable, Numbered, Scheme, Stale};
+use rcuwalk::inode::{Iget, InodeRef, NodeId, NodeTable, Numbered, Scheme, Stale, SweepCursor};
 use rcuwalk_sync::rcu;
 
 /// The part of an inode in these tests: the id that a peer knows it by.
@@ -22,7 +22,7 @@ impl Numbered for Part {
 }
 
 type Cache = AnyCache<Part>;
-type Inode = InodeRefOf<Ino, Part>;
+type Inode = InodeRef<Ino, Part>;
 type Nodes = NodeTable<Ino, Part>;
 
 fn cache() -> Cache {
@@ -31,8 +31,8 @@ fn cache() -> Cache {
 
 fn read(cache: &Cache, nodes: &Nodes, number: u64) -> Inode {
     match cache.iget(ino(number)).unwrap() {
-        IgetOf::Cached(inode) => inode,
-        IgetOf::New(new) => new.init(Part(nodes.new_id())),
+        Iget::Cached(inode) => inode,
+        Iget::New(new) => new.init(Part(nodes.new_id())),
     }
 }
 
@@ -91,8 +91,8 @@ fn an_entry_that_was_not_sent_takes_its_lookup_back() {
 fn an_id_that_is_taken_is_not_given_to_another() {
     let (cache, nodes) = (cache(), Nodes::new());
     let named = |number, id| match cache.iget(ino(number)).unwrap() {
-        IgetOf::New(new) => new.init(Part(NodeId(id))),
-        IgetOf::Cached(_) => panic!("there is none yet"),
+        Iget::New(new) => new.init(Part(NodeId(id))),
+        Iget::Cached(_) => panic!("there is none yet"),
     };
     let (first, second) = (named(1, 77), named(2, 77));
     let id = nodes.try_entry(first.clone()).unwrap().sent();
@@ -387,17 +387,21 @@ fn a_known_inode_is_never_evicted() {
 #[test]
 fn a_sweep_goes_round_the_table() {
     let (cache, nodes) = (cache(), Nodes::new());
-    let mut hand = Hand::default();
+    let mut cursor = SweepCursor::default();
     let mut found = Vec::new();
-    assert_eq!(nodes.sweep(&mut hand, 100, &mut found, |_| true), 0, "none");
+    assert_eq!(
+        nodes.sweep(&mut cursor, 100, &mut found, |_| true),
+        0,
+        "none"
+    );
     let ids: HashSet<NodeId> = (0..1000)
         .map(|n| nodes.entry(read(&cache, &nodes, n)).sent())
         .collect();
     // From the first chain on, wherever it stood. The last step may end in the next round.
-    hand = Hand::default();
+    cursor = SweepCursor::default();
     let mut looked = 0;
     while looked < ids.len() {
-        let step = nodes.sweep(&mut hand, 10, &mut found, |_| true);
+        let step = nodes.sweep(&mut cursor, 10, &mut found, |_| true);
         assert!(step < 40, "a step of {step}");
         looked += step;
     }
@@ -407,10 +411,10 @@ fn a_sweep_goes_round_the_table() {
     assert_eq!(again, found[..again.len()], "the same way round");
     found.clear();
     let even = |part: &Part| part.0.0.is_multiple_of(2);
-    while nodes.sweep(&mut hand, 100, &mut found, even) == 0 || found.len() < 500 {}
+    while nodes.sweep(&mut cursor, 100, &mut found, even) == 0 || found.len() < 500 {}
     assert!(found.iter().all(|id| id.0.is_multiple_of(2)));
     nodes.batch_forget(ids.into_iter().map(|id| (id, 1)));
     found.clear();
-    nodes.sweep(&mut hand, 100_000, &mut found, |_| true);
+    nodes.sweep(&mut cursor, 100_000, &mut found, |_| true);
     assert_eq!((found.len(), nodes.len()), (0, 0), "NODE-1: all given back");
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{FOLLOW, REF, Tree, grow};
-use rcuwalk::inode::{IgetOf, InodeCache, Key};
+use rcuwalk::inode::{Iget, InodeCache, Key};
 use rcuwalk::{Credentials, Error, FileType, Inode, InodeRef, Name, Result, SuperBlock, Vfs};
 use rcuwalk_memfs::{MemFs, file, symlink};
 use rcuwalk_testkit::{Wrapped, Wrapper};
@@ -25,10 +25,10 @@ fn cache() -> InodeCache<Ino, u64> {
     InodeCache::builder().bytes(1 << 30).build()
 }
 
-fn iget(cache: &InodeCache<Ino, u64>, ino: u64) -> rcuwalk::inode::InodeRefOf<Ino, u64> {
+fn iget(cache: &InodeCache<Ino, u64>, ino: u64) -> rcuwalk::inode::InodeRef<Ino, u64> {
     match cache.iget(Ino(ino)).unwrap() {
-        IgetOf::Cached(inode) => inode,
-        IgetOf::New(new) => new.init(ino),
+        Iget::Cached(inode) => inode,
+        Iget::New(new) => new.init(ino),
     }
 }
 

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rcuwalk::inode::{
-    Builder, IgetOf, InUse, InodeCache, InodeRefOf, InsertLocks, Key, Lookups, Match, Scheme,
-    Stale, Unwaited,
+    Builder, Iget, InUse, InodeCache, InodeRef, InsertLocks, Key, Lookups, Match, Scheme, Stale,
+    Unwaited,
 };
 
 /// A number, filed under whatever hash the test wants.
@@ -38,7 +38,7 @@ pub(crate) fn colliding(number: u64) -> Ino {
 }
 
 pub(crate) type Cache<P = u64> = InodeCache<Ino, P>;
-pub(crate) type Inode<P = u64> = InodeRefOf<Ino, P>;
+pub(crate) type Inode<P = u64> = InodeRef<Ino, P>;
 pub(crate) type Node<P = u64> = rcuwalk::inode::Node<Ino, P>;
 
 /// Both knobs in all positions.
@@ -59,8 +59,8 @@ pub(crate) fn builder<P: Send + Sync + 'static>(scheme: Scheme) -> Builder<Ino, 
 /// The inode for `key`, read in if need be: its part is the number.
 pub(crate) fn read<P: From<u64> + Send + Sync + 'static>(cache: &Cache<P>, key: Ino) -> Inode<P> {
     match cache.iget(key).unwrap() {
-        IgetOf::Cached(inode) => inode,
-        IgetOf::New(new) => new.init(key.number),
+        Iget::Cached(inode) => inode,
+        Iget::New(new) => new.init(key.number),
     }
 }
 
@@ -104,10 +104,10 @@ pub(crate) enum OnMiss {
     Nothing,
 }
 
-fn iget(got: Result<IgetOf<'_, Ino, u64>, Stale>) -> Got {
+fn iget(got: Result<Iget<'_, Ino, u64>, Stale>) -> Got {
     match got {
-        Ok(IgetOf::Cached(inode)) => Got::Cached(inode),
-        Ok(IgetOf::New(new)) => Got::New(new.init(FRESH)),
+        Ok(Iget::Cached(inode)) => Got::Cached(inode),
+        Ok(Iget::New(new)) => Got::New(new.init(FRESH)),
         Err(Stale) => Got::Stale,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 
-use rcuwalk::inode::{IgetOf, InodeCache, Key, Scheme, Stale};
+use rcuwalk::inode::{Iget, InodeCache, Key, Scheme, Stale};
 
 #[derive(Clone, PartialEq, Eq)]
 struct Ino(u64);
@@ -43,7 +43,7 @@ pub(crate) fn run(scheme: Scheme, n: u64) {
     }
 
     thread::scope(|scope| {
-        let Ok(IgetOf::New(new)) = cache.iget(Ino(n)) else {
+        let Ok(Iget::New(new)) = cache.iget(Ino(n)) else {
             panic!("nobody has read {n} in");
         };
         scope.spawn(|| read_in(&cache, n));
@@ -61,7 +61,7 @@ pub(crate) fn run(scheme: Scheme, n: u64) {
     let spare = cache.alloc_inode();
     let set = || Err(Stale);
     let there = cache.inode_insert5(spare, 0, |node| node.key().0 == 0, set);
-    assert!(matches!(there, Ok(IgetOf::Cached(_))));
+    assert!(matches!(there, Ok(Iget::Cached(_))));
     drop(there);
     drop(cache.insert_inode(Ino(n + 1)).unwrap().init(n + 1));
     cache.drop_unused();
@@ -72,8 +72,8 @@ pub(crate) fn run(scheme: Scheme, n: u64) {
 
 fn read_in(cache: &Cache, ino: u64) {
     match cache.iget(Ino(ino)).unwrap() {
-        IgetOf::Cached(inode) => assert_eq!(**inode, ino),
-        IgetOf::New(new) => drop(new.init(ino)),
+        Iget::Cached(inode) => assert_eq!(**inode, ino),
+        Iget::New(new) => drop(new.init(ino)),
     }
 }
 

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::shuttle_support::{Census, Held, outcomes_are, spawn};
-use rcuwalk::inode::{IgetOf, InodeCache, InodeRefOf, Key};
+use rcuwalk::inode::{Iget, InodeCache, InodeRef, Key};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ino(u64);
@@ -56,7 +56,7 @@ impl Drop for Part {
     }
 }
 
-type Inode = InodeRefOf<Ino, Part>;
+type Inode = InodeRef<Ino, Part>;
 
 /// A cache, and its state as known without asking it.
 ///
@@ -98,8 +98,8 @@ impl Inodes {
     /// Reads the inode in, or gets the one that is there.
     fn iget(&self, ino: u64) -> Got {
         match self.cache.iget(Ino(ino)).expect("none is being created") {
-            IgetOf::Cached(inode) => self.got(ino, inode, false),
-            IgetOf::New(new) => self.got(ino, new.init(self.part(ino)), true),
+            Iget::Cached(inode) => self.got(ino, inode, false),
+            Iget::New(new) => self.got(ino, new.init(self.part(ino)), true),
         }
     }
 
@@ -219,9 +219,9 @@ fn a_failed_read_in_passes_to_a_waiter() {
         let inodes = Inodes::new();
         let has_failed = Arc::new(AtomicBool::new(false));
         let get = move |inodes: &Inodes| match inodes.cache.iget(Ino(7)).unwrap() {
-            IgetOf::Cached(inode) => (Found, Some(inodes.got(7, inode, false))),
-            IgetOf::New(_) if !has_failed.swap(true, Relaxed) => (Failed, None),
-            IgetOf::New(new) => {
+            Iget::Cached(inode) => (Found, Some(inodes.got(7, inode, false))),
+            Iget::New(_) if !has_failed.swap(true, Relaxed) => (Failed, None),
+            Iget::New(new) => {
                 let inode = new.init(inodes.part(7));
                 (Read, Some(inodes.got(7, inode, true)))
             }

@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::shuttle_support::{outcomes_are, spawn};
 use rcuwalk::inode::{
-    IgetOf, InUse, InodeCache, InodeRefOf, Key, Match, Node, NodeId, NodeTable, Numbered, Stale,
+    Iget, InUse, InodeCache, InodeRef, Key, Match, Node, NodeId, NodeTable, Numbered, Stale,
     Unwaited,
 };
 use shuttle::thread::yield_now;
@@ -112,7 +112,7 @@ fn see_off(node: &Node<Ino, Part>) {
     node.notes.hooks.fetch_add(1, Relaxed);
 }
 
-type Inode = InodeRefOf<Ino, Part>;
+type Inode = InodeRef<Ino, Part>;
 
 #[derive(Clone)]
 struct Inodes {
@@ -183,10 +183,10 @@ impl Inodes {
     }
 
     /// Reads the inode in, or gets the one that is there; and which of it.
-    fn settle(&self, found: IgetOf<'_, Ino, Part>) -> (How, Got) {
+    fn settle(&self, found: Iget<'_, Ino, Part>) -> (How, Got) {
         match found {
-            IgetOf::Cached(inode) => (How::Found, Got::new(inode)),
-            IgetOf::New(new) => (How::Read, Got::new(new.init(self.part()))),
+            Iget::Cached(inode) => (How::Found, Got::new(inode)),
+            Iget::New(new) => (How::Read, Got::new(new.init(self.part()))),
         }
     }
 
@@ -201,7 +201,7 @@ impl Inodes {
     }
 
     /// By `inode_insert5`; and how often it called `set`.
-    fn insert5(&self) -> (IgetOf<'_, Ino, Part>, u32) {
+    fn insert5(&self) -> (Iget<'_, Ino, Part>, u32) {
         let mut sets = 0;
         let found = self
             .cache

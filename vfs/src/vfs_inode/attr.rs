@@ -126,7 +126,7 @@ struct Writers(Mutex<()>);
 
 /// Locks all writers out until the guards are dropped. A writer holds one of these locks, and
 /// no other below it.
-pub(super) fn hold_all() -> Vec<MutexGuard<'static, ()>> {
+pub(crate) fn hold_writers() -> Vec<MutexGuard<'static, ()>> {
     let lock = |writers: &'static Writers| writers.0.lock();
     let all = WRITERS.iter().map(lock);
     all.map(|locked| locked.unwrap_or_else(std::sync::PoisonError::into_inner))
@@ -557,7 +557,7 @@ mod tests {
     use rcuwalk_sync::Ref;
 
     use super::*;
-    use crate::inode::{Inode, InodeFill, InodeId, InodeKey};
+    use crate::vfs_inode::{Inode, InodeFill, InodeId, InodeKey};
     use std::sync::atomic::AtomicBool;
 
     /// Attributes that follow from `n`. Some of them fit into few bits, some do not.
