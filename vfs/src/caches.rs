@@ -30,7 +30,7 @@ impl Caches {
             .inodes(budget.inodes)
             .bytes(budget.bytes / 2)
             .weight(Inode::extra_bytes)
-            .on_last(|inode| inode.goes())
+            .on_last_put(|inode| inode.last_put())
             .scheme(scheme);
         let icache = Arc::new(icache.build());
         Caches {

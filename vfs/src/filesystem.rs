@@ -14,7 +14,7 @@
 //!
 //! | in …                          | a back end may                        | and may not |
 //! |-------------------------------|---------------------------------------|-------------|
-//! | a call: any method of [`FileSystem`] and [`FileHandle`], and [`Evict::evict`](crate::Evict::evict) | block; lock mutexes of its own; use the [`SuperBlock`] that it is given; drop inodes | use a [`Vfs`](crate::Vfs) or an open [`File`](crate::File), its own or another: debug builds panic |
+//! | a call: any method of [`FileSystem`] and [`FileHandle`], and [`LastPut::last_put`](crate::LastPut::last_put) | block; lock mutexes of its own; use the [`SuperBlock`] that it is given; drop inodes | use a [`Vfs`](crate::Vfs) or an open [`File`](crate::File), its own or another: debug builds panic |
 //! | `Drop` of its private data in an inode, of a [`FileHandle`], and of the [`FileSystem`] | lock mutexes of its own; use a [`Vfs`](crate::Vfs) that it keeps | wait for a thread that waits for RCU: one that is in [`Vfs::umount`](crate::Vfs::umount) or [`SuperBlock::shrink`] |
 //! | a thread of its own           | use a [`Vfs`](crate::Vfs), or its [`SuperBlock`] | hold a mutex meanwhile that its `Drop` code locks: outside of a call, `Drop` code runs there |
 //!

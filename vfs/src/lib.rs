@@ -85,7 +85,7 @@ pub use super_block::SuperBlock;
 pub use trace::{Origin, Trace, TraceStep, Walk};
 pub use vfs::Vfs;
 pub use vfs_inode::{
-    Acl, Asked, Evict, Iget, Inode, InodeFill, InodeId, InodeKey, InodeRef, NewInode, VfsInode,
+    Acl, Asked, Iget, Inode, InodeFill, InodeId, InodeKey, InodeRef, LastPut, NewInode, VfsInode,
 };
 pub use walk::LookupFlags;
 

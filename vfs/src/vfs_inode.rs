@@ -92,13 +92,13 @@ pub struct InodeFill {
 }
 
 /// Private data of a back end in an inode, with a call at the inode's end.
-pub trait Evict: Any + Send + Sync {
+pub trait LastPut: Any + Send + Sync {
     /// The last reference to the inode is gone, and it stays in no cache: its last name is gone
     /// too, or the back end has [unhashed](crate::SuperBlock::unhash) it. Comes before the
     /// drop, which waits for RCU readers. Must not block long. Not called for an inode that is
     /// reclaimed, or that goes with its caches.
-    #[doc(alias = "evict_inode")]
-    fn evict(&self);
+    #[doc(alias("evict_inode", "delete_inode"))]
+    fn last_put(&self);
 
     /// About how many bytes it keeps beside itself, for the budget: always the same number,
     /// whatever becomes of it.
@@ -110,12 +110,12 @@ pub trait Evict: Any + Send + Sync {
 /// The private data of a back end, as the inode keeps it.
 trait Private: Send + Sync {
     fn as_any(&self) -> &dyn Any;
-    fn evict(&self) {}
+    fn last_put(&self) {}
     /// Its own bytes, and those beside it.
     fn bytes(&self) -> usize;
 }
 
-/// For a part that need not know. Which of the two it is costs an inode nothing.
+/// For a part that is not told of the last put.
 struct Plain<T>(T);
 
 impl<T: Any + Send + Sync> AsDyn<dyn Private> for Plain<T> {
@@ -133,20 +133,21 @@ impl<T: Any + Send + Sync> Private for Plain<T> {
     }
 }
 
-struct Evicted<T>(T);
+/// For a part that is told.
+struct Told<T>(T);
 
-impl<T: Evict> AsDyn<dyn Private> for Evicted<T> {
+impl<T: LastPut> AsDyn<dyn Private> for Told<T> {
     fn as_dyn(&self) -> &(dyn Private + 'static) {
         self
     }
 }
 
-impl<T: Evict> Private for Evicted<T> {
+impl<T: LastPut> Private for Told<T> {
     fn as_any(&self) -> &dyn Any {
         &self.0
     }
-    fn evict(&self) {
-        self.0.evict();
+    fn last_put(&self) {
+        self.0.last_put();
     }
     fn bytes(&self) -> usize {
         size_of::<T>() + self.0.bytes()
@@ -189,8 +190,8 @@ impl InodeFill {
 
     /// Like [`private`](Self::private), for data that is told when the last reference to an
     /// inode without a name is gone.
-    pub fn private_evict<T: Evict>(mut self, private: T) -> Self {
-        self.private = Some(ThinBox::new(Evicted(private)));
+    pub fn private_last_put<T: LastPut>(mut self, private: T) -> Self {
+        self.private = Some(ThinBox::new(Told(private)));
         self
     }
 
@@ -326,10 +327,10 @@ impl Inode {
         self.private.as_ref()?.as_any().downcast_ref()
     }
 
-    /// See [`Evict`].
-    pub(crate) fn goes(&self) {
+    /// See [`LastPut`].
+    pub(crate) fn last_put(&self) {
         if let Some(private) = &self.private {
-            call(&**private).evict();
+            call(&**private).last_put();
         }
     }
 

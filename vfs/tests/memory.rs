@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use common::FOLLOW;
-use rcuwalk::inode::{Iget, InodeCache, Key};
+use rcuwalk::inode::{self, InodeCache, Key};
 use rcuwalk::{
     At, Attr, Budget, Caller, Context, Credentials, Error, FileHandle, FileType, HeldDescriptor,
     Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, Result, SuperBlock,
@@ -464,7 +464,7 @@ fn heavy_inodes_that_have_left_do_not_pile_up() {
         .build();
     let mut most = 0;
     for ino in 0..3_000 {
-        let Ok(Iget::New(new)) = cache.iget(Number(ino)) else {
+        let Ok(inode::Iget::New(new)) = cache.iget(Number(ino)) else {
             panic!("{ino} is new");
         };
         let inode = new.init(vec![1; WEIGHT]);

@@ -22,7 +22,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use rcuwalk::{
-    Acl, At, Caller, Caps, Error, Evict, FileType, Freshness, HeldDescriptor, Inode, InodeFill,
+    Acl, At, Caller, Caps, Error, FileType, Freshness, HeldDescriptor, Inode, InodeFill, LastPut,
     Name, Result, SuperBlock,
 };
 use rustix::fd::OwnedFd;
@@ -43,8 +43,8 @@ pub(crate) struct Directory {
     pub(crate) dir: Arc<Dir>,
 }
 
-impl Evict for Directory {
-    fn evict(&self) {
+impl LastPut for Directory {
+    fn last_put(&self) {
         self.dir.give_up();
     }
 
@@ -74,7 +74,7 @@ impl Directory {
                 },
             );
         }
-        let fill = fill.private_evict(self);
+        let fill = fill.private_last_put(self);
         if watched { fill.watched() } else { fill }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rcuwalk::{
-    Acl, At, Caller, Caps, Emit, Error, Evict, FileHandle, FileSystem, FileType, Iget, Inode,
-    InodeFill, InodeKey, InodeRef, Name, NewFile, OpenFlags, RawEntry, Rename, Result, SetAttr,
+    Acl, At, Caller, Caps, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill,
+    InodeKey, InodeRef, LastPut, Name, NewFile, OpenFlags, RawEntry, Rename, Result, SetAttr,
     SetTime, StatFs, SuperBlock, XattrFlags,
 };
 
@@ -264,8 +264,8 @@ impl Kept {
     }
 }
 
-impl Evict for Kept {
-    fn evict(&self) {
+impl LastPut for Kept {
+    fn last_put(&self) {
         self.node.users(|state| state.inodes.remove(self.inode));
     }
 }
@@ -273,7 +273,7 @@ impl Evict for Kept {
 impl Drop for Kept {
     /// For an inode that went to make room, or with its caches.
     fn drop(&mut self) {
-        self.evict();
+        self.last_put();
     }
 }
 
@@ -285,7 +285,7 @@ fn iget(sb: &SuperBlock, node: &Arc<Node>) -> Result<InodeRef> {
     };
     let kept = Kept::new(node, sb);
     let state = node.state();
-    let fill = InodeFill::new(state.attr).private_evict(kept);
+    let fill = InodeFill::new(state.attr).private_last_put(kept);
     let acl = state
         .xattrs
         .as_ref()

@@ -266,7 +266,7 @@ impl Nodes {
             cache: InodeCache::builder()
                 .inodes(usize::MAX)
                 .bytes(usize::MAX)
-                .on_last(|node: &rcuwalk::inode::Node<InodeId, Node>| node.let_go())
+                .on_last_put(|node: &rcuwalk::inode::Node<InodeId, Node>| node.let_go())
                 .build(),
             known: NodeTable::new(),
             remembered: Remembered::at_most(pressure.most() / 4),

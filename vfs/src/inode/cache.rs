@@ -52,7 +52,7 @@ pub(super) struct Inner<K: Key, P: Send + Sync + 'static> {
     pub(super) scheme: Scheme,
     pub(super) one_lock: Option<OneLock>,
     pub(super) on_evict: Option<OnEvict<K, P>>,
-    pub(super) on_last: Option<fn(&Node<K, P>)>,
+    pub(super) on_last_put: Option<fn(&Node<K, P>)>,
     /// Set while this thread runs the hook.
     pub(super) in_hook: PerThread<AtomicBool>,
     pub(super) counters: PerThread<Counters>,
@@ -73,7 +73,7 @@ pub struct Builder<K: Key, P: Send + Sync + 'static> {
     weight: fn(&Node<K, P>) -> usize,
     scheme: Scheme,
     on_evict: Option<OnEvict<K, P>>,
-    on_last: Option<fn(&Node<K, P>)>,
+    on_last_put: Option<fn(&Node<K, P>)>,
     worker: bool,
 }
 
@@ -124,8 +124,8 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
     /// not only when its memory is freed. None of the cache's locks is held; the hook does not
     /// use the cache.
     #[doc(alias = "evict_inode")]
-    pub fn on_last(mut self, hook: fn(&Node<K, P>)) -> Self {
-        self.on_last = Some(hook);
+    pub fn on_last_put(mut self, hook: fn(&Node<K, P>)) -> Self {
+        self.on_last_put = Some(hook);
         self
     }
 
@@ -149,7 +149,7 @@ impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {
             scheme: self.scheme,
             one_lock: self.scheme.one_lock(),
             on_evict: self.on_evict,
-            on_last: self.on_last,
+            on_last_put: self.on_last_put,
             in_hook: PerThread::new(),
             counters: PerThread::new(),
             too_full: AtomicBool::new(false),
@@ -170,7 +170,7 @@ impl<K: Key, P: Send + Sync + 'static> InodeCache<K, P> {
             weight: |_| 0,
             scheme: Scheme::OURS,
             on_evict: None,
-            on_last: None,
+            on_last_put: None,
             worker: false,
         }
     }

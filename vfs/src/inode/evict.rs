@@ -292,7 +292,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
 
     /// True if a hook is called when an inode goes.
     pub(super) fn sees_off(&self) -> bool {
-        self.on_evict.is_some() || self.on_last.is_some()
+        self.on_evict.is_some() || self.on_last_put.is_some()
     }
 
     /// Drops the last reference to an inode that was killed because it is not to stay in the
@@ -311,7 +311,7 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             }
         }
         let leave = Leave(self, Some(node));
-        if let (Some(hook), Some(node)) = (self.on_last, &leave.1)
+        if let (Some(hook), Some(node)) = (self.on_last_put, &leave.1)
             && node.get().is_some()
         {
             hook(node);

@@ -554,10 +554,9 @@ fn decode_dev(dev: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use rcuwalk_sync::Ref;
-
     use super::*;
-    use crate::vfs_inode::{Inode, InodeFill, InodeId, InodeKey};
+    use crate::inode::InodeCache;
+    use crate::vfs_inode::{Iget, InodeFill, InodeId, InodeKey, VfsInode};
     use std::sync::atomic::AtomicBool;
 
     /// Attributes that follow from `n`. Some of them fit into few bits, some do not.
@@ -588,10 +587,13 @@ mod tests {
             key: InodeKey::new(1),
             sb: 1,
         };
-        let inode = Ref::new(Inode::new(id, 0));
-        inode.fill(InodeFill::new(attr(0)).into());
+        let cache = InodeCache::<InodeId, VfsInode>::builder().build();
+        let Ok(Iget::New(new)) = cache.iget(id) else {
+            panic!("it is the first");
+        };
+        let inode = new.init(InodeFill::new(attr(0)));
         let rest = std::ptr::from_ref(&inode.attr.counts).addr();
-        assert!(rest - inode.address() <= 64);
+        assert!(rest - inode.shared().address() <= 64);
     }
 
     /// SEQ-1: what was stored is what is read, whatever it takes to keep it.

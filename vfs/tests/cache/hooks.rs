@@ -273,7 +273,7 @@ fn a_panic_in_the_hook_strands_nobody() {
 fn a_panic_with_the_last_reference_strands_nobody() {
     for scheme in SCHEMES {
         let hook = |node: &Node| assert!(node.key().number != 3, "on purpose");
-        let cache: Arc<Cache> = Arc::new(builder(scheme).on_last(hook).build());
+        let cache: Arc<Cache> = Arc::new(builder(scheme).on_last_put(hook).build());
         let last = read(&cache, ino(3));
         last.dont_cache();
         assert!(catch_unwind(AssertUnwindSafe(|| drop(last))).is_err());
@@ -483,12 +483,12 @@ fn the_hook_waits_for_the_end_of_freeing() {
     assert!(cache.ilookup(&Key(1)).unwrap().is_none(), "INODE-4");
 }
 
-/// `on_last`: at once where an inode goes with its last reference, and nowhere else.
+/// `on_last_put`: at once where an inode goes with its last reference, and nowhere else.
 #[test]
 fn the_last_reference_to_what_is_not_cached_says_so() {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     let hook = |_: &Node| _ = LAST.fetch_add(1, SeqCst);
-    let cache = builder::<u64>(Scheme::OURS).on_last(hook).build();
+    let cache = builder::<u64>(Scheme::OURS).on_last_put(hook).build();
     drop(read(&cache, ino(1)));
     cache.drop_unused();
     assert_eq!(LAST.load(SeqCst), 0, "one that was cached");

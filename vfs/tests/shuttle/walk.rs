@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::shuttle_support::{outcomes_are, spawn};
 use rcuwalk::{
-    Attr, Budget, Caller, Context, Credentials, Emit, Error, Evict, FileType, Iget, Inode,
-    InodeFill, InodeKey, InodeRef, LookupFlags, MountFlags, Name, NewFile, OpenFlags, RawEntry,
+    Attr, Budget, Caller, Context, Credentials, Emit, Error, FileType, Iget, Inode, InodeFill,
+    InodeKey, InodeRef, LastPut, LookupFlags, MountFlags, Name, NewFile, OpenFlags, RawEntry,
     Rename, RenameFlags, Result, SuperBlock, Vfs,
 };
 use rcuwalk_sync::rcu;
@@ -56,8 +56,8 @@ struct Flat {
 /// Counts an inode whose last reference is gone.
 struct Ending(Arc<AtomicU64>);
 
-impl Evict for Ending {
-    fn evict(&self) {
+impl LastPut for Ending {
+    fn last_put(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 }
@@ -68,7 +68,7 @@ impl Flat {
             Iget::Cached(inode) => inode,
             Iget::New(new) => {
                 let fill = InodeFill::new(Attr::new(ino, kind, 0o755));
-                new.init(fill.private_evict(Ending(self.ended.clone())))
+                new.init(fill.private_last_put(Ending(self.ended.clone())))
             }
         }
     }
