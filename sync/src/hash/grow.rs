@@ -278,6 +278,15 @@ struct LockedHead<'a, T> {
     index: usize,
 }
 
+impl<T> LockedHead<'_, T> {
+    /// Leaves `head` in place of the chain, and gives the lock back in the same step.
+    fn unlock_as(self, head: *mut Shared<T>) {
+        // SAFETY: locked in `wait_lock`.
+        unsafe { unlock_with(self.buckets.head(self.index), |_| head) };
+        std::mem::forget(self);
+    }
+}
+
 impl<T> Drop for LockedHead<'_, T> {
     fn drop(&mut self) {
         // SAFETY: locked in `wait_lock`.
@@ -470,11 +479,12 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
         // After the bucket that the mover is about to lock, or under the one lock for all,
         // it is the second of its rank.
         let _from_held = Held::new(self.rank, true);
-        let _from_locked = from.wait_lock(index);
-        let mut at = from
-            .head(index)
-            .load(Relaxed)
-            .map_addr(|address| address & !MARKS);
+        let from_locked = from.wait_lock(index);
+        // A chain of a larger array gets its first objects from one chain of the smaller one, this
+        // one, and no thread locks it before it sees the mark that comes last. A chain of a smaller
+        // array gets them from several.
+        let is_shared = to.mask < from.mask;
+        let mut at = unmarked(from.head(index).load(Relaxed));
         while at.addr() & END == 0 {
             // SAFETY: on a locked chain, hence alive: the table holds a reference,
             // and it goes with the object to the new chain.
@@ -483,22 +493,28 @@ impl<T: HashKey + Send + Sync + 'static> RcuHash<T> {
             // Foreign code: if it panics, both chains are as whole as between two moves.
             let target = to.index(object.hash());
             // LOCK-1: buckets of an old array are locked before those of the new.
-            let _to_held = Held::new(self.rank, true);
-            let _to_locked = to.wait_lock(target);
-            let first = to
-                .head(target)
-                .load(Relaxed)
-                .map_addr(|address| address & !MARKS);
+            let to_locked = is_shared.then(|| {
+                let held = Held::new(self.rank, true);
+                (to.wait_lock(target), held)
+            });
+            let first = unmarked(to.head(target).load(Relaxed));
             // Release: pairs with the Acquire in `find`: a reader that is carried
             // over finds the new chain's objects initialised.
             object.hash_next().store(first, Release);
-            to.set_first(target, at, Release);
-            // Off the old chain before the new one's lock is given up: a thread that removes it
-            // there must leave no way for readers to find it (RCU-1).
-            from.set_first(index, next, Release);
+            if is_shared {
+                to.set_first(target, at, Release);
+            } else {
+                to.head(target).store(at, Release);
+            }
+            // Off the old chain before the new one is another thread's to lock: a thread that
+            // removes it there must leave no way for readers to find it (RCU-1).
+            if is_shared || next.addr() & END == 0 {
+                from.set_first(index, next, Release);
+            }
+            drop(to_locked);
             at = next;
         }
         // Release: a thread that sees the mark sees the chain in its new place.
-        from.set_first(index, moved, Release);
+        from_locked.unlock_as(moved);
     }
 }
