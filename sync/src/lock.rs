@@ -152,7 +152,10 @@ fn reported(work: impl FnOnce()) {
 #[doc(alias = "lockdep_assert_held")]
 pub fn assert_held(rank: Rank) {
     #[cfg(debug_assertions)]
-    assert!(order::is_held(rank), "LOCK-1: {rank:?} is to be held here");
+    assert!(
+        order::is_held(rank) != Some(false),
+        "LOCK-1: {rank:?} is to be held here"
+    );
     let _ = rank;
 }
 
@@ -161,7 +164,10 @@ pub fn assert_held(rank: Rank) {
 #[doc(alias = "lockdep_assert_not_held")]
 pub fn assert_not_held(rank: Rank) {
     #[cfg(debug_assertions)]
-    assert!(!order::is_held(rank), "LOCK-1: {rank:?} is held here");
+    assert!(
+        order::is_held(rank) != Some(true),
+        "LOCK-1: {rank:?} is held here"
+    );
     let _ = rank;
 }
 
@@ -267,9 +273,14 @@ mod order {
         static RANKS: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
 
+    /// `None` for a thread that ends and whose list is gone: another of its locals may be dropped
+    /// after that, and lock.
+    fn with_held<R>(look: impl FnOnce(&mut Vec<Rank>) -> R) -> Option<R> {
+        RANKS.try_with(|held| look(&mut held.borrow_mut())).ok()
+    }
+
     pub(super) fn check(next: Rank, same_rank_is_ordered: bool) {
-        RANKS.with(|held| {
-            let held = held.borrow();
+        with_held(|held| {
             if let Some(last) = held.iter().max() {
                 assert!(
                     *last < next || (same_rank_is_ordered && *last == next),
@@ -280,16 +291,15 @@ mod order {
     }
 
     pub(super) fn push(next: Rank) {
-        RANKS.with(|held| held.borrow_mut().push(next));
+        with_held(|held| held.push(next));
     }
 
-    pub(super) fn is_held(rank: Rank) -> bool {
-        RANKS.with(|held| held.borrow().contains(&rank))
+    pub(super) fn is_held(rank: Rank) -> Option<bool> {
+        with_held(|held| held.contains(&rank))
     }
 
     pub(super) fn pop(rank: Rank) {
-        RANKS.with(|held| {
-            let mut held = held.borrow_mut();
+        with_held(|held| {
             let at = held
                 .iter()
                 .rposition(|r| *r == rank)

@@ -118,6 +118,7 @@ unsafe impl<T: Send + Sync> Send for Chain<T> {}
 
 /// Numbers of the lists of an [`Lru`], different from those of every other live one; each
 /// object on a list carries the list's number.
+#[derive(Clone, Copy)]
 struct Numbers {
     first: u16,
     count: u16,
@@ -133,6 +134,12 @@ pub(crate) fn before_fork() -> Box<dyn std::any::Any> {
 }
 
 impl Numbers {
+    /// No object carries them any more.
+    fn give_back(self) {
+        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.1.push(self);
+    }
+
     fn draw(count: usize) -> Numbers {
         let count = u16::try_from(count).expect("at most 65536 lists at a time");
         let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,15 +162,6 @@ impl Numbers {
             first: first.expect("below the end"),
             count,
         }
-    }
-}
-
-impl<T> Drop for Lists<T> {
-    fn drop(&mut self) {
-        // No object carries the numbers any more.
-        let Numbers { first, count } = self.numbers;
-        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.1.push(Numbers { first, count });
     }
 }
 
@@ -251,10 +249,15 @@ impl<T> Lru<T> {
 impl<T> Drop for Lru<T> {
     /// The table has been emptied: no object enters any more.
     fn drop(&mut self) {
-        self.lists().drain();
+        let lists = self.lists();
+        lists.drain();
+        // Now, and not only when the lists are freed: other lists may be waiting for numbers. A
+        // thread that still looks at these lists marks no object with them (`list_if_unused`).
+        lists.numbers.give_back();
+        let bytes = size_of::<Lists<T>>() + size_of_val(&*lists.shards);
         // SAFETY: made by `Box::leak`. A thread that found an object on the table before it was
         // emptied may still look at the lists, in its read section (`Shared::enter_list`).
-        unsafe { rcu::retire(self.0.as_ptr().cast(), size_of::<Lists<T>>(), free::<T>) }
+        unsafe { rcu::retire(self.0.as_ptr().cast(), bytes, free::<T>) }
     }
 }
 

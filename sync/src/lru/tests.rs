@@ -157,6 +157,44 @@ fn a_user_outlives_the_lists() {
     drop(one);
 }
 
+/// Lists that are dropped give their numbers back at once, while a reader holds up freeing.
+#[test]
+fn lists_come_and_go_while_a_reader_stalls() {
+    let (enter, entered) = std::sync::mpsc::channel();
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _guard = rcu::read_lock();
+            enter.send(()).unwrap();
+            let _ = left.recv();
+        });
+        entered.recv().unwrap();
+        // A quarter of all numbers each.
+        (0..5).for_each(|_| drop(Lru::<Number>::new(Rank::Lru, 1 << 14, 1, |_| 0)));
+        drop(leave);
+    });
+}
+
+/// LRU-1: a thread's local that outlives the others holds the last user of an object.
+#[test]
+fn the_end_of_a_thread_lists() {
+    use std::cell::RefCell;
+    thread_local! {
+        static KEPT: RefCell<Option<Ref<Number>>> = const { RefCell::new(None) };
+    }
+    let table = table();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // The first local to be used is the last to be dropped.
+            KEPT.set(None);
+            KEPT.set(Some(add(&table, 1)));
+        });
+        // Waits for its locals, too.
+        thread.join().unwrap();
+    });
+    assert_eq!(lens(&table), [1, 0], "LRU-1");
+}
+
 /// RCU-3: a caller whose look panics leaves the object on its list.
 #[test]
 fn a_panic_of_the_caller_changes_nothing() {
