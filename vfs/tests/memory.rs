@@ -374,6 +374,57 @@ fn reclaim_looks_at_what_can_go() {
     }
 }
 
+/// MEM-1: dropping the names of a deep tree is one pass over the cache: each directory goes with
+/// the last name in it.
+#[test]
+fn a_deep_tree_is_dropped_in_one_pass() {
+    let _one = ONE_AT_A_TIME.lock();
+    const WIDE: u64 = 2_000;
+    let tree = Walked::new(budget(1 << 20, 1 << 20), false);
+    let (vfs, ctx) = (&tree.vfs, &tree.vfs.context(Credentials::root()));
+    let deep = Wrapped::new(Computed { descriptors: false });
+    vfs.mount(ctx, "/d0", deep).unwrap();
+    vfs.stat(ctx, format!("/d0{}", "/d1".repeat(500)), FOLLOW)
+        .unwrap();
+    for n in 0..WIDE {
+        vfs.stat(ctx, format!("/f{n}"), FOLLOW).unwrap();
+    }
+    let before = vfs.statistics();
+    vfs.umount(ctx, "/d0").unwrap();
+    let after = vfs.statistics();
+    assert_eq!(after.dentries.0, before.dentries.0 - 500, "{after:?}");
+    let scanned = after.scanned - before.scanned;
+    assert!(scanned < 3 * WIDE, "MEM-1: {scanned} for {WIDE} and 500");
+    vfs.drop_caches();
+    let left = vfs.statistics();
+    assert_eq!(
+        (left.dentries, left.inodes.0),
+        ((0, 0), 1),
+        "MEM-1: the root"
+    );
+}
+
+/// MEM-1: inodes that were asked for by key do not go with their last names. Where there are too
+/// many of them, as many names go as inodes, and not all.
+#[test]
+fn as_many_names_go_as_inodes() {
+    let _one = ONE_AT_A_TIME.lock();
+    const INODES: usize = 1_000;
+    let tree = Walked::new(budget(100 * INODES, INODES), false);
+    let (vfs, ctx) = (&tree.vfs, &tree.ctx);
+    for n in 0..10 * INODES {
+        let path = format!("/d0/f{n}");
+        vfs.stat(ctx, &path, FOLLOW).unwrap();
+        // The back end is asked again, and finds the inode by its key.
+        vfs.invalidate(ctx, &path).unwrap();
+        vfs.stat(ctx, &path, FOLLOW).unwrap();
+        let stats = vfs.statistics();
+        let most = INODES + INODES / 50 + 40;
+        assert!(stats.inodes.0 <= most, "MEM-1: {stats:?}");
+        assert!(stats.dentries.0 >= n.min(INODES / 2), "{n}: {stats:?}");
+    }
+}
+
 /// MEM-1: held objects survive any walks meanwhile.
 #[test]
 fn what_is_in_use_survives() {

@@ -105,7 +105,7 @@ impl Dcache {
             missing = missing.saturating_sub(1);
             Verdict::Kill
         });
-        self.evict(gone, &self.share);
+        self.evict(gone, |_| self.share.is_over());
     }
 }
 

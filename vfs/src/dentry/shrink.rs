@@ -97,7 +97,12 @@ impl Dcache {
                 share,
                 second_chances: !at_once,
             };
-            self.prune_shard(list, shard, BATCH, want).0
+            let scanned = self.prune_shard(list, shard, BATCH, want).0;
+            if std::ptr::eq(share, self.icache.share()) {
+                // Inodes that were asked for by their keys do not go with their last names.
+                self.icache.prune(BATCH);
+            }
+            scanned
         });
     }
 
@@ -122,22 +127,16 @@ impl Dcache {
         }
     }
 
+    /// One pass, whatever other threads add meanwhile. A directory goes with the last name in it.
     fn drop_matching(&self, wanted: impl Fn(&Dentry) -> bool) -> usize {
-        let mut total = 0;
-        loop {
-            // A round frees leaves; their parents may be leaves in the next.
-            let mut gone = 0;
-            for list in self.lists() {
-                for shard in 0..list.shards() {
-                    let want = Want::These(&wanted);
-                    gone += self.prune_shard(&list, shard, usize::MAX, want).1;
-                }
-            }
-            total += gone;
-            if gone == 0 {
-                return total;
+        let mut gone = 0;
+        for list in self.lists() {
+            for shard in 0..list.shards() {
+                let want = Want::These(&wanted);
+                gone += self.prune_shard(&list, shard, usize::MAX, want).1;
             }
         }
+        gone
     }
 
     /// How many dentries have been scanned so far.
@@ -154,17 +153,48 @@ impl Dcache {
         most: usize,
         want: Want<'_>,
     ) -> (usize, usize) {
-        let share = match want {
-            Want::Room { share, .. } => share,
-            Want::These(_) => &self.share,
+        // Dentries that enter meanwhile are for other threads to scan.
+        let mut left = most.min(list.len_of(shard));
+        let (mut all_scanned, mut all_gone) = (0, 0);
+        // In batches, also when everything is dropped: the puts of other threads wait for the
+        // shard, and lookups for the inodes that have been killed.
+        while left > 0 {
+            let batch = left.min(BATCH);
+            let mut gone = Vec::new();
+            let scanned = self.scan(list, shard, batch, &mut gone, want);
+            all_scanned += scanned;
+            all_gone += self.evict(gone, |above| match want {
+                Want::Room { share, .. } => share.is_over(),
+                Want::These(wanted) => wanted(above),
+            });
+            if scanned < batch {
+                break;
+            }
+            left -= batch;
+        }
+        (all_scanned, all_gone)
+    }
+
+    fn scan(
+        &self,
+        list: &List<'_, Dentry>,
+        shard: usize,
+        most: usize,
+        gone: &mut Vec<DentryRef>,
+        want: Want<'_>,
+    ) -> usize {
+        let (mut objects, mut extra) = match want {
+            Want::Room { share, .. } => share.size(),
+            Want::These(_) => (0, 0),
         };
-        let (mut objects, mut extra) = share.size();
-        let mut gone = Vec::new();
-        let scanned = list.scan(shard, most, &mut gone, |dentry| {
+        list.scan(shard, most, gone, |dentry| {
             match want {
                 Want::These(wanted) if wanted(dentry) => {}
                 Want::These(_) => return Verdict::Rotate,
-                Want::Room { second_chances, .. } => {
+                Want::Room {
+                    share,
+                    second_chances,
+                } => {
                     if !share.is_too_much(objects, extra) {
                         return Verdict::Stop;
                     }
@@ -176,20 +206,19 @@ impl Dcache {
                 }
             }
             Verdict::Kill
-        });
-        (scanned, self.evict(gone, share))
+        })
     }
 
     /// Evicts killed dentries that are off their list, with the directories above them that are
-    /// unused then, as long as `share` is over its budget. Returns how many are gone.
-    pub(super) fn evict(&self, gone: Vec<DentryRef>, share: &Share) -> usize {
+    /// unused then, as long as `goes_too` says so. Returns how many are gone.
+    pub(super) fn evict(&self, gone: Vec<DentryRef>, goes_too: impl Fn(&Dentry) -> bool) -> usize {
         if gone.is_empty() {
             return 0;
         }
         let mut inodes = Vec::with_capacity(gone.len());
         let above: usize = gone
             .iter()
-            .map(|dentry| self.kill(dentry, share, &mut inodes))
+            .map(|dentry| self.kill(dentry, &goes_too, &mut inodes))
             .sum();
         let gone = gone.len() + above;
         self.icache.put_with_names(inodes.into_iter());
@@ -231,18 +260,23 @@ impl Dcache {
     }
 
     /// Detaches a killed dentry, and kills the directories above that are unused now that it is
-    /// gone, as long as `share` is over its budget. Returns how many.
+    /// gone, as long as `goes_too` says so. Returns how many.
     ///
     /// A deep tree has few leaves, so looking for them one at a time would find
     /// fewer than come.
     #[doc(alias = "shrink_kill")]
-    fn kill(&self, dentry: &DentryRef, share: &Share, inodes: &mut Vec<InodeRef>) -> usize {
+    fn kill(
+        &self,
+        dentry: &DentryRef,
+        goes_too: impl Fn(&Dentry) -> bool,
+        inodes: &mut Vec<InodeRef>,
+    ) -> usize {
         let mut above = 0;
         let (mut parent, inode) = self.detach(dentry);
         inodes.extend(inode);
         while let Some(dentry) = parent {
             // This thread has the only reference. A root is not hashed, so it stays.
-            let goes = dentry.users() == 1 && share.is_over() && dentry.kill_if_users_are(1);
+            let goes = dentry.users() == 1 && goes_too(&dentry) && dentry.kill_if_users_are(1);
             if !goes {
                 self.put(dentry);
                 break;
