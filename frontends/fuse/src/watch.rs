@@ -6,7 +6,8 @@
 //!
 //! A thread records each request in its own cache line ([`Work`]): two stores. A watcher reads
 //! these lines every [`TICK`], and a line that has not changed since its last look belongs to a
-//! blocked thread. The watcher reacts as follows:
+//! blocked thread, unless /proc says that the thread runs or waits for a processor. The watcher
+//! reacts as follows:
 //!
 //! | the watcher sees                                 | reaction                                    |
 //! |--------------------------------------------------|---------------------------------------------|
@@ -41,13 +42,14 @@
 //! accesses are enough.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 
 use crate::caller::{self, UNTOLD};
+use crate::procfs;
 
 /// The watcher's interval.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -59,11 +61,13 @@ pub(crate) const STUCK: Duration = Duration::from_secs(5);
 const MOST_SPARE: usize = 100;
 
 /// The state of a thread in one word: a serial number, whether it is busy, and for which user.
-/// Only the thread writes `now`, only the watcher writes the others.
+/// Only the thread writes `now` and `thread`, only the watcher writes the others.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Work {
     now: AtomicU64,
+    /// The thread's id, or 0 as long as it has not begun.
+    thread: AtomicU32,
     /// The word at the watcher's last look, and since when it has been the same, in
     /// milliseconds.
     seen: AtomicU64,
@@ -73,6 +77,12 @@ pub(crate) struct Work {
 const BUSY: u64 = 1 << 32;
 
 impl Work {
+    /// Records which thread does this work, so that the watcher can tell a blocked thread from one
+    /// that waits for a processor.
+    pub(crate) fn is_of(&self, thread: u32) {
+        self.thread.store(thread, Relaxed);
+    }
+
     /// Records that this thread answers a request of `uid` from now on, until it
     /// [idles](Work::idle). On a connection whose requests carry no user, `uid` is the caller's
     /// thread.
@@ -94,6 +104,16 @@ impl Work {
             self.since.store(millis(now), Relaxed);
         }
         self.busy(word, now)
+    }
+
+    /// True if the thread runs, or would if it got a processor: another thread would get none
+    /// either. False if the state is not known.
+    fn has_work_to_do(&self) -> bool {
+        let thread = self.thread.load(Relaxed);
+        let stat = procfs::read(format!("self/task/{thread}/stat")).unwrap_or_default();
+        // The state comes after the name, which may contain anything but is in parentheses.
+        let name = stat.iter().rposition(|byte| *byte == b')');
+        name.is_some_and(|end| stat[end..].starts_with(b") R"))
     }
 
     /// For other threads: the age of the request, as of the watcher's last look.
@@ -324,7 +344,9 @@ impl Watch {
                 continue;
             };
             oldest = oldest.max(age);
-            load.blocked += usize::from(age > Duration::ZERO);
+            // Beyond that it is replaced in any case.
+            let waits = age >= SLOW || age > Duration::ZERO && !work.has_work_to_do();
+            load.blocked += usize::from(waits);
             load.stuck += usize::from(age >= STUCK);
             if age >= SLOW {
                 load.slow += 1;
@@ -408,8 +430,7 @@ impl Watch {
     /// True if this group, with these threads, can do without one of them: more than `wanted` have
     /// not been blocked for a while, and those have been enough for as long.
     ///
-    /// Does not ask how many requests come. Under steady load a spare thread is never idle, and
-    /// poll(2) wakes each of them for each request.
+    /// Does not ask how many requests come: under steady load a spare thread is never idle.
     pub(crate) fn has_too_many<'w>(
         &self,
         group: usize,

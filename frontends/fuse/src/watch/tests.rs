@@ -42,6 +42,48 @@ fn a_request_ages_while_its_thread_does_not_go_on() {
     assert_eq!(watch.oldest.load(Relaxed), NONE);
 }
 
+/// WATCH-1: a thread that waits for a processor is not blocked, and gets no help by another one;
+/// one that waits for anything else is.
+#[test]
+fn a_thread_that_could_go_on_is_not_blocked() {
+    let watch = Watch::with_spares(MOST_SPARE);
+    let (work, is_over) = (Work::default(), AtomicBool::new(false));
+    let (sleeps, wake) = std::io::pipe().unwrap();
+    let answer = || {
+        work.is_of(rustix::thread::gettid().as_raw_pid().cast_unsigned());
+        work.begin(7);
+        while !is_over.load(Relaxed) {
+            std::hint::spin_loop();
+        }
+        let _ = rustix::io::read(&sleeps, &mut [0]);
+    };
+    let blocked = |at| {
+        look(
+            &watch,
+            Duration::from_millis(at),
+            std::slice::from_ref(&work),
+        )
+        .blocked
+    };
+    let (computes, sleeps) = std::thread::scope(|scope| {
+        scope.spawn(answer);
+        while work.now.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let computes = [0, 100, 1100].map(blocked);
+        is_over.store(true, Relaxed);
+        while work.has_work_to_do() {
+            std::thread::yield_now();
+        }
+        work.begin(7);
+        let sleeps = [1200, 1300].map(blocked);
+        drop(wake);
+        (computes, sleeps)
+    });
+    assert_eq!(computes, [0, 0, 1], "WATCH-1: not before it is slow");
+    assert_eq!(sleeps, [0, 1], "WATCH-1: it may be quick, and is not");
+}
+
 /// WATCH-1: a user beyond the share is refused, and another one is not.
 #[test]
 fn a_users_share_of_stuck_requests_is_bounded() {

@@ -26,11 +26,24 @@ pub(super) struct Member {
     /// The descriptor by which it reads and answers requests.
     pub(super) device: Arc<OwnedFd>,
     pub(super) slot: Arc<Slot>,
-    /// Added because other threads were blocked; ends when they have gone on for a while.
-    pub(super) is_spare: bool,
+    /// For a thread at the device that was added because others were blocked, and ends when they
+    /// have gone on for a while: where it waits for requests.
+    pub(super) requests: Option<OwnedFd>,
 }
 
 impl Member {
+    pub(super) fn new(
+        device: Arc<OwnedFd>,
+        slot: Arc<Slot>,
+        requests: Option<OwnedFd>,
+    ) -> Arc<Member> {
+        Arc::new(Member {
+            device,
+            slot,
+            requests,
+        })
+    }
+
     fn is(&self, other: &Member) -> bool {
         Arc::ptr_eq(&self.slot, &other.slot)
     }
@@ -114,7 +127,7 @@ impl Members {
         let group = member.slot.group;
         let of_group = |one: &&Arc<Member>| one.slot.group == group;
         let works = all.iter().filter(of_group).map(|one| &one.slot.work);
-        let may_end = member.is_spare && watch.has_too_many(group, wanted, works);
+        let may_end = member.requests.is_some() && watch.has_too_many(group, wanted, works);
         if may_end {
             all.retain(|one| !one.is(member));
         }

@@ -15,24 +15,26 @@
 //! and one stays at the device.
 //!
 //! While threads are blocked, the watcher adds more (WATCH-1). Such a spare thread waits for a
-//! request by poll(2), and ends between two requests once the other threads have been enough for
-//! a while. Those of a ring stay: the kernel may be putting a request into an entry just as the
+//! request by epoll(7), so that it can stop waiting, and ends between two requests once the other
+//! threads have been enough for a while. It waits exclusively (`EPOLLEXCLUSIVE`): a request wakes
+//! one thread, at the device or at an epoll. If a spare thread is not waiting at that moment, the
+//! kernel wakes another one, so none takes a wakeup along when it ends. Those of a ring stay: the kernel may be putting a request into an entry just as the
 //! thread gives it up.
 //!
 //! The last thread to end ends the session ([`Ops::end`](crate::ops::Ops::end)): until then
 //! other threads may still hand nodes out.
 
-use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::Shutdown;
 use rustix::thread::gettid;
@@ -147,7 +149,13 @@ impl Session {
             part: None,
         };
         let _ = self.groups.set([device].into_iter().chain(rings).collect());
-        let at_device: Vec<_> = (0..at_device).map(|at| self.place(at > 0, false)).collect();
+        let own = |at| match at {
+            0 => self.device.clone(),
+            _ => self.own_device(OFlags::empty()),
+        };
+        let at_device: Vec<_> = (0..at_device)
+            .map(|at| Member::new(own(at), Slot::of(0), None))
+            .collect();
         let by_ring = by_ring.iter().map(|slot| self.ring_member(slot));
         self.members.begin(at_device.iter().cloned().chain(by_ring));
         at_device
@@ -185,7 +193,12 @@ impl Session {
     pub(super) fn add_spare(self: &Arc<Self>, group: usize) -> io::Result<()> {
         let part = self.groups()[group].part.as_ref();
         let member = match part {
-            None => self.place(true, true),
+            None => {
+                // A request may be another thread's by the time this one reads.
+                let device = self.own_device(OFlags::NONBLOCK);
+                let requests = exclusively(&device)?;
+                Member::new(device, Slot::of(0), Some(requests))
+            }
             Some(_) => self.ring_member(&Slot::of(group)),
         };
         if is_cut(&self.device) || !self.members.one_more(member.clone()) {
@@ -198,25 +211,15 @@ impl Session {
         started.inspect_err(|_| self.leave(&member))
     }
 
-    /// Makes a member for a thread at the device. A spare thread must not block there for ever.
-    fn place(&self, has_own: bool, is_spare: bool) -> Arc<Member> {
-        // If /dev/fuse cannot be opened, all threads share one descriptor.
-        let has_own = has_own && self.is_device;
-        let own = has_own.then(|| cloned(&self.device, is_spare).ok());
-        let own = own.flatten().map(Arc::new);
-        Arc::new(Member {
-            device: own.unwrap_or_else(|| self.device.clone()),
-            slot: Slot::of(0),
-            is_spare,
-        })
+    /// Opens the connection once more for one thread. If /dev/fuse cannot be opened, all threads
+    /// share one descriptor.
+    fn own_device(&self, flags: OFlags) -> Arc<OwnedFd> {
+        let own = self.is_device.then(|| cloned(&self.device, flags).ok());
+        own.flatten().map_or_else(|| self.device.clone(), Arc::new)
     }
 
     pub(super) fn ring_member(&self, slot: &Arc<Slot>) -> Arc<Member> {
-        Arc::new(Member {
-            device: self.device.clone(),
-            slot: slot.clone(),
-            is_spare: false,
-        })
+        Member::new(self.device.clone(), slot.clone(), None)
     }
 
     /// Runs `answer` on this thread.
@@ -231,26 +234,26 @@ impl Session {
         let _last = Leaving(self, member);
         interrupt::this_thread_is(&member.slot);
         let thread = gettid().as_raw_pid().cast_unsigned();
+        member.slot.work.is_of(thread);
         let _own = self.handler.own.enter(thread);
         let ended = answer(&self.handler, &self.channel(&self.device));
         ended.inspect_err(|err| tracing::error!(%err, "a thread does not answer any more"))
     }
 
     fn run_at_device(&self, member: &Arc<Member>) -> io::Result<()> {
-        let Member { device, slot, .. } = &**member;
+        let (device, slot) = (&member.device, &member.slot);
         let mut dispatcher = Dispatcher::new(&self.handler, self.channel(device), slot.clone());
         let (mut message, mut out) = (vec![0; LONGEST], Reply::new());
-        let patience = member.is_spare.then_some(PATIENCE);
         let mut checked = Instant::now();
         while !self.is_over.load(Relaxed) {
             slot.work.idle();
-            if member.is_spare && checked.elapsed() >= PATIENCE {
+            if member.requests.is_some() && checked.elapsed() >= PATIENCE {
                 if self.may_end(member) {
                     return Ok(());
                 }
                 checked = Instant::now();
             }
-            let next = match read(device, &mut message, patience)? {
+            let next = match read(device, &mut message, member.requests.as_ref())? {
                 Received::Message(len) => dispatcher.message(&message[..len], &mut out),
                 Received::Nothing => Next::Comes,
                 Received::End => Next::Over,
@@ -305,16 +308,21 @@ impl Session {
     }
 }
 
-fn cloned(of: &OwnedFd, is_spare: bool) -> io::Result<OwnedFd> {
-    let mut device = File::options();
-    device.read(true).write(true);
-    if is_spare {
-        // poll(2) wakes several threads, and only one gets the message.
-        device.custom_flags(libc::O_NONBLOCK);
-    }
-    let device = device.open("/dev/fuse")?;
+fn cloned(of: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
+    let device = retry_on_intr(|| open("/dev/fuse", flags, Mode::empty()))?;
     ioctl::clone(device.as_fd(), of.as_fd())?;
-    Ok(device.into())
+    Ok(device)
+}
+
+/// Returns an epoll that waits for requests. Of the threads that wait for a request, by such an
+/// epoll or by a read, each request wakes one; poll(2) would wake all of them.
+#[doc(alias = "EPOLLEXCLUSIVE")]
+fn exclusively(device: &OwnedFd) -> io::Result<OwnedFd> {
+    let requests = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+    epoll::add(&requests, device, epoll::EventData::new_u64(0), flags)?;
+    Ok(requests)
 }
 
 /// The result of a read.
@@ -327,14 +335,18 @@ enum Received {
     End,
 }
 
-/// Reads the next message. With `patience`, waits for it by poll(2), up to that time.
-fn read(device: &OwnedFd, message: &mut [u8], patience: Option<Duration>) -> io::Result<Received> {
-    let patience = patience.and_then(|time| Timespec::try_from(time).ok());
-    let mut may_read = patience.is_none();
+/// Reads the next message. With `requests`, an epoll of the device, waits for it there, for
+/// [`PATIENCE`] at most.
+fn read(device: &OwnedFd, message: &mut [u8], requests: Option<&OwnedFd>) -> io::Result<Received> {
     loop {
-        if !may_read {
-            let mut device = [PollFd::new(device, PollFlags::IN)];
-            if retry_on_intr(|| poll(&mut device, patience.as_ref()))? == 0 {
+        if let Some(requests) = requests {
+            let mut ready = [MaybeUninit::uninit(); 1];
+            let patience = Timespec::try_from(PATIENCE).ok();
+            let wait = || match epoll::wait(requests, &mut ready, patience.as_ref()) {
+                Ok((ready, _)) => Ok(ready.len()),
+                Err(errno) => Err(errno),
+            };
+            if retry_on_intr(wait)? == 0 {
                 return Ok(Received::Nothing);
             }
         }
@@ -342,7 +354,12 @@ fn read(device: &OwnedFd, message: &mut [u8], patience: Option<Duration>) -> io:
             Ok(0) | Err(Errno::NODEV | Errno::CONNRESET) => return Ok(Received::End),
             Ok(len) => return Ok(Received::Message(len)),
             Err(Errno::INTR | Errno::NOENT) => {}
-            Err(Errno::AGAIN) => may_read = false,
+            Err(Errno::AGAIN) if requests.is_some() => {}
+            // A non-blocking descriptor of the caller's.
+            Err(Errno::AGAIN) => {
+                let mut device = [PollFd::new(device, PollFlags::IN)];
+                retry_on_intr(|| poll(&mut device, None))?;
+            }
             Err(errno) => return Err(errno.into()),
         }
     }
