@@ -46,7 +46,10 @@ const COUNT: u64 = u32::MAX as u64;
 const MOST: u64 = COUNT / 2;
 const DEAD: u64 = 1 << 32;
 const LOCKED: u64 = 1 << 33;
+/// Threads wait for a mark to go.
 const WAITERS: u64 = 1 << 34;
+/// Threads may wait for the lock.
+const LOCK_WAITERS: u64 = 1 << 38;
 
 /// A mark in the word of a [`Shared`], for the object's owner to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -434,18 +437,27 @@ impl<T> Shared<T> {
                 }
             }
         }
-        wait::wait_until(self.address(), || {
-            loop {
-                if self.try_lock_word() {
-                    return true;
+        loop {
+            let word = self.word().load(Relaxed);
+            let marked = word | LOCK_WAITERS;
+            if word & LOCKED == 0 {
+                // With the mark: other threads may be asleep, and one is woken at a time.
+                // Acquire: as in `try_lock_word`.
+                let took =
+                    self.word()
+                        .compare_exchange_weak(word, marked | LOCKED, Acquire, Relaxed);
+                if took.is_ok() {
+                    return;
                 }
-                // Only with the mark set may we sleep: a lock that was free for a moment and is
-                // now held by another thread carries no mark of ours.
-                if !self.unset_or_marked(LOCKED) {
-                    return false;
-                }
+            } else if word == marked
+                || self
+                    .word()
+                    .compare_exchange_weak(word, marked, Relaxed, Relaxed)
+                    .is_ok()
+            {
+                wait::sleep(self.word(), marked);
             }
-        });
+        }
     }
 
     fn try_lock_word(&self) -> bool {
@@ -565,9 +577,11 @@ impl<T> Deref for LockedShared<'_, T> {
 impl<T> Drop for LockedShared<'_, T> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `try_lock_word`.
-        let before = self.object.word().fetch_and(!(LOCKED | WAITERS), Release);
-        if before & WAITERS != 0 {
-            wait::wake_all(self.object.address());
+        let word = self.object.word();
+        let at = std::ptr::from_ref(word);
+        let before = word.fetch_and(!(LOCKED | LOCK_WAITERS), Release);
+        if before & LOCK_WAITERS != 0 {
+            wait::wake_one(at);
         }
     }
 }

@@ -3,6 +3,9 @@
 //! A waiter marks the word (a WAITERS bit that the word's owner sets aside) and sleeps in one
 //! of a fixed number of queues, chosen by the word's address. A thread that changes the word
 //! and finds the mark wakes the queue. A word needs one bit, not a condition variable.
+//!
+//! The lock in the word of a [`Shared`](crate::Shared) has a mark of its own, and wakes one of its
+//! waiters at a time: threads may hold it as long as a file is written to.
 
 use std::sync::PoisonError;
 
@@ -79,4 +82,63 @@ pub(crate) fn wake_all(address: usize) {
     let queue = queue_of(address);
     drop(lock(queue));
     queue.wakeups.notify_all();
+}
+
+pub(crate) use one::{sleep, wake_one};
+
+/// The waiters of one word, woken one at a time, by the kernel's queues.
+#[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
+mod one {
+    use libc::{FUTEX_PRIVATE_FLAG, FUTEX_WAIT, FUTEX_WAKE, SYS_futex, syscall};
+
+    use crate::atomic::{AtomicU64, note_store};
+
+    /// Sleeps until [`wake_one`] wakes this thread, or returns earlier: at once if the upper half
+    /// of the word is not as in `seen` any more.
+    pub(crate) fn sleep(word: &AtomicU64, seen: u64) {
+        crate::lock::assert_may_sleep();
+        note_store();
+        let (half, seen) = (upper_half(word), (seen >> 32) as u32);
+        let forever = std::ptr::null::<libc::timespec>();
+        // SAFETY: the kernel reads half of a word that the caller has borrowed.
+        unsafe {
+            syscall(
+                SYS_futex,
+                half,
+                FUTEX_WAIT | FUTEX_PRIVATE_FLAG,
+                seen,
+                forever,
+            )
+        };
+    }
+
+    /// Wakes one of the threads that [`sleep`] over this word, if there are any. The word may be
+    /// gone: it is not read.
+    pub(crate) fn wake_one(word: *const AtomicU64) {
+        note_store();
+        let half = upper_half(word);
+        // SAFETY: the kernel compares the address, and reads nothing there.
+        unsafe { syscall(SYS_futex, half, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1) };
+    }
+
+    fn upper_half(word: *const AtomicU64) -> *const u32 {
+        let upper = usize::from(cfg!(target_endian = "little"));
+        word.cast::<u32>().wrapping_add(upper)
+    }
+}
+
+/// The same by the queues above, which wake all.
+#[cfg(not(all(target_os = "linux", not(any(miri, loom, shuttle)))))]
+mod one {
+    use crate::atomic::{AtomicU64, Relaxed};
+
+    pub(crate) fn sleep(word: &AtomicU64, seen: u64) {
+        super::wait_until(std::ptr::from_ref(word).addr(), || {
+            word.load(Relaxed) >> 32 != seen >> 32
+        });
+    }
+
+    pub(crate) fn wake_one(word: *const AtomicU64) {
+        super::wake_all(word.addr());
+    }
 }

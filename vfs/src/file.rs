@@ -168,10 +168,10 @@ impl File {
     /// What the back end reports.
     pub fn stat(&self) -> Result<Attr> {
         if let Some(handle) = &self.handle {
-            let inode = self.path.inode_ref();
+            let inode = self.path.inode_held();
             // So that the later of two answers stays.
             let _exclusive = inode.lock();
-            call(&**handle).refresh(&inode)?;
+            call(&**handle).refresh(inode)?;
         } else if self.attr().kind == FileType::Directory {
             // As a walk does that starts here: lookups in it go on meanwhile.
             let sb = &self.path.mnt().sb;

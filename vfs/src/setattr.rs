@@ -173,7 +173,7 @@ fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<AttrFlags> {
 impl Target<'_> {
     pub(crate) fn chmod(&self, mode: u16) -> Result<()> {
         let _writing = self.want_write()?;
-        let inode = self.path.inode_ref();
+        let inode = self.path.inode_held();
         let _exclusive = inode.lock();
         let change = SetAttr {
             mode: Some(mode & 0o7777),
@@ -187,7 +187,7 @@ impl Target<'_> {
         if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
             return Err(Error::Invalid);
         }
-        let inode = self.path.inode_ref();
+        let inode = self.path.inode_held();
         let _exclusive = inode.lock();
         let change = SetAttr {
             uid,
@@ -226,7 +226,7 @@ impl Target<'_> {
             mtime,
             ..SetAttr::default()
         };
-        let inode = self.path.inode_ref();
+        let inode = self.path.inode_held();
         let _exclusive = inode.lock();
         // With the lock held, unlike the kernel: an answer from before another caller gives the
         // file a capability must not be cached after that.
@@ -238,7 +238,7 @@ impl Target<'_> {
     pub(crate) fn utimens(&self, atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<()> {
         let how = times(atime, mtime)?;
         let _writing = self.want_write()?;
-        let inode = self.path.inode_ref();
+        let inode = self.path.inode_held();
         let _exclusive = inode.lock();
         let change = SetAttr {
             atime,
@@ -263,7 +263,7 @@ impl Target<'_> {
             }
         }
         let _writing = self.want_write()?;
-        let inode = self.path.inode_ref();
+        let inode = self.path.inode_held();
         let _exclusive = inode.lock();
         if let Some(flags) = change.flags {
             self.may_set_flags(flags)?;

@@ -180,7 +180,7 @@ impl Target<'_> {
 
     pub(crate) fn set_xattr(&self, name: &[u8], value: &[u8], how: XattrFlags) -> Result<()> {
         let _writing = self.want_write()?;
-        let inode = self.path.inode_ref();
+        let inode = self.path.inode_held();
         let space = Space::of(name);
         if let Space::Acl(which) = space {
             let _exclusive = inode.lock();
@@ -205,7 +205,7 @@ impl Target<'_> {
 
     pub(crate) fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let _writing = self.want_write()?;
-        let inode = self.path.inode_ref();
+        let inode = self.path.inode_held();
         let _exclusive = inode.lock();
         let space = Space::of(name);
         if let Space::Acl(which) = space {

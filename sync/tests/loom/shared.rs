@@ -173,8 +173,8 @@ fn waiters_see_what_was_done_before_the_mark_went() {
     assert_eq!(seen, [1].into(), "INODE-2");
 }
 
-/// INODE-2: waiting for a mark and waiting for the lock share a bit of the word, and
-/// neither loses its wake-up to the other.
+/// INODE-2: threads wait for a mark and for the lock in one word, and none loses its wake-up to
+/// another.
 #[test]
 fn lock_and_mark_wake_each_others_waiters() {
     let seen = outcomes(|| {

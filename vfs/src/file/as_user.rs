@@ -40,11 +40,11 @@ impl<'f> FileAs<'f> {
         check_range(offset, 0)?;
         let handle = file.to_write()?;
         check_range(offset, buf.len())?;
-        let inode = file.path.inode_ref();
+        let inode = file.path.inode_held();
         let _exclusive = inode.lock();
         if buf.is_empty() {
             // Some file systems refuse it if the file has become immutable.
-            return call(handle).write_at(&inode, buf, offset);
+            return call(handle).write_at(inode, buf, offset);
         }
         let offset = if file.flags.contains(OpenFlags::APPEND) {
             inode.attr().size
@@ -57,7 +57,7 @@ impl<'f> FileAs<'f> {
         }
         let room = usize::try_from(room).unwrap_or(MOST).min(MOST);
         self.target(file).remove_privs()?;
-        call(handle).write_at(&inode, &buf[..buf.len().min(room)], offset)
+        call(handle).write_at(inode, &buf[..buf.len().min(room)], offset)
     }
 
     /// Changes attributes with the user's rights. Another size takes the right to write, and not

@@ -46,16 +46,16 @@ impl FileAs<'_> {
         if len == 0 {
             return Ok(0);
         }
-        let inode = to.path.inode_ref();
+        let inode = to.path.inode_held();
         let by_back_end = {
             let _exclusive = inode.lock();
             who.remove_privs()?;
-            call(&**into).copy_range(&inode, to_offset, from.as_ref(), offset, len)
+            call(&**into).copy_range(inode, to_offset, from.as_ref(), offset, len)
         };
         let copied = match by_back_end {
             Err(Error::NotSupported) => copy_by_hand(
                 |buf, at| call(&**from).read_at(buf, offset + at),
-                |piece, at| to.write_piece(who, &inode, piece, to_offset + at),
+                |piece, at| to.write_piece(who, inode, piece, to_offset + at),
                 len,
             )?,
             done => done?,

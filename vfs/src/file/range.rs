@@ -130,9 +130,9 @@ impl FileAs<'_> {
             Some(..=LONGEST) => {}
             _ => return Err(Error::FileTooBig),
         }
-        let inode = file.path.inode_ref();
+        let inode = file.path.inode_held();
         let _exclusive = inode.lock();
-        let allocated = call(&**handle).allocate(&inode, how, offset, len);
+        let allocated = call(&**handle).allocate(inode, how, offset, len);
         // A back end without this operation says so before anything changes.
         if !matches!(allocated, Err(Error::NotSupported)) {
             self.target(file).remove_privs()?;

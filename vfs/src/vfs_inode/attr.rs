@@ -82,16 +82,18 @@ const SECOND_BITS: u32 = 34;
 const NANOSECOND_BITS: u32 = 30;
 
 impl Packed {
+    #[inline]
     fn of(attr: &Attr) -> Option<Packed> {
         let has_number = attr.rdev != 0 && attr.kind != FileType::Directory;
+        let times = times_of(attr);
         let fits = attr.size < 1 << BLOCKS
             && attr.blocks < 1 << (NLINK - BLOCKS)
             && attr.nlink < MANY_NAMES
-            && !has_number;
-        let [a, m, c, b] = times_of(attr).map(pack_time);
-        fits.then_some(Packed {
+            && !has_number
+            && times.iter().all(fits_packed);
+        fits.then(|| Packed {
             counts: attr.size | attr.blocks << BLOCKS | u64::from(attr.nlink) << NLINK,
-            times: [a?, m?, c?, b?],
+            times: times.map(pack_time),
         })
     }
 }
@@ -100,12 +102,19 @@ fn times_of(attr: &Attr) -> [Timestamp; 4] {
     [attr.atime, attr.mtime, attr.ctime, attr.btime]
 }
 
-fn pack_time(time: Timestamp) -> Option<u64> {
-    let sec = time.sec.checked_sub(FIRST_SECOND)?;
-    let fits = (0..1 << SECOND_BITS).contains(&sec) && time.nsec < 1 << NANOSECOND_BITS;
-    fits.then_some((sec as u64) << NANOSECOND_BITS | u64::from(time.nsec))
+#[inline]
+fn fits_packed(time: &Timestamp) -> bool {
+    let since = time.sec.wrapping_sub(FIRST_SECOND).cast_unsigned();
+    since < 1 << SECOND_BITS && time.nsec < 1 << NANOSECOND_BITS
 }
 
+#[inline]
+fn pack_time(time: Timestamp) -> u64 {
+    let since = time.sec.wrapping_sub(FIRST_SECOND).cast_unsigned();
+    since << NANOSECOND_BITS | u64::from(time.nsec)
+}
+
+#[inline]
 fn unpack_time(packed: u64) -> Timestamp {
     Timestamp {
         sec: (packed >> NANOSECOND_BITS) as i64 + FIRST_SECOND,
@@ -192,26 +201,26 @@ impl AttrCell {
 
     /// Replaces all of it; readers see the old or the new.
     pub(super) fn store(&self, attr: &Attr) {
+        let packed = Packed::of(attr);
         let _writers = self.writers();
-        if self.load() != without_key(attr) {
+        if !self.holds(attr, &packed) {
             // A revalidation that found nothing new leaves readers alone.
-            self.replace(attr, self.known());
+            self.replace(attr, packed, self.known());
         }
     }
 
     /// As above for attributes that a back end has reported, with `forget` as in
     /// [`store_since`](Self::store_since).
     pub(crate) fn store_found(&self, attr: &Attr, forget: impl FnOnce()) {
-        let attr = &without_key(attr);
+        let packed = Packed::of(attr);
         // Mostly nothing has changed: no reader need wait.
-        if self.load() == *attr {
+        if self.holds(attr, &packed) {
             return;
         }
         let _writers = self.writers();
-        let was = self.load();
-        if was != *attr {
-            let known = self.known_after(was.ctime, attr, forget);
-            self.replace(attr, known);
+        if !self.holds(attr, &packed) {
+            let known = self.known_after(self.load().ctime, attr, forget);
+            self.replace(attr, packed, known);
         }
     }
 
@@ -225,7 +234,7 @@ impl AttrCell {
             return false;
         }
         let known = self.known_after(self.load().ctime, attr, forget);
-        self.replace(attr, known);
+        self.replace(attr, Packed::of(attr), known);
         true
     }
 
@@ -243,13 +252,29 @@ impl AttrCell {
         self.known() | MAY_HAVE_ACL
     }
 
-    /// With the writers' lock held.
-    fn replace(&self, attr: &Attr, known: u32) {
-        let attr = &Attr {
-            kind: self.kind(),
-            ..*attr
+    /// True if these are its attributes, at one moment.
+    fn holds(&self, attr: &Attr, packed: &Option<Packed>) -> bool {
+        let Some(packed) = packed else {
+            return self.load() == without_key(attr);
         };
-        let packed = Packed::of(attr);
+        loop {
+            if let Some(begin) = self.seq.read_begin() {
+                let has_time = |(cell, time): (&AtomicU64, &u64)| cell.load(Relaxed) == *time;
+                let same = begin.payload() & (ATTRIBUTES | WIDE) == payload(attr)
+                    && self.uid.load(Relaxed) == attr.uid
+                    && self.gid.load(Relaxed) == attr.gid
+                    && self.counts.load(Relaxed) == packed.counts
+                    && self.times.iter().zip(&packed.times).all(has_time);
+                if !self.seq.read_retry(begin) {
+                    return same;
+                }
+            }
+            spin_loop();
+        }
+    }
+
+    /// With the writers' lock held.
+    fn replace(&self, attr: &Attr, packed: Option<Packed>, known: u32) {
         let wide = if packed.is_none() {
             // Allocated before readers must wait.
             self.or_wide();
@@ -258,7 +283,8 @@ impl AttrCell {
             0
         };
         let mut writer = self.seq.write();
-        writer.set_payload(payload(attr) | known | wide);
+        let kind = self.seq.payload() & KIND;
+        writer.set_payload(payload(attr) & !KIND | kind | known | wide);
         self.write(attr, packed);
     }
 
@@ -496,6 +522,12 @@ fn without_key(attr: &Attr) -> Attr {
 fn payload(attr: &Attr) -> u32 {
     u32::from(attr.mode & 0o7777) | (attr.kind as u32) << 16 | u32::from(attr.flags.bits()) << 20
 }
+
+/// In the payload: the type, which does not change.
+const KIND: u32 = 0xF << 16;
+
+/// In the payload: all that [`payload`] puts there.
+const ATTRIBUTES: u32 = (1 << 24) - 1;
 
 /// In the payload: an access ACL is cached, or must be read from the back end.
 const MAY_HAVE_ACL: u32 = 1 << 24;
