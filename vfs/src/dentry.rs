@@ -38,7 +38,7 @@ pub(crate) use revalidate::{Ask, CachedName, Checked};
 pub(crate) use splice::{FoundIn, Unspliced};
 
 use crate::attr::FileType;
-use crate::vfs_inode::{Inode, InodeRef, ROOT_DIR};
+use crate::vfs_inode::{Inode, InodeRef, MALLOC_HEADER, ROOT_DIR};
 
 /// A counted reference to a dentry.
 pub(crate) type DentryRef = Ref<Dentry>;
@@ -364,13 +364,15 @@ impl Dentry {
         drop(self.inode.swap(None).map(InodeRef::new));
     }
 
-    /// Bytes beside the dentry itself.
+    /// Bytes beside the dentry itself. Exact for a caller that holds a lock which keeps the name.
     fn extra_bytes(&self) -> usize {
         if self.long_name.is_none() {
-            0
-        } else {
-            Shared::<Box<[u8]>>::BYTES + 64
+            return 0;
         }
+        let guard = rcuwalk_sync::rcu::read_lock();
+        self.long_name.load(&guard).map_or(0, |name| {
+            Shared::<Box<[u8]>>::BYTES + MALLOC_HEADER + name.len()
+        })
     }
 }
 

@@ -20,8 +20,8 @@ use rcuwalk_sync::{AsDyn, Flag, Ref, ThinBox};
 pub use acl::Asked;
 use attr::{AclState, AttrCell};
 pub(crate) use attr::{Protection, hold_writers};
-use extra::{Extra, MALLOC_HEADER};
-pub(crate) use extra::{LATE_LINK, LinkTarget, Listed};
+use extra::Extra;
+pub(crate) use extra::{LATE_LINK, LinkTarget, Listed, MALLOC_HEADER};
 pub(crate) use lock::InodeLock;
 
 use crate::attr::{Attr, FileType, InodeFlags};

@@ -12,9 +12,10 @@ use common::FOLLOW;
 use rcuwalk::inode::{self, InodeCache, Key};
 use rcuwalk::{
     At, Attr, Budget, Caller, Context, Credentials, Error, FileHandle, FileType, HeldDescriptor,
-    Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, Result, SuperBlock,
-    Vfs,
+    Iget, Inode, InodeFill, InodeKey, InodeRef, LookupFlags, Name, OpenFlags, RenameFlags, Result,
+    SuperBlock, Vfs,
 };
+use rcuwalk_memfs::MemFs;
 use rcuwalk_sync::{memory, rcu};
 use rcuwalk_testkit::{Wrapped, Wrapper};
 
@@ -244,6 +245,33 @@ fn missing_names_stay_within_the_budget() {
     tree.assert_within(bytes_of(BUDGET) + BUDGET * (128 + 64) * 5 / 4);
     let (dentries, _) = tree.vfs.statistics().dentries;
     assert!(dentries <= BUDGET + SLACK, "MEM-1: {dentries}");
+}
+
+/// MEM-1: each byte of a long name counts, whatever becomes of the name, and is given back.
+#[test]
+fn long_names_count_exactly() {
+    const LONG: usize = 128 + 64 + 8 + 255;
+    let _one = ONE_AT_A_TIME.lock();
+    let vfs = Vfs::with_budget(MemFs::new(), budget(BUDGET, BUDGET)).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    let bytes = || vfs.statistics().dentries.1;
+    let long = |n: u32| format!("/{n:0>255}");
+    for n in 0..10 {
+        drop(vfs.create(&ctx, long(n), 0o600).unwrap());
+    }
+    assert_eq!(bytes(), 10 * LONG, "MEM-1: the names");
+    // The old name stays as a missing one.
+    vfs.rename(&ctx, long(0), "/short").unwrap();
+    assert_eq!(bytes(), 10 * LONG + 128, "MEM-1: moved");
+    let (root, exchange) = (vfs.root(), RenameFlags::EXCHANGE);
+    vfs.renameat2(&ctx, (&root, long(1)), (&root, "/short"), exchange)
+        .unwrap();
+    vfs.rename(&ctx, "/short", long(2)).unwrap();
+    vfs.unlink(&ctx, long(3)).unwrap();
+    assert_eq!(bytes(), 10 * LONG + 128, "MEM-1: and again");
+    vfs.drop_caches();
+    let left = vfs.statistics().dentries;
+    assert_eq!(left, (0, 0), "MEM-1: none is left");
 }
 
 /// MEM-1: a budget of fewer inodes than names is kept to as well: an unused cached name does

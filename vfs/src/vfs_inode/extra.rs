@@ -56,7 +56,7 @@ pub(crate) type LinkTarget = Box<[u8]>;
 pub(crate) const LATE_LINK: usize = 64;
 
 /// What the system allocator spends beside a small object.
-pub(super) const MALLOC_HEADER: usize = 8;
+pub(crate) const MALLOC_HEADER: usize = 8;
 
 impl Extra {
     /// What a new inode has of it, if anything.
