@@ -3,6 +3,7 @@
 //! | read                 | to learn                                                |
 //! |----------------------|---------------------------------------------------------|
 //! | `vfs_inode/attr.rs`  | attributes that are read without a lock                 |
+//! | `vfs_inode/packed.rs`| in how few bits they are kept                           |
 //! | `vfs_inode/acl.rs`   | the access ACL beside them                              |
 //! | `vfs_inode/extra.rs` | what most inodes do without                             |
 //! | `vfs_inode/lock.rs`  | `i_rwsem`                                               |
@@ -12,10 +13,11 @@ mod acl;
 mod attr;
 mod extra;
 mod lock;
+mod packed;
 
 use std::any::Any;
 
-use rcuwalk_sync::{AsDyn, Flag, Ref, ThinBox};
+use rcuwalk_sync::{AsDyn, Flag, ThinBox};
 
 pub use acl::Asked;
 use attr::{AclState, AttrCell};
@@ -224,12 +226,9 @@ impl InodeFill {
 impl From<InodeFill> for VfsInode {
     fn from(fill: InodeFill) -> VfsInode {
         let is_link = fill.attr.kind == FileType::Symlink;
-        let extra = Extra::of(fill.attr.kind, fill.target);
-        let cell = AttrCell::new(&fill.attr, extra);
         let acl = fill.acl.filter(|acl| !is_link && acl::is_kept(acl));
-        if let Some(acl) = acl {
-            cell.or_extra().acl.swap(Some(Ref::new(acl)));
-        }
+        let extra = Extra::of(&fill.attr, fill.target, acl);
+        let cell = AttrCell::new(&fill.attr, extra);
         cell.change_acl(None, || match fill.may_have_acl && !is_link {
             true => AclState::Some,
             false => AclState::None,

@@ -6,6 +6,7 @@ use rcuwalk_sync::model::{self, Mutex, MutexGuard, spin_loop};
 use rcuwalk_sync::{Seq, SeqCount};
 
 use super::extra::{Extra, Wide};
+use super::packed::{self, Packed};
 use crate::attr::{Attr, FileType, InodeFlags, Timestamp};
 
 /// Owner, group, permission bits and related flags.
@@ -58,68 +59,6 @@ pub(super) struct AttrCell {
     counts: AtomicU64,
     times: [AtomicU64; 4],
     extra: OnceBox<Extra>,
-}
-
-/// Attributes in few bits, if they fit.
-struct Packed {
-    /// ```text
-    ///   bit 0    32       56      64
-    ///   | size   | blocks | nlink |
-    /// ```
-    counts: u64,
-    times: [u64; 4],
-}
-
-const BLOCKS: u32 = 32;
-const NLINK: u32 = 56;
-/// This many names, or more: see [`Wide`].
-const MANY_NAMES: u32 = 255;
-
-/// The times that fit begin here, in seconds: in 1901. They end in 2446. It is the range of
-/// ext4, which has as many bits.
-const FIRST_SECOND: i64 = -(1 << 31);
-const SECOND_BITS: u32 = 34;
-const NANOSECOND_BITS: u32 = 30;
-
-impl Packed {
-    #[inline]
-    fn of(attr: &Attr) -> Option<Packed> {
-        let has_number = attr.rdev != 0 && attr.kind != FileType::Directory;
-        let times = times_of(attr);
-        let fits = attr.size < 1 << BLOCKS
-            && attr.blocks < 1 << (NLINK - BLOCKS)
-            && attr.nlink < MANY_NAMES
-            && !has_number
-            && times.iter().all(fits_packed);
-        fits.then(|| Packed {
-            counts: attr.size | attr.blocks << BLOCKS | u64::from(attr.nlink) << NLINK,
-            times: times.map(pack_time),
-        })
-    }
-}
-
-fn times_of(attr: &Attr) -> [Timestamp; 4] {
-    [attr.atime, attr.mtime, attr.ctime, attr.btime]
-}
-
-#[inline]
-fn fits_packed(time: &Timestamp) -> bool {
-    let since = time.sec.wrapping_sub(FIRST_SECOND).cast_unsigned();
-    since < 1 << SECOND_BITS && time.nsec < 1 << NANOSECOND_BITS
-}
-
-#[inline]
-fn pack_time(time: Timestamp) -> u64 {
-    let since = time.sec.wrapping_sub(FIRST_SECOND).cast_unsigned();
-    since << NANOSECOND_BITS | u64::from(time.nsec)
-}
-
-#[inline]
-fn unpack_time(packed: u64) -> Timestamp {
-    Timestamp {
-        sec: (packed >> NANOSECOND_BITS) as i64 + FIRST_SECOND,
-        nsec: (packed & ((1 << NANOSECOND_BITS) - 1)) as u32,
-    }
 }
 
 model::fresh_static! {
@@ -369,11 +308,10 @@ impl AttrCell {
     /// How many names it has: one look, not tied to the other attributes.
     pub(crate) fn nlink(&self) -> u32 {
         // Acquire: pairs with the Release in `write`; many names are written down elsewhere first.
-        let nlink = (self.counts.load(Acquire) >> NLINK) as u32;
-        if nlink < MANY_NAMES {
-            return nlink;
+        match packed::nlink(self.counts.load(Acquire)) {
+            Some(nlink) => nlink,
+            None => self.or_wide().nlink.load(Relaxed),
         }
-        self.or_wide().nlink.load(Relaxed)
     }
 
     /// The version of a directory's names; 0 while it is not watched.
@@ -426,24 +364,16 @@ impl AttrCell {
     }
 
     fn read(&self, payload: u32) -> Attr {
-        let counts = self.counts.load(Relaxed);
-        let packed = Attr {
-            dev: 0,
-            ino: 0,
-            kind: kind_of(payload),
-            mode: payload as u16 & 0o7777,
-            flags: flags_of(payload),
-            nlink: (counts >> NLINK) as u32,
+        let packed = Packed {
+            counts: self.counts.load(Relaxed),
+            times: self.times.each_ref().map(|time| time.load(Relaxed)),
+        };
+        let packed = packed.onto(Attr {
             uid: self.uid.load(Relaxed),
             gid: self.gid.load(Relaxed),
-            rdev: 0,
-            size: counts & ((1 << BLOCKS) - 1),
-            blocks: counts >> BLOCKS & ((1 << (NLINK - BLOCKS)) - 1),
-            atime: unpack_time(self.times[0].load(Relaxed)),
-            mtime: unpack_time(self.times[1].load(Relaxed)),
-            ctime: unpack_time(self.times[2].load(Relaxed)),
-            btime: unpack_time(self.times[3].load(Relaxed)),
-        };
+            flags: flags_of(payload),
+            ..Attr::new(0, kind_of(payload), payload as u16 & 0o7777)
+        });
         match payload & WIDE {
             0 => packed,
             _ => self.or_wide().read(packed),
@@ -455,53 +385,12 @@ impl AttrCell {
         self.gid.store(attr.gid, Relaxed);
         let packed = packed.unwrap_or_else(|| {
             self.or_wide().write(attr);
-            Packed {
-                counts: u64::from(attr.nlink.min(MANY_NAMES)) << NLINK,
-                times: [0; 4],
-            }
+            Packed::wide(attr)
         });
         // Release: pairs with the Acquire in `nlink`.
         self.counts.store(packed.counts, Release);
         for (cell, time) in self.times.iter().zip(packed.times) {
             cell.store(time, Relaxed);
-        }
-    }
-}
-
-impl Wide {
-    /// `attr` with what is here.
-    #[cold]
-    fn read(&self, attr: Attr) -> Attr {
-        let time = |n: usize| Timestamp {
-            sec: self.seconds[n].load(Relaxed) as i64,
-            nsec: self.nanoseconds[n].load(Relaxed),
-        };
-        Attr {
-            nlink: self.nlink.load(Relaxed),
-            rdev: decode_dev(self.rdev.load(Relaxed)),
-            size: self.size.load(Relaxed),
-            blocks: self.blocks.load(Relaxed),
-            atime: time(0),
-            mtime: time(1),
-            ctime: time(2),
-            btime: time(3),
-            ..attr
-        }
-    }
-
-    #[cold]
-    fn write(&self, attr: &Attr) {
-        self.nlink.store(attr.nlink, Relaxed);
-        let rdev = match attr.kind {
-            FileType::Directory => 0,
-            _ => attr.rdev,
-        };
-        self.rdev.store(encode_dev(rdev), Relaxed);
-        self.size.store(attr.size, Relaxed);
-        self.blocks.store(attr.blocks, Relaxed);
-        for (n, time) in times_of(attr).iter().enumerate() {
-            self.seconds[n].store(time.sec as u64, Relaxed);
-            self.nanoseconds[n].store(time.nsec, Relaxed);
         }
     }
 }
@@ -573,19 +462,9 @@ fn kind_of(payload: u32) -> FileType {
     kinds[(payload >> 16 & 0xF) as usize - Regular as usize]
 }
 
-/// The kernel's own 32 bits of a device number: 12 of major, 20 of minor.
-#[doc(alias = "new_encode_dev")]
-fn encode_dev(dev: u64) -> u32 {
-    let (major, minor) = (libc::major(dev), libc::minor(dev));
-    major << 20 | minor & 0xF_FFFF
-}
-
-fn decode_dev(dev: u32) -> u64 {
-    libc::makedev(dev >> 20, dev & 0xF_FFFF)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::packed::FIRST_SECOND;
     use super::*;
     use crate::inode::InodeCache;
     use crate::vfs_inode::{Iget, InodeFill, InodeId, InodeKey, VfsInode};

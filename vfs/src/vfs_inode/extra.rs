@@ -12,7 +12,8 @@ use rcuwalk_sync::lock::{Rank, Ranked, RwLock};
 use rcuwalk_sync::{RcuPtr, Ref, Shared};
 
 use super::Inode;
-use crate::attr::FileType;
+use super::packed::fits;
+use crate::attr::{Attr, FileType};
 
 /// See the head of this file.
 #[derive(Default)]
@@ -59,28 +60,40 @@ pub(crate) const LATE_LINK: usize = 64;
 pub(crate) const MALLOC_HEADER: usize = 8;
 
 impl Extra {
-    /// What a new inode has of it, if anything.
-    pub(super) fn of(kind: FileType, target: Option<LinkTarget>) -> Option<Box<Extra>> {
-        let (is_dir, is_link) = (kind == FileType::Directory, kind == FileType::Symlink);
-        if !is_dir && !is_link {
+    /// What a new inode with these attributes has of it, if anything.
+    pub(super) fn of(
+        attr: &Attr,
+        target: Option<LinkTarget>,
+        acl: Option<Box<[u8]>>,
+    ) -> Option<Box<Extra>> {
+        let (is_dir, is_link) = (
+            attr.kind == FileType::Directory,
+            attr.kind == FileType::Symlink,
+        );
+        let is_wide = !fits(attr);
+        if !is_dir && !is_link && !is_wide && acl.is_none() {
             return None;
         }
-        let own = size_of::<Extra>() + MALLOC_HEADER;
-        let link = if is_link {
+        let beside = |bytes: usize| Shared::<LinkTarget>::BYTES + bytes;
+        let mut bytes = size_of::<Extra>() + MALLOC_HEADER;
+        if is_link {
             let length = target.as_ref().map_or(0, |target| target.len());
-            Shared::<LinkTarget>::BYTES + length.max(LATE_LINK)
-        } else {
-            0
-        };
+            bytes += beside(length.max(LATE_LINK));
+        }
+        if is_wide {
+            bytes += size_of::<Wide>() + MALLOC_HEADER;
+        }
+        bytes += acl.as_ref().map_or(0, |acl| beside(acl.len()));
         Some(Box::new(Extra {
-            bytes: u32::try_from(own + link).unwrap_or(u32::MAX),
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             target: RcuPtr::new(target.filter(|_| is_link).map(Ref::new)),
+            acl: RcuPtr::new(acl.map(Ref::new)),
             ..Extra::default()
         }))
     }
 
-    /// What the budget counts: always the same number. One that came later counts for nothing:
-    /// few inodes get one.
+    /// What the budget counts: always the same number. What comes later is not counted: an ACL,
+    /// or attributes that need all their bits, 500 bytes at the most, in few inodes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes as usize
     }
@@ -141,5 +154,39 @@ impl Inode {
     /// A symbolic link's target, if it is cached.
     pub(crate) fn link_target(&self) -> &RcuPtr<LinkTarget> {
         &self.attr.or_extra().target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs_inode::{Acl, InodeFill, VfsInode};
+
+    /// MEM-1: what an inode has from the start beside itself counts, and what most do without
+    /// costs the others nothing.
+    #[test]
+    fn what_is_beside_an_inode_counts() {
+        let bytes = |fill: InodeFill| {
+            let inode = VfsInode::from(fill);
+            inode.attr.extra().map_or(0, Extra::bytes)
+        };
+        let of = |kind| InodeFill::new(Attr::new(1, kind, 0o644));
+        let extra = size_of::<Extra>() + MALLOC_HEADER;
+        assert_eq!(bytes(of(FileType::Regular)), 0, "MEM-1");
+        assert_eq!(bytes(of(FileType::Directory)), extra, "MEM-1");
+        let link = |length| bytes(of(FileType::Symlink).link(vec![b'x'; length]));
+        assert_eq!(link(1000) - link(100), 900, "MEM-1");
+        assert_eq!(
+            link(1),
+            bytes(of(FileType::Symlink)),
+            "MEM-1: it may come later"
+        );
+        let acl = Acl::Known(Box::new([2; 44]));
+        assert!(bytes(of(FileType::Regular).acl(acl)) >= extra + 44, "MEM-1");
+        let large = Attr::new(1, FileType::Regular, 0o644).size(1 << 40);
+        assert!(
+            bytes(InodeFill::new(large)) >= extra + size_of::<Wide>(),
+            "MEM-1"
+        );
     }
 }
