@@ -33,7 +33,7 @@ impl Failure {
         };
         for message in messages {
             // Errors are ignored: with standard error closed, the exit status has to do.
-            let _ = writeln!(io::stderr(), "rcuwalk: {message}");
+            let _ = writeln!(io::stderr(), "rcuwalk: {}", without_numbers(&message));
         }
         ExitCode::FAILURE
     }
@@ -64,9 +64,17 @@ impl Display for Words<'_> {
 
 /// The C library's words for an error: those that users know from other programs.
 pub(crate) fn errno_text(errno: i32) -> String {
-    let text = io::Error::from_raw_os_error(errno).to_string();
-    match text.split_once(" (os error") {
-        Some((words, _)) => words.to_owned(),
-        None => text,
+    without_numbers(&io::Error::from_raw_os_error(errno).to_string())
+}
+
+/// Removes the errno that the standard library puts behind the words: ` (os error 2)`. Errors of
+/// the libraries have it, too, inside of messages of their own.
+pub(crate) fn without_numbers(message: &str) -> String {
+    let mut parts = message.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        plain.push_str(rest.strip_prefix(')').unwrap_or(rest));
     }
+    plain
 }

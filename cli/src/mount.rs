@@ -109,9 +109,9 @@ WHOSE FILES, AND WHO WRITES THEM:
 SUBMOUNTS:
   What is mounted below SOURCE is shown, too, and each file has an inode number of its own; all have
   the device number of the mount. A mount point inside of SOURCE is refused.
-  The flags of the mount are those for all of it: noexec of a mount below SOURCE does not count (give
-  -o noexec). -o suid and -o dev are refused while a mount below SOURCE is nosuid or nodev; a mount
-  that comes there later is not seen.
+  The flags of the mount are those for all of it: noexec of a mount below SOURCE does not count
+  (give -o noexec). -o suid and -o dev are refused while a mount below SOURCE is nosuid or nodev;
+  a mount that comes there later is not seen.
 
 THREADS:
   A request waits for a thread, and a thread for the host. While requests are stuck there (a dead

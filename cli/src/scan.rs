@@ -15,7 +15,7 @@ use rcuwalk_scan::{
     Since,
 };
 
-use crate::failure::{Failure, print};
+use crate::failure::{Failure, print, without_numbers};
 use crate::limits::raise_descriptor_limit;
 use crate::signals::Stop;
 
@@ -238,7 +238,7 @@ impl Progress for ProgressLine<'_> {
     }
 
     fn problem(&self, path: &str, error: &dyn Display) {
-        self.note(&format!("{path}: {error}"));
+        self.note(&format!("{path}: {}", without_numbers(&error.to_string())));
     }
 
     fn note(&self, text: &str) {

@@ -257,7 +257,7 @@ fn bad_lists_are_refused_with_their_name_and_the_way_out() {
     };
     list(
         "/no/such/list",
-        "rcuwalk: cannot read /no/such/list: No such file",
+        "rcuwalk: cannot read /no/such/list: No such file or directory; ",
     );
     list("/no/such/list", "--paths takes a file of absolute paths");
     list(&empty, "empty: no paths");

@@ -412,7 +412,10 @@ fn a_truncated_image_is_told() {
 fn wrong_use_is_told_before_anything_is_made() {
     let root = tree();
     let cases: [(&[&str], &str); 6] = [
-        (&["/nowhere"], "cannot scan /nowhere: No such file"),
+        (
+            &["/nowhere"],
+            "cannot scan /nowhere: No such file or directory\n",
+        ),
         (&["/dev/null"], "cannot scan /dev/null: neither a directory"),
         (&["--json", "--format", "csv", "/etc"], "--output FILE"),
         (
