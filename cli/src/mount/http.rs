@@ -3,16 +3,20 @@
 //! A client has [`PATIENCE`] for its whole request and [`LONGEST`] bytes for it. At most
 //! [`AT_ONCE`] connections are open, each on a thread of its own; one more cuts the oldest, which
 //! has had the most time. So idle connections hold up no other, and no client gets at the mount by this.
+//!
+//! These bounds are why this is our own code. tiny_http 0.12 accepts connections itself, without a
+//! time limit for a request or a bound on connections: a client that sends a byte a minute keeps a
+//! thread and a descriptor. The servers that have both bring an async runtime.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -92,20 +96,24 @@ pub(super) struct Listener {
     accept: Box<Accept>,
 }
 
-type Accept = dyn Fn() -> io::Result<Box<dyn Stream>> + Send;
+type Accept = dyn Fn() -> io::Result<Stream> + Send;
+
+/// A connection of either kind. The standard library's type makes the same system calls for both:
+/// only its questions for addresses, which nothing here asks, depend on the kind.
+type Stream = TcpStream;
 
 impl Listener {
     fn tcp(address: SocketAddr, listener: TcpListener) -> Listener {
         Listener {
             address: Address::Tcp(address),
-            accept: Box::new(move || Ok(Box::new(listener.accept()?.0))),
+            accept: Box::new(move || Ok(listener.accept()?.0)),
         }
     }
 
     pub(super) fn unix(path: &Path, listener: UnixListener) -> Listener {
         Listener {
             address: Address::Unix(path.to_owned()),
-            accept: Box::new(move || Ok(Box::new(listener.accept()?.0))),
+            accept: Box::new(move || Ok(OwnedFd::from(listener.accept()?.0).into())),
         }
     }
 }
@@ -123,19 +131,15 @@ pub(super) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            // Without room or a thread, the connection is closed.
-            let Some(admitted) = open.admit(&*stream) else {
-                continue;
-            };
+            let admitted = open.admit(stream);
             let pages = pages.clone();
+            // Without a thread, the connection is closed.
             let _ = thread::Builder::new()
                 .name("metrics".to_owned())
                 .stack_size(128 << 10)
                 .spawn(move || {
-                    // The client closed before it was answered: there is no one to report it
-                    // to.
-                    let _ = answer(stream, &*pages);
-                    drop(admitted);
+                    // A client that closes before it is answered needs no report.
+                    let _ = answer(&admitted.stream, &*pages);
                 });
         }
     };
@@ -146,57 +150,55 @@ pub(super) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
 /// The connections that are open, the oldest first.
 #[derive(Default)]
 struct Open {
-    all: Mutex<VecDeque<(u64, Box<dyn Stream>)>>,
-    /// The last number that was given.
-    last: AtomicU64,
+    all: Mutex<VecDeque<Arc<Stream>>>,
     threads: Arc<()>,
 }
 
 /// A connection that is open until this is dropped.
 struct Admitted {
     open: Arc<Open>,
-    number: u64,
+    stream: Arc<Stream>,
     _thread: Arc<()>,
 }
 
 impl Open {
-    /// Takes a connection in, and cuts the oldest if there are too many. `None` if it is out of
-    /// descriptors.
-    fn admit(self: &Arc<Open>, stream: &dyn Stream) -> Option<Admitted> {
-        let one = self.threads.clone();
+    /// Takes a connection in, and cuts the oldest if there are too many.
+    fn admit(self: &Arc<Open>, stream: Stream) -> Admitted {
         // Threads whose connections were cut end on their own, as fast as they get a processor.
-        while Arc::strong_count(&one) > 2 * AT_ONCE {
+        while Arc::strong_count(&self.threads) > 2 * AT_ONCE {
             thread::sleep(Duration::from_millis(1));
         }
-        // Relaxed: the number is for telling connections apart.
-        let number = self.last.fetch_add(1, Relaxed);
-        let again = stream.again().ok()?;
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = Arc::new(stream);
+        let mut all = self.all();
         if all.len() == AT_ONCE
-            && let Some((_, oldest)) = all.pop_front()
+            && let Some(oldest) = all.pop_front()
         {
             // Its thread ends; if it fails, the client was faster.
-            let _ = oldest.cut();
+            let _ = oldest.shutdown(Shutdown::Both);
         }
-        all.push_back((number, again));
-        Some(Admitted {
+        all.push_back(stream.clone());
+        Admitted {
             open: self.clone(),
-            number,
-            _thread: one,
-        })
+            stream,
+            _thread: self.threads.clone(),
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, VecDeque<Arc<Stream>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut all = self.open.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(number, _)| *number != self.number);
+        let is_another = |open: &Arc<Stream>| !Arc::ptr_eq(open, &self.stream);
+        self.open.all().retain(is_another);
     }
 }
 
-fn answer(mut stream: Box<dyn Stream>, pages: &Pages) -> io::Result<()> {
+fn answer(mut stream: &Stream, pages: &Pages) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    let reply = match read_head(&mut *stream, deadline) {
+    let reply = match read_head(stream, deadline) {
         Ok(head) => reply(&head, pages),
         Err(err) if err.kind() == ErrorKind::InvalidData => {
             Reply::error("431 Request Header Fields Too Large")
@@ -204,18 +206,13 @@ fn answer(mut stream: Box<dyn Stream>, pages: &Pages) -> io::Result<()> {
         Err(err) if is_timeout(&err) => Reply::error("408 Request Timeout"),
         Err(err) => return Err(err),
     };
-    stream.set_timeouts(PATIENCE)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(reply.to_string().as_bytes())?;
-    stream.end()?;
+    stream.shutdown(Shutdown::Write)?;
     // Closing with unread data would discard the answer, too.
     let mut rest = [0; 4 << 10];
     for _ in 0..LONGEST {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        stream.set_timeouts(left)?;
-        if stream.read(&mut rest)? == 0 {
+        if read_until(stream, deadline, &mut rest)? == 0 {
             break;
         }
     }
@@ -223,16 +220,11 @@ fn answer(mut stream: Box<dyn Stream>, pages: &Pages) -> io::Result<()> {
 }
 
 /// All up to the empty line.
-fn read_head(stream: &mut dyn Stream, deadline: Instant) -> io::Result<Vec<u8>> {
+fn read_head(stream: &Stream, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut part = [0; 1 << 10];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_timeouts(left)?;
-        match stream.read(&mut part) {
+        match read_until(stream, deadline, &mut part) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(len) => head.extend_from_slice(&part[..len]),
             Err(err) if err.kind() == ErrorKind::Interrupted => {}
@@ -246,6 +238,16 @@ fn read_head(stream: &mut dyn Stream, deadline: Instant) -> io::Result<Vec<u8>> 
             return Err(ErrorKind::InvalidData.into());
         }
     }
+}
+
+/// Reads what has arrived; waits for it until `deadline`.
+fn read_until(mut stream: &Stream, deadline: Instant, part: &mut [u8]) -> io::Result<usize> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    stream.set_read_timeout(Some(left))?;
+    stream.read(part)
 }
 
 fn is_timeout(err: &io::Error) -> bool {
@@ -301,49 +303,6 @@ impl fmt::Display for Reply {
             f,
             "Content-Length: {len}\r\nConnection: close\r\n\r\n{body}"
         )
-    }
-}
-
-/// A connection of either kind.
-trait Stream: Read + Write + Send {
-    fn set_timeouts(&self, time: Duration) -> io::Result<()>;
-    /// Nothing more will be written.
-    fn end(&self) -> io::Result<()>;
-    /// Nothing more will be read or written.
-    fn cut(&self) -> io::Result<()>;
-    /// The connection once more, for [`cut`](Self::cut) by another thread.
-    fn again(&self) -> io::Result<Box<dyn Stream>>;
-}
-
-impl Stream for TcpStream {
-    fn set_timeouts(&self, time: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(time))?;
-        self.set_write_timeout(Some(time))
-    }
-    fn end(&self) -> io::Result<()> {
-        self.shutdown(std::net::Shutdown::Write)
-    }
-    fn cut(&self) -> io::Result<()> {
-        self.shutdown(std::net::Shutdown::Both)
-    }
-    fn again(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(Box::new(self.try_clone()?))
-    }
-}
-
-impl Stream for UnixStream {
-    fn set_timeouts(&self, time: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(time))?;
-        self.set_write_timeout(Some(time))
-    }
-    fn end(&self) -> io::Result<()> {
-        self.shutdown(std::net::Shutdown::Write)
-    }
-    fn cut(&self) -> io::Result<()> {
-        self.shutdown(std::net::Shutdown::Both)
-    }
-    fn again(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(Box::new(self.try_clone()?))
     }
 }
 
