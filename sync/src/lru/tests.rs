@@ -235,3 +235,43 @@ fn nothing_is_lost_among_many_threads() {
     assert_eq!(scan(&table, 8, |_| Verdict::Kill).len(), 8, "LRU-1");
     assert!(table.is_empty());
 }
+
+/// LRU-1: the last users of objects drop them while the table and its lists end: each object is
+/// freed, once.
+#[test]
+fn a_table_ends_beside_puts() {
+    use std::sync::Arc;
+    struct Counted(u32, #[expect(dead_code, reason = "counts")] Arc<()>);
+    impl HashKey for Counted {
+        fn hash(&self) -> u64 {
+            self.0.into()
+        }
+    }
+    let rounds = if cfg!(miri) { 2 } else { 2_000 };
+    let alive = Arc::new(());
+    for _ in 0..rounds {
+        let lru = Lru::new(Rank::Lru, 2, 1, |_: &Counted| 0);
+        let table = RcuHash::new(Rank::InodeBucket).with_lru(lru);
+        let objects: Vec<_> = (0..12)
+            .map(|n| {
+                let spare = Spare::new();
+                let counted = Counted(n, alive.clone());
+                table.lock(n.into()).insert_new(spare, counted, Flag::NONE)
+            })
+            .collect();
+        let others = objects.clone();
+        let start = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for objects in [objects, others] {
+                scope.spawn(|| {
+                    start.wait();
+                    drop(objects);
+                });
+            }
+            start.wait();
+            drop(table);
+        });
+    }
+    rcu::barrier();
+    assert_eq!(Arc::strong_count(&alive), 1, "RCU-3: {rounds} rounds");
+}
