@@ -415,7 +415,7 @@ fn left_in(fs: &MemFs) -> (usize, u64) {
 }
 
 /// Calls that the steps make of every back end.
-const CALLS: [&str; 21] = [
+const CALLS: [&str; 22] = [
     "lookup",
     "create",
     "create_open",
@@ -433,6 +433,7 @@ const CALLS: [&str; 21] = [
     "tmpfile",
     "set_xattr",
     "get_xattr",
+    "default_acl",
     "list_xattrs",
     "remove_xattr",
     "read_dir",

@@ -274,6 +274,7 @@ forward! {
         fn link(&self, file, dir: &Inode, name: Name<'_>) -> Result<()>;
         fn setattr(&self, at, change: &SetAttr) -> Result<()>;
         fn get_xattr(&self, at, name: &[u8]) -> Result<Box<[u8]>>;
+        fn default_acl(&self, at) -> Result<Option<Box<[u8]>>>;
         fn list_xattrs(&self, at) -> Result<Vec<Box<[u8]>>>;
         fn set_xattr(&self, at, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()>;
         fn remove_xattr(&self, at, name: &[u8]) -> Result<()>;
@@ -400,6 +401,7 @@ impl Answer for Option<InodeRef> {}
 impl Answer for ByNumber {}
 impl Answer for Option<u32> {}
 impl Answer for Box<[u8]> {}
+impl Answer for Option<Box<[u8]>> {}
 impl Answer for Vec<Box<[u8]>> {}
 impl Answer for StatFs {}
 

@@ -87,7 +87,7 @@ pub(crate) fn inherit(
     if kind == FileType::Symlink {
         return Ok(new);
     }
-    let Some(mut acl) = dir.acl(Which::Default)? else {
+    let Some(mut acl) = dir.default_acl()? else {
         new.mode &= !umask;
         return Ok(new);
     };
@@ -100,17 +100,30 @@ pub(crate) fn inherit(
     Ok(new)
 }
 
+fn parse(value: Option<Box<[u8]>>) -> Result<Option<Vec<Entry>>> {
+    match value {
+        Some(value) => entries::parse(&value).map_err(|_| broken()),
+        None => Ok(None),
+    }
+}
+
 impl Target<'_> {
-    /// The ACL as the back end has it; `None` if there is none.
+    /// The access ACL as the back end has it; `None` if there is none.
     ///
     /// # Errors
     /// What the back end reports; [`Error::Io`] for an ACL that makes no sense.
     #[doc(alias("get_inode_acl", "__get_acl"))]
-    fn acl(&self, which: Which) -> Result<Option<Vec<Entry>>> {
-        let Some(value) = self.acl_value(which)? else {
+    fn access_acl(&self) -> Result<Option<Vec<Entry>>> {
+        parse(self.acl_value(Which::Access)?)
+    }
+
+    /// The ACL that new files in this directory inherit.
+    fn default_acl(&self) -> Result<Option<Vec<Entry>>> {
+        let sb = self.sb();
+        if !sb.posix_acl {
             return Ok(None);
-        };
-        entries::parse(&value).map_err(|_| broken())
+        }
+        parse(self.with_at(|at| sb.fs().default_acl(&self.caller(), at))?)
     }
 
     /// The same as getxattr(2) returns it.
@@ -243,7 +256,7 @@ impl Target<'_> {
             return Ok(());
         }
         let changing = self.inode().change_acl();
-        let Some(mut acl) = self.acl(Which::Access)? else {
+        let Some(mut acl) = self.access_acl()? else {
             changing.done(None);
             return Ok(());
         };

@@ -334,6 +334,18 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::NotSupported)
     }
 
+    /// The default ACL of a directory, which a file that is made there inherits; `None` if there
+    /// is none. Asked for each new file: a back end may go by what it was told before, as long as
+    /// attributes are valid ([`freshness`](Self::freshness)).
+    #[doc(alias("get_default_acl", "i_default_acl"))]
+    fn default_acl(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Option<Box<[u8]>>> {
+        match self.get_xattr(by, at, b"system.posix_acl_default") {
+            Ok(acl) => Ok(Some(acl)),
+            Err(Error::NoData | Error::NotSupported) => Ok(None),
+            Err(err) => Err(err),
+        }
+    }
+
     /// The names of all extended attributes, in any order.
     fn list_xattrs(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Vec<Box<[u8]>>> {
         let _ = (by, at);

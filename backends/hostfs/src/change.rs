@@ -213,7 +213,13 @@ fn hold_victim<'a>(
     name: Name<'_>,
     inode: &'a Inode,
 ) -> Result<(Held<'a>, Stat)> {
-    match kept(by.sb, inode)? {
+    let held = match kept(by.sb, inode)? {
+        // While that descriptor is open, no other file gets its number: so it holds the file that
+        // the name is confirmed to stand for.
+        None => fs.opened.held(inode),
+        held => held,
+    };
+    match held {
         Some(held) => confirm(pin, name, inode).map(|stat| (held, stat)),
         None => hold_name(fs, by.sb, dir, name, inode),
     }

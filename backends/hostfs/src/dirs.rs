@@ -39,7 +39,10 @@ mod reopen;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
+use std::time::Instant;
 
 use rcuwalk::{FileType, HeldDescriptor, InodeKey, SuperBlock, Timestamp};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -64,6 +67,8 @@ pub(crate) struct Dir {
     used: AtomicBool,
     /// Another directory has got its number and time of birth.
     replaced: AtomicBool,
+    /// Until when it is known to have no default ACL.
+    no_default_acl: Mutex<Option<Instant>>,
     slot: RwLock<Slot>,
 }
 
@@ -220,6 +225,7 @@ impl Dir {
             is_root: above.is_none(),
             used: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
+            no_default_acl: Mutex::new(None),
             slot: RwLock::new(Slot {
                 fd: Fd::Kept(pin.0.clone()),
                 turn: 0,
@@ -365,6 +371,14 @@ impl Dir {
 
     fn above(&self) -> Option<Above> {
         self.slot().above.clone()
+    }
+
+    /// Until when it is known to have no default ACL; see [`default_acl`](crate::xattr::default_acl).
+    pub(crate) fn no_default_acl(&self) -> MutexGuard<'_, Option<Instant>> {
+        // A time stays one, whatever panics.
+        self.no_default_acl
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn slot(&self) -> RwLockReadGuard<'_, Slot> {

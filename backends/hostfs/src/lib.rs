@@ -155,7 +155,7 @@
 //!
 //! The caller's credentials are checked by the VFS against owner, group, mode and ACL as the
 //! host last told them. ACLs are asked for when they matter, and again after the file's
-//! ctime has changed. Security labels are not seen by that check.
+//! ctime has changed; that a directory has no default ACL is valid as long as an attribute is. Security labels are not seen by that check.
 //!
 //! [`HostFs::acting_as`] sets whose credentials the host sees. Names are looked up and
 //! directories listed with those of this process in either case, since all callers share the

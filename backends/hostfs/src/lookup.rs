@@ -216,6 +216,10 @@ impl FileSystem for HostFs {
         xattr::get(self, by, at, name)
     }
 
+    fn default_acl(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Option<Box<[u8]>>> {
+        xattr::default_acl(self, by, at)
+    }
+
     fn list_xattrs(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Vec<Box<[u8]>>> {
         xattr::list(self, by, at)
     }

@@ -37,16 +37,21 @@ type Entry = (u64, u64, usize);
 impl OpenFiles {
     /// A descriptor of `inode`, if there is one.
     pub(crate) fn find(&self, inode: &Inode) -> Option<Held<'static>> {
-        let key = inode.inode_key();
-        let (fd, path_only) = {
-            let shard = self.shard(key);
-            let mut same = shard.range((key.ino, key.space, 0)..=(key.ino, key.space, usize::MAX));
-            // All that are open at one time with this number are one file.
-            same.next().map(|(_, holder)| holder.clone())?
-        };
+        let held = self.held(inode)?;
         // The inode may be an older file's, whose number that one has got.
-        let stat = host::stat_fd(as_fd(&fd)).ok()?;
-        stat.is_still(inode).then(|| Held::shared(fd, path_only))
+        let stat = host::stat_fd(held.fd()).ok()?;
+        stat.is_still(inode).then_some(held)
+    }
+
+    /// A descriptor of a file with the number of `inode`, if there is one: of `inode` itself, or of
+    /// another file that has that number now.
+    pub(crate) fn held(&self, inode: &Inode) -> Option<Held<'static>> {
+        let key = inode.inode_key();
+        let shard = self.shard(key);
+        let mut same = shard.range((key.ino, key.space, 0)..=(key.ino, key.space, usize::MAX));
+        // All that are open at one time with this number are one file.
+        let (_, (fd, path_only)) = same.next()?;
+        Some(Held::shared(fd.clone(), *path_only))
     }
 
     /// Returns whether there is one; it may be another file's that has the same number now.

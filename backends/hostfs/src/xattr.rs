@@ -1,12 +1,16 @@
 //! Extended attributes of a file that is held, ACLs among them.
 
-use rcuwalk::{At, Caller, Caps, Error, Result, XattrFlags};
+use std::time::Instant;
+
+use rcuwalk::{At, Caller, Caps, Error, Freshness, Result, XattrFlags};
 
 use crate::HostFs;
-use crate::pin::{hold, hold_as_decided, publish};
+use crate::pin::{hold, hold_as_decided, known, publish};
 
 /// Which capabilities a program starts with.
 const CAPABILITY: &[u8] = b"security.capability";
+
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 pub(crate) fn get(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Result<Box<[u8]>> {
     if name.starts_with(b"system.posix_acl_") {
@@ -15,6 +19,38 @@ pub(crate) fn get(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> Res
     }
     let held = hold_as_decided(fs, by, at)?;
     fs.act(by, || held.get_xattr(name))
+}
+
+/// The default ACL of a directory, for a file that is made there. That there is none is believed
+/// for as long as an attribute is.
+pub(crate) fn default_acl(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<Option<Box<[u8]>>> {
+    let ask = || match get(fs, by, at, DEFAULT_ACL) {
+        Ok(acl) => Ok(Some(acl)),
+        Err(Error::NoData | Error::NotSupported) => Ok(None),
+        Err(err) => Err(err),
+    };
+    let (Freshness::Ttl(valid), Some(dir)) = (fs.freshness, known(at.inode)) else {
+        return ask();
+    };
+    // Held while the host is asked: a change through this mount ends what was asked before it.
+    let mut none_until = dir.no_default_acl();
+    let now = Instant::now();
+    if none_until.is_some_and(|until| now < until) {
+        return Ok(None);
+    }
+    let acl = ask()?;
+    *none_until = match acl {
+        Some(_) => None,
+        None => now.checked_add(valid),
+    };
+    Ok(acl)
+}
+
+/// After a change of an extended attribute, or an attempt.
+fn changed(at: &At<'_>, name: &[u8]) {
+    if let (DEFAULT_ACL, Some(dir)) = (name, known(at.inode)) {
+        *dir.no_default_acl() = None;
+    }
 }
 
 pub(crate) fn list(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<Vec<Box<[u8]>>> {
@@ -38,6 +74,7 @@ pub(crate) fn set(
 ) -> Result<()> {
     let held = hold_as_decided(fs, by, at)?;
     let done = fs.act(by, || held.set_xattr(name, value, flags));
+    changed(at, name);
     publish(fs, &held, at.inode);
     done
 }
@@ -54,6 +91,7 @@ pub(crate) fn remove(fs: &HostFs, by: &Caller<'_>, at: &At<'_>, name: &[u8]) -> 
     } else {
         fs.act(by, || held.remove_xattr(name))
     };
+    changed(at, name);
     publish(fs, &held, at.inode);
     done
 }

@@ -302,3 +302,39 @@ fn an_acl_that_is_new_on_the_host_counts() {
     assert_eq!(on_host(&tree, "file").1, 0o660, "the mode is the same");
     assert_refused("open", &open());
 }
+
+/// EDGE-1: that a directory has no default ACL is believed as long as its attributes are, and no
+/// longer than until one is set through this mount.
+#[test]
+fn a_default_acl_counts_once_it_is_known() {
+    let name = "system.posix_acl_default";
+    let acl = acl("u::6 u:4711:6 g::0 m::6 o::0");
+    for (freshness, is_seen) in [(AN_HOUR, false), (Freshness::EachUse, true)] {
+        let tree = cached(freshness);
+        let ctx = tree.ctx.clone().with_umask(0o077);
+        let mode_of_new = |path: &str| {
+            let make = OpenFlags::WRITE | OpenFlags::CREATE;
+            let how = make.mode(0o666);
+            tree.vfs.open(&ctx, path, how).unwrap();
+            on_host(&tree, &path[1..]).1 & 0o777
+        };
+        assert_eq!(mode_of_new("/dir/first"), 0o600, "there is none");
+        let flags = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(tree.host("dir"), name, &acl, flags).is_err() {
+            return skip("needs ACLs");
+        }
+        let expected = if is_seen { 0o660 } else { 0o600 };
+        assert_eq!(mode_of_new("/dir/second"), expected, "{freshness:?}");
+        let flags = XattrFlags::empty();
+        let set = tree
+            .vfs
+            .set_xattr(&ctx, "/dir", name, &acl, flags, LookupFlags::empty());
+        set.unwrap();
+        assert_eq!(mode_of_new("/dir/third"), 0o660, "EDGE-1");
+        let removed = tree
+            .vfs
+            .remove_xattr(&ctx, "/dir", name, LookupFlags::empty());
+        removed.unwrap();
+        assert_eq!(mode_of_new("/dir/fourth"), 0o600, "EDGE-1");
+    }
+}

@@ -350,7 +350,7 @@ fn what_is_made_is_not_looked_up() {
         make();
         let asked = notes.take();
         // Beside the name: which ACL the new file gets, and its generation for the node.
-        let about_it = ["get_xattr", "generation", "open"];
+        let about_it = ["default_acl", "generation", "open"];
         let asked: Vec<_> = asked
             .iter()
             .filter(|asked| !about_it.contains(asked))
