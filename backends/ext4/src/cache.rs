@@ -101,13 +101,11 @@ impl Cache {
         overlay: &Overlay,
         block: u64,
     ) -> Result<(WindowRef, u64)> {
-        let number = block >> self.log_blocks;
-        let place = block & (self.blocks_per_window() - 1);
+        let (number, place) = self.place(block);
         let window = match self.windows.iget(WindowKey(number)) {
             Ok(Iget::Cached(window)) => window,
             Ok(Iget::New(new)) => {
-                let first = number << self.log_blocks;
-                let window = new.init(self.read_window(source, overlay, first));
+                let window = new.init(self.read_window(source, overlay, number));
                 if window.missing != 0 {
                     // Perhaps it can be read next time.
                     window.dont_cache();
@@ -120,6 +118,13 @@ impl Cache {
             return Err(why_missing(source, block, self.block_size));
         }
         Ok((window, place))
+    }
+
+    /// The number of the window that `block` is in, and the block's place in it.
+    #[inline]
+    pub(crate) fn place(&self, block: u64) -> (u64, u64) {
+        let place = block & (self.blocks_per_window() - 1);
+        (block >> self.log_blocks, place)
     }
 
     /// One block.
@@ -146,11 +151,40 @@ impl Cache {
     }
 
     #[cold]
-    fn read_window(&self, source: &dyn Source, overlay: &Overlay, first: u64) -> Window {
+    fn read_window(&self, source: &dyn Source, overlay: &Overlay, number: u64) -> Window {
         let mut bytes = vec![0; self.block_size << self.log_blocks].into_boxed_slice();
+        let missing = self.read_into(source, overlay, number, &mut bytes);
+        Window {
+            bytes,
+            missing,
+            verified: Default::default(),
+        }
+    }
+
+    /// Reads a window past the cache, and returns false unless all of it could be read.
+    pub(crate) fn read_past(
+        &self,
+        source: &dyn Source,
+        overlay: &Overlay,
+        number: u64,
+        bytes: &mut Vec<u8>,
+    ) -> bool {
+        bytes.resize(self.block_size << self.log_blocks, 0);
+        self.read_into(source, overlay, number, bytes) == 0
+    }
+
+    /// Returns a bit for each block that could not be read.
+    fn read_into(
+        &self,
+        source: &dyn Source,
+        overlay: &Overlay,
+        number: u64,
+        bytes: &mut [u8],
+    ) -> u64 {
+        let first = number << self.log_blocks;
         let got = first
             .checked_mul(self.block_size as u64)
-            .and_then(|offset| read_full(source, &mut bytes, offset).ok())
+            .and_then(|offset| read_full(source, bytes, offset).ok())
             .unwrap_or(0);
         let mut missing = 0;
         let blocks = bytes.chunks_exact_mut(self.block_size);
@@ -163,11 +197,7 @@ impl Cache {
                 missing |= 1 << place;
             }
         }
-        Window {
-            bytes,
-            missing,
-            verified: Default::default(),
-        }
+        missing
     }
 }
 

@@ -5,6 +5,7 @@
 //! |-----------------|---------------------------------------------------------------|
 //! | this file       | what can be asked for; threads, from the root to the end      |
 //! | `scan/worker.rs`| one directory: its names, joined with their inodes            |
+//! | `scan/inodes.rs`| an inode, from the table or the image                         |
 //! | `scan/table.rs` | all inodes of the image, read in one go ([`Order::Inode`])    |
 //!
 //! Names come from the directories, from the root down, so each has its path. Inodes come
@@ -14,6 +15,7 @@
 //! **Each directory is visited once**, whatever a damaged image says: a second name for a
 //! directory is reported as a problem, and the scan goes on. So the scan ends.
 
+mod inodes;
 mod table;
 mod worker;
 
@@ -27,14 +29,17 @@ use rcuwalk::scan::{Ended, Queue, ScanEntry, Visitor};
 use crate::ext4::Ext4;
 use crate::fs::ROOT;
 use crate::volume::Volume;
+use inodes::{Inodes, Met};
 use table::Table;
-use worker::{Inodes, Task, Worker};
+use worker::{Task, Worker};
 
 /// Where inodes are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
-    /// Where the names lead: nothing is kept, entries come from the start.
+    /// Where the names lead: entries come from the start. A piece of the inode tables that
+    /// several directories share is read from the source up to five times before it is kept, so
+    /// a source without a cache of its own is better read by [`Order::Inode`].
     #[default]
     Tree,
     /// In the order of the inode tables, all of them before the first entry comes: a disk
@@ -137,9 +142,13 @@ impl ImageScan<'_> {
             Order::Tree => None,
             Order::Inode => Some(Table::read(self.volume, visitors.len(), stop)),
         };
+        let met = Met::new();
         let mut workers: Vec<_> = visitors
             .into_iter()
-            .map(|visitor| Worker::new(&shared, Inodes::new(self.volume, table.as_ref()), visitor))
+            .map(|visitor| {
+                let inodes = Inodes::new(self.volume, table.as_ref(), &met);
+                Worker::new(&shared, inodes, visitor)
+            })
             .collect();
         if let Some(first) = workers.first_mut() {
             first.begin();

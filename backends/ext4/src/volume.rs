@@ -140,8 +140,14 @@ impl Volume {
     /// at.
     #[inline]
     pub(crate) fn inode_near(&self, cursor: &mut InodeCursor, ino: u32) -> Result<RawInode> {
+        self.parse_inode(ino, self.slot(cursor, ino)?)
+    }
+
+    /// The inode in these bytes of its table, verified.
+    #[inline]
+    pub(crate) fn parse_inode(&self, ino: u32, slot: &[u8]) -> Result<RawInode> {
         let verify = self.checksums.wanted(ino.into());
-        RawInode::parse(&self.super_block, ino, self.slot(cursor, ino)?, verify)
+        RawInode::parse(&self.super_block, ino, slot, verify)
     }
 
     /// The bytes of the inode's slot in the table, as they are.
@@ -161,15 +167,42 @@ impl Volume {
         }))
     }
 
-    /// Parses this inode's slot in its window.
-    fn run_of(&self, ino: u32) -> Result<Run> {
+    /// The number of the window that the inode's slot is in, and where it begins in it.
+    #[inline]
+    pub(crate) fn slot_place(&self, ino: u32) -> Result<(u64, usize)> {
+        let (table, index) = self.table_of(ino)?;
+        let super_block = &self.super_block;
+        let size = super_block.inode_size();
+        let per_block = super_block.block_size() / size as u32;
+        let (window, place) = self.cache.place(table + u64::from(index / per_block));
+        let start = place as usize * super_block.block_size() as usize;
+        Ok((window, start + (index % per_block) as usize * size))
+    }
+
+    /// Reads a window of the image into `bytes`, past the cache. Returns false unless all of it
+    /// could be read.
+    pub(crate) fn read_window(&self, number: u64, bytes: &mut Vec<u8>) -> bool {
+        let (source, overlay) = (&*self.source, &self.overlay);
+        self.cache.read_past(source, overlay, number, bytes)
+    }
+
+    /// The first block of the inode table of this inode's group, and its index in the table.
+    #[inline]
+    fn table_of(&self, ino: u32) -> Result<(u64, u32)> {
         let super_block = &self.super_block;
         if ino == 0 || ino > super_block.inodes_count() {
             return Err(Error::NotFound);
         }
         let per_group = super_block.inodes_per_group();
-        let (group, index) = ((ino - 1) / per_group, (ino - 1) % per_group);
-        let table = self.groups.inode_table(self, group)?;
+        let table = self.groups.inode_table(self, (ino - 1) / per_group)?;
+        Ok((table, (ino - 1) % per_group))
+    }
+
+    /// Parses this inode's slot in its window.
+    fn run_of(&self, ino: u32) -> Result<Run> {
+        let (table, index) = self.table_of(ino)?;
+        let super_block = &self.super_block;
+        let per_group = super_block.inodes_per_group();
         let per_block = super_block.block_size() / super_block.inode_size() as u32;
         let (block, within) = (index / per_block, index % per_block);
         let number = table + u64::from(block);

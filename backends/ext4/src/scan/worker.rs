@@ -2,16 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use rcuwalk::{Attr, FileType};
+use rcuwalk::FileType;
 
-use super::table::Table;
+use super::inodes::Inodes;
 use super::*;
 use crate::dir::Directory;
 use crate::dir::block::Entry;
 use crate::error::{Error, Place, Result};
 use crate::fs::{check_named, named};
 use crate::link;
-use crate::volume::InodeCursor;
 
 /// The longest path of a directory whose entries are delivered: sixteen times what the
 /// kernel takes in one piece. Without a limit an image of directories within
@@ -82,7 +81,7 @@ impl<'s, V: Visitor> Worker<'s, V> {
 
     fn directory(&mut self, task: &Task) -> ControlFlow<()> {
         let volume = self.shared.volume;
-        let inode = match volume.inode(task.ino) {
+        let inode = match self.inodes.read(task.ino) {
             Ok(inode) => inode,
             Err(err) => return self.visitor.problem(&task.path, &err),
         };
@@ -170,9 +169,8 @@ impl<'s, V: Visitor> Worker<'s, V> {
     }
 
     fn read_target(&mut self, ino: u32) -> Result<Vec<u8>> {
-        let volume = self.shared.volume;
-        let inode = volume.inode_near(&mut self.inodes.cursor, ino)?;
-        link::read(volume, &inode)
+        let inode = self.inodes.read(ino)?;
+        link::read(self.shared.volume, &inode)
     }
 
     #[cold]
@@ -189,35 +187,6 @@ fn path_of(task: &Task, entry: &Entry<'_>) -> Vec<u8> {
     }
     path.extend_from_slice(entry.name);
     path
-}
-
-/// Where a scan has its inodes from.
-pub(super) struct Inodes<'s> {
-    volume: &'s Volume,
-    table: Option<&'s Table>,
-    cursor: InodeCursor,
-}
-
-impl<'s> Inodes<'s> {
-    pub(super) fn new(volume: &'s Volume, table: Option<&'s Table>) -> Self {
-        Inodes {
-            volume,
-            table,
-            cursor: InodeCursor::default(),
-        }
-    }
-
-    /// Attributes and generation.
-    #[inline]
-    fn get(&mut self, ino: u32) -> Result<(Attr, u32)> {
-        if let Some(known) = self.table.and_then(|table| table.get(ino)) {
-            return Ok(known);
-        }
-        // An inode that is missing from the table is unused or could not be read. Reading it
-        // from the image tells which.
-        let inode = self.volume.inode_near(&mut self.cursor, ino)?;
-        Ok((inode.attr(), inode.generation))
-    }
 }
 
 #[cold]
