@@ -12,6 +12,7 @@
 //! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` does not hold it                | both models of unasked names             |
 //! | `put` asks whether it is hashed, and then drops | `the_last_to_let_go_of_it_is_its_end`    |
+//! | a put looks at the word, and then subtracts      | `no_name_is_lost_to_the_shrinker`        |
 //! | `d_lookup_rcu` does not recheck (60,000 schedules) | `half_a_rename_is_not_found_by_reference` |
 //! | `follow_dotdot` of either walker does not check that it is below the root | `a_rename_does_not_lead_out_and_back` |
 //! | the RCU-walk takes `..` of a contained walk for a simple step | `a_rename_does_not_lead_out_and_back` |
@@ -452,6 +453,30 @@ fn the_last_to_let_go_of_it_is_its_end() {
         let ended = tree.ended.load(Relaxed);
         drop(guard);
         ended
+    });
+}
+
+/// LRU-1: names that one thread drops, another renames, and a third holds for a moment are on a
+/// list afterwards, or gone: when all is dropped, nothing is left, and nothing is counted.
+#[test]
+fn no_name_is_lost_to_the_shrinker() {
+    // Whether the holder found the file under its old name.
+    outcomes_are("LRU-1", [true, false], || {
+        let tree = Tree::new("/a/ /a/b /c");
+        let (dropper, renamer) = (tree.clone(), tree.clone());
+        let dropper = spawn(move || dropper.vfs.drop_caches());
+        let renamer = spawn(move || renamer.rename("/a/b", "/c"));
+        let held = tree.vfs.lookup(&tree.ctx, "/a/b", LookupFlags::FOLLOW);
+        let is_found = held.is_ok();
+        drop(held);
+        dropper.join().unwrap();
+        renamer.join().unwrap();
+        // A dentry that a walk let go in a read section has its directory until it is freed.
+        rcu::barrier();
+        tree.vfs.drop_caches();
+        let left = tree.vfs.statistics();
+        assert_eq!((left.dentries, left.inodes.0), ((0, 0), 1), "LRU-1");
+        is_found
     });
 }
 
