@@ -366,7 +366,12 @@ impl AttrCell {
     fn read(&self, payload: u32) -> Attr {
         let packed = Packed {
             counts: self.counts.load(Relaxed),
-            times: self.times.each_ref().map(|time| time.load(Relaxed)),
+            times: [
+                self.times[0].load(Relaxed),
+                self.times[1].load(Relaxed),
+                self.times[2].load(Relaxed),
+                self.times[3].load(Relaxed),
+            ],
         };
         let packed = packed.onto(Attr {
             uid: self.uid.load(Relaxed),

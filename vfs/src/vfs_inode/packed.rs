@@ -35,15 +35,18 @@ impl Packed {
     #[inline]
     pub(super) fn of(attr: &Attr) -> Option<Packed> {
         let has_number = attr.rdev != 0 && attr.kind != FileType::Directory;
-        let times = times_of(attr);
+        let [a, m, c, b] = times_of(attr);
         let fits = attr.size < 1 << BLOCKS
             && attr.blocks < 1 << (NLINK - BLOCKS)
             && attr.nlink < MANY_NAMES
             && !has_number
-            && times.iter().all(fits_packed);
+            && fits_packed(a)
+            && fits_packed(m)
+            && fits_packed(c)
+            && fits_packed(b);
         fits.then(|| Packed {
             counts: attr.size | attr.blocks << BLOCKS | u64::from(attr.nlink) << NLINK,
-            times: times.map(pack_time),
+            times: [pack_time(a), pack_time(m), pack_time(c), pack_time(b)],
         })
     }
 
@@ -58,15 +61,15 @@ impl Packed {
     /// `attr` with what is here.
     #[inline]
     pub(super) fn onto(&self, attr: Attr) -> Attr {
-        let [atime, mtime, ctime, btime] = self.times.map(unpack_time);
+        let [a, m, c, b] = self.times;
         Attr {
             nlink: (self.counts >> NLINK) as u32,
             size: self.counts & ((1 << BLOCKS) - 1),
             blocks: self.counts >> BLOCKS & ((1 << (NLINK - BLOCKS)) - 1),
-            atime,
-            mtime,
-            ctime,
-            btime,
+            atime: unpack_time(a),
+            mtime: unpack_time(m),
+            ctime: unpack_time(c),
+            btime: unpack_time(b),
             ..attr
         }
     }
@@ -79,12 +82,13 @@ pub(super) fn nlink(counts: u64) -> Option<u32> {
     (nlink < MANY_NAMES).then_some(nlink)
 }
 
+#[inline]
 fn times_of(attr: &Attr) -> [Timestamp; 4] {
     [attr.atime, attr.mtime, attr.ctime, attr.btime]
 }
 
 #[inline]
-fn fits_packed(time: &Timestamp) -> bool {
+fn fits_packed(time: Timestamp) -> bool {
     let since = time.sec.wrapping_sub(FIRST_SECOND).cast_unsigned();
     since < 1 << SECOND_BITS && time.nsec < 1 << NANOSECOND_BITS
 }
