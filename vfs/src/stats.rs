@@ -18,10 +18,10 @@ pub enum Why {
     MountsChanged,
     /// A cached name had to be revalidated.
     Revalidate,
-    /// The target of a symbolic link was not cached.
+    /// The target of a symbolic link was not cached, or has a NUL in it.
     LinkNotCached,
-    /// An error that the walk with references must confirm.
-    Error,
+    /// A directory has an ACL that was not cached.
+    AclNotCached,
     /// A reference was wanted and the object was on its way out.
     Dying,
 }
@@ -36,7 +36,7 @@ impl Why {
         Why::MountsChanged,
         Why::Revalidate,
         Why::LinkNotCached,
-        Why::Error,
+        Why::AclNotCached,
         Why::Dying,
     ];
 }
@@ -46,6 +46,7 @@ impl Why {
 pub(crate) struct Counters {
     hits: AtomicU64,
     negative_hits: AtomicU64,
+    refused: AtomicU64,
     ref_walks: AtomicU64,
     slow_lookups: AtomicU64,
     revalidations: AtomicU64,
@@ -66,6 +67,10 @@ impl Counters {
     #[inline]
     pub(crate) fn negative_hit(&self) {
         bump(&self.negative_hits);
+    }
+    #[inline]
+    pub(crate) fn refused(&self) {
+        bump(&self.refused);
     }
     pub(crate) fn ref_walk(&self) {
         bump(&self.ref_walks);
@@ -94,6 +99,8 @@ pub struct Statistics {
     pub hits: u64,
     /// Walks answered under RCU: the name is cached as missing.
     pub negative_hits: u64,
+    /// Walks answered under RCU: with an error other than a missing name.
+    pub refused: u64,
     /// Walks that took references, from the start or from somewhere on the way.
     pub ref_walks: u64,
     /// Names the back end was asked for.
@@ -135,6 +142,7 @@ pub(crate) fn sum(counters: &PerThread<Counters>) -> Statistics {
     for one in counters.iter() {
         sum.hits += one.hits.load(Relaxed);
         sum.negative_hits += one.negative_hits.load(Relaxed);
+        sum.refused += one.refused.load(Relaxed);
         sum.ref_walks += one.ref_walks.load(Relaxed);
         sum.slow_lookups += one.slow_lookups.load(Relaxed);
         sum.revalidations += one.revalidations.load(Relaxed);

@@ -17,8 +17,9 @@
 //! | `walk/record.rs`    | what a walk tells `Vfs::trace`                        |
 //!
 //! WALK-1: an RCU-walk takes only decisions that a REF-walk could have taken at that moment.
-//! Every `read_retry` below is there to keep it. On the way it decides one error, that a cached
-//! name is missing; all others it leaves to the REF-walk.
+//! Every `read_retry` below is there to keep it. It decides errors as well, those that follow
+//! from what is cached: a missing name, a directory that the caller may not search, a file where
+//! a directory must be, a name that is too long, too many links.
 //!
 //! WALK-2: an RCU-walk hit stores nothing to shared memory. (One exception: a
 //! dentry that the shrinker has marked as next to go is unmarked by its next use.)
@@ -162,11 +163,13 @@ fn resolve<R>(
                 }
                 None => RcuFound(&walk).why_not(),
             },
-            Ok(End::Missing) if RcuFound(&walk).is_still_true() => {
-                counters.negative_hit();
-                return Err(Error::NotFound);
-            }
-            Ok(End::Missing) => RcuFound(&walk).why_not(),
+            Ok(end) => match end.error() {
+                Some(err) if RcuFound(&walk).is_still_true() => {
+                    end.count(counters);
+                    return Err(err);
+                }
+                _ => RcuFound(&walk).why_not(),
+            },
             Err(why) => why,
         };
         give_up(request, walk, why)

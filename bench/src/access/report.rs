@@ -69,6 +69,8 @@ pub struct Walks {
     pub hits: u64,
     /// Under RCU: known to be missing.
     pub negative_hits: u64,
+    /// Under RCU: refused, as the caller may not search a directory on the way.
+    pub refused: u64,
     /// With references.
     pub ref_walks: u64,
     /// Why the RCU-walk did not answer those, and how often.
@@ -89,6 +91,7 @@ impl Walks {
             contender,
             hits: after.hits - before.hits,
             negative_hits: after.negative_hits - before.negative_hits,
+            refused: after.refused - before.refused,
             ref_walks: after.ref_walks - before.ref_walks,
             why: counts.filter(|(_, count)| *count > 0).collect(),
         }
@@ -209,14 +212,16 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Walks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let under_rcu = self.hits + self.negative_hits;
+        let under_rcu = self.hits + self.negative_hits + self.refused;
         write!(
             f,
-            "{}: {} timed walks were answered under RCU ({} found, {} missing), {} with references",
+            "{}: {} timed walks were answered under RCU ({} found, {} missing, {} refused), \
+             {} with references",
             self.contender,
             grouped(under_rcu),
             grouped(self.hits),
             grouped(self.negative_hits),
+            grouped(self.refused),
             grouped(self.ref_walks)
         )?;
         let reasons = self.why.iter();

@@ -163,11 +163,12 @@ fn walks(text: &mut Exposition, now: &Statistics) {
     text.family(
         name,
         "counter",
-        "Path walks: answered from the cache (hit, negative_hit), or with references taken (slow).",
+        "Path walks: answered from the cache (hit, negative_hit, refused), or with references taken (slow).",
     );
     for (outcome, count) in [
         ("hit", vfs.hits),
         ("negative_hit", vfs.negative_hits),
+        ("refused", vfs.refused),
         ("slow", vfs.ref_walks),
     ] {
         text.sample(name, &[("outcome", outcome)], count);
@@ -208,7 +209,7 @@ fn reason(why: Why) -> &'static str {
         Why::MountsChanged => "mounts_changed",
         Why::Revalidate => "revalidate",
         Why::LinkNotCached => "link_not_cached",
-        Why::Error => "error",
+        Why::AclNotCached => "acl_not_cached",
         Why::Dying => "dying",
     }
 }

@@ -82,9 +82,10 @@ pub(super) fn table(now: &Statistics, time: Duration) -> String {
         (
             "walks",
             format!(
-                "{} hits, {} of them negative, {} slow",
-                vfs.hits + vfs.negative_hits,
+                "{} hits, {} of them negative, {} refused, {} slow",
+                vfs.hits + vfs.negative_hits + vfs.refused,
                 vfs.negative_hits,
+                vfs.refused,
                 vfs.ref_walks
             ),
         ),

@@ -187,7 +187,7 @@ fn walk(walk: Walk, stopped: Option<Why>) -> String {
         Why::MountsChanged => "mounts changed meanwhile",
         Why::Revalidate => "name too old",
         Why::LinkNotCached => "link target not cached",
-        Why::Error => "error to be confirmed",
+        Why::AclNotCached => "ACL not cached",
         Why::Dying => "object on its way out",
     });
     match (walk, why) {

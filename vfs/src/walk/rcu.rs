@@ -8,7 +8,10 @@
 //!
 //! Anything that is not simple leaves [`RcuWalk::run`] for a cold neighbour.
 //! Anything that may not be decided here ends in `Err(why)`, with the walk standing
-//! before the component in question, so that it can go on with references.
+//! before the component in question, so that it can go on with references. An error that can
+//! be decided is an [`End`] like any other: what it follows from (flags, owner, mode, a link's
+//! target) is read after the count of `at` was sampled, and the caller rechecks that count
+//! before it reports the error (WALK-1).
 
 use rcuwalk_sync::bytes::has_zero;
 use rcuwalk_sync::{RcuGuard, Seq, Shared, View};
@@ -19,10 +22,11 @@ use super::{Contained, Here, LookupFlags, MAX_LINKS, Request, may_follow_link};
 use crate::context::VfsPath;
 use crate::dentry::path::leads_up_to;
 use crate::dentry::{Dentry, Flags, NameHash, NameWords, in_dir};
+use crate::error::Error;
 use crate::mount::{MountFlags, MountInfo, MountTable};
 use crate::name::Name;
 use crate::permission::Access;
-use crate::stats::Why;
+use crate::stats::{Counters, Why};
 use crate::vfs_inode::{Inode, LinkTarget};
 
 /// A text of an RCU-walk: the caller's path, or a link's target.
@@ -60,12 +64,45 @@ pub(super) struct RcuWalk<'a, 'g> {
     contained: Option<Contained>,
 }
 
-/// Where a walk ended: at its `at`.
+/// How a walk ended, at its `at`: true if that [`is_still_true`](RcuFound::is_still_true).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Found,
-    /// The name is missing, and that is certain.
+    /// The name is missing, or is a link without a target.
     Missing,
+    /// The caller may not search the directory `at`, or not follow the link `at`.
+    Denied,
+    /// A directory is needed, and `at` is none.
+    NotADirectory,
+    /// No directory has the next name.
+    NameTooLong,
+    /// One link more than a walk follows.
+    TooManyLinks,
+}
+
+impl End {
+    /// What the caller is told. Nothing is wrong with a file that was found, but it is not an
+    /// answer yet.
+    pub(super) fn error(self) -> Option<Error> {
+        match self {
+            End::Found => None,
+            End::Missing => Some(Error::NotFound),
+            End::Denied => Some(Error::PermissionDenied),
+            End::NotADirectory => Some(Error::NotADirectory),
+            End::NameTooLong => Some(Error::NameTooLong),
+            End::TooManyLinks => Some(Error::TooManySymlinks),
+        }
+    }
+
+    /// Counts a walk that was answered like this.
+    #[inline]
+    pub(super) fn count(self, counters: &Counters) {
+        match self {
+            End::Found => counters.hit(),
+            End::Missing => counters.negative_hit(),
+            _ => counters.refused(),
+        }
+    }
 }
 
 /// Whether a cold step ended the walk.
@@ -112,8 +149,8 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         let mut at = self.at;
         let mut text = self.text.bytes();
         let mut pos = 0;
-        if !at.seq.has(Flags::LOOKUP.bits(), Flags::SEARCHABLE.bits()) {
-            self.may_lookup()?;
+        if let Step::End(end) = self.search()? {
+            return Ok(end);
         }
         let root: &Shared<Dentry> = self.request.ctx.root().dentry();
         'components: loop {
@@ -204,42 +241,51 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         self.ends_in_slash |= self.text.bytes().last() == Some(&b'/');
         if let Some(saved) = self.stack.pop() {
             (self.text, self.pos) = (saved.text, saved.pos);
-            if self.text.bytes()[self.pos..]
-                .iter()
-                .any(|byte| *byte != b'/')
-            {
+            if !is_slashes(&self.text.bytes()[self.pos..]) {
                 self.ends_in_slash = false;
-                self.search()?;
+                return self.search();
             }
             return Ok(Step::On);
         }
         let flags = Flags::of(self.at.seq);
         let must_be_dir = self.ends_in_slash || self.request.flags.contains(LookupFlags::DIRECTORY);
-        if must_be_dir && !flags.contains(Flags::DIR) {
-            return Err(Why::Error);
-        }
         if flags.contains(Flags::REVALIDATE) {
             self.check_place()?;
         }
-        Ok(Step::End(End::Found))
+        Ok(Step::End(
+            match must_be_dir && !flags.contains(Flags::DIR) {
+                true => End::NotADirectory,
+                false => End::Found,
+            },
+        ))
+    }
+
+    /// True if no name comes after `pos` in the current text, nor in those put aside.
+    fn is_at_last(&self, pos: usize) -> bool {
+        is_slashes(&self.text.bytes()[pos..])
+            && self
+                .stack
+                .all(|saved| is_slashes(&saved.text.bytes()[saved.pos..]))
     }
 
     /// Checks search permission for the directory of the next component; with the mark
     /// "everyone may search" there is no check.
-    fn search(&self) -> Result<(), Why> {
+    #[inline(always)]
+    fn search(&self) -> Result<Step, Why> {
         if self
             .at
             .seq
             .has(Flags::LOOKUP.bits(), Flags::SEARCHABLE.bits())
         {
-            return Ok(());
+            return Ok(Step::On);
         }
         self.may_lookup()
     }
 
-    /// Not a directory that everyone may search: one that this caller may?
+    /// Not a directory that everyone may search: one that this caller may? If only slashes
+    /// follow, it is not searched, and need not be.
     #[cold]
-    fn may_lookup(&self) -> Result<(), Why> {
+    fn may_lookup(&self) -> Result<Step, Why> {
         let flags = Flags::of(self.at.seq);
         if !self.at.seq.is_even() {
             return Err(Why::Moved);
@@ -250,14 +296,22 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if flags.contains(Flags::REVALIDATE) {
             self.check_place()?;
         }
-        if !flags.contains(Flags::DIR) || self.at.has_changed() {
-            return Err(Why::Error);
+        let who = self.request.ctx.credentials();
+        let refused = match flags.contains(Flags::DIR) {
+            false => Some(End::NotADirectory),
+            true => match who.may(inode, Access::EXEC) {
+                Ok(()) => None,
+                Err(Error::PermissionDenied) => Some(End::Denied),
+                Err(_) => return Err(Why::AclNotCached),
+            },
+        };
+        if self.at.has_changed() {
+            return Err(Why::Moved);
         }
-        self.request
-            .ctx
-            .credentials()
-            .may(inode, Access::EXEC)
-            .map_err(|_| Why::Error)
+        Ok(match refused {
+            Some(end) if !self.is_at_last(self.pos) => Step::End(end),
+            _ => Step::On,
+        })
     }
 
     /// Not found at once: missing, or moved to another chain just now.
@@ -288,7 +342,9 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
     fn long_name(&mut self) -> Result<Step, Why> {
         let text = self.text.bytes();
         let end = long_component(text, self.pos);
-        let name = Name::new(&text[self.pos..end]).map_err(|_| Why::Error)?;
+        let Ok(name) = Name::new(&text[self.pos..end]) else {
+            return Ok(Step::End(End::NameTooLong));
+        };
         let name = NameHash::new(name, self.request.ns.caches.dcache.keys());
         let parent = self.at.dentry.address();
         let mut seq = self.at.seq;
@@ -309,12 +365,15 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         let (was, at) = (self.pos, self.at);
         (self.at, self.pos) = (to, end);
         let last = end == self.text.bytes().len() && self.stack.is_empty();
-        if !last && let Err(why) = self.search() {
+        if last {
+            return Ok(Step::On);
+        }
+        let searched = self.search();
+        if searched.is_err() {
             // Before the component in question: a REF-walk goes on from there.
             (self.at, self.pos) = (at, was);
-            return Err(why);
         }
-        Ok(Step::On)
+        searched
     }
 
     /// A child that is no plain file or directory: missing, a link, a mount point, or one that
@@ -368,38 +427,41 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if flags.contains(Flags::LINK) {
             let last = end == self.text.bytes().len() && self.stack.is_empty();
             if !last || self.request.flags.contains(LookupFlags::FOLLOW) {
-                self.may_follow_link(to, end)?;
                 return self.pick_link(to, end);
             }
         }
         self.go_on(to, end)
     }
 
-    /// As the REF-walk's, which is left to refuse it.
+    /// As the REF-walk's.
     #[inline]
-    fn may_follow_link(&self, link: Here<'g>, end: usize) -> Result<(), Why> {
-        let protects = link.mnt.flags().contains(MountFlags::PROTECTED_LINKS);
-        if !protects || self.request.is_head {
-            return Ok(());
+    fn may_follow_link(&self, link: &Inode, end: usize) -> Result<bool, Why> {
+        let protects = self.at.mnt.flags().contains(MountFlags::PROTECTED_LINKS);
+        if !protects || self.request.is_head || !self.is_at_last(end) {
+            return Ok(true);
         }
-        let is_slashes = |text: &[u8]| text.iter().all(|byte| *byte == b'/');
-        let trailing = is_slashes(&self.text.bytes()[end..])
-            && self
-                .stack
-                .all(|saved| is_slashes(&saved.text.bytes()[saved.pos..]));
-        let inode = link.inode(self.guard).ok_or(Why::Moved)?;
         let dir = self.at.inode(self.guard).ok_or(Why::Moved)?;
-        let who = self.request.ctx.credentials();
-        if trailing && !may_follow_link(who, dir.protection(), inode) {
-            return Err(Why::Error);
+        let may = may_follow_link(self.request.ctx.credentials(), dir.protection(), link);
+        // WALK-1: of the directory that the link is in.
+        match self.at.has_changed() {
+            true => Err(Why::Moved),
+            false => Ok(may),
         }
-        Ok(())
     }
 
     /// Makes the link's target the text to walk, and pushes the rest of the current text.
     #[cold]
     fn pick_link(&mut self, link: Here<'g>, end: usize) -> Result<Step, Why> {
         let inode = link.inode(self.guard).ok_or(Why::Moved)?;
+        let refused = |end| Ok(Step::End(end));
+        if self.links == MAX_LINKS {
+            self.at = link;
+            return refused(End::TooManyLinks);
+        }
+        if !self.may_follow_link(inode, end)? {
+            self.at = link;
+            return refused(End::Denied);
+        }
         let body = inode
             .link_target()
             .load(self.guard)
@@ -407,9 +469,13 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
         if link.has_changed() {
             return Err(Why::Moved);
         }
+        if body.is_empty() {
+            self.at = link;
+            return refused(End::Missing);
+        }
         // With a NUL inside, padding could make two names equal.
-        if self.links == MAX_LINKS || body.is_empty() || has_zero(body) {
-            return Err(Why::Error);
+        if has_zero(body) {
+            return Err(Why::LinkNotCached);
         }
         self.links += 1;
         if end < self.text.bytes().len() {
@@ -422,8 +488,7 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             self.at = Here::at(self.request.ctx.root());
         }
         (self.text, self.pos) = (Pathname::Link(body), 0);
-        self.search()?;
-        Ok(Step::On)
+        self.search()
     }
 
     #[cold]
@@ -499,6 +564,10 @@ impl<'a: 'g, 'g> RcuWalk<'a, 'g> {
             false => Err(Why::Revalidate),
         }
     }
+}
+
+fn is_slashes(text: &[u8]) -> bool {
+    text.iter().all(|byte| *byte == b'/')
 }
 
 /// A walk that has ended, for questions about the place it ended at.

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use rcuwalk_sync::rcu as sync_rcu;
 
-use super::rcu::{End, RcuWalk};
+use super::rcu::RcuWalk;
 use super::{Contained, LookupFlags, RcuFound, RefWalk, Request};
 use crate::mount::MountRef;
 use crate::stats::Why;
@@ -60,10 +60,7 @@ pub(crate) fn reach(request: &Request<'_>, contained: Option<Contained>) -> Reac
     let mut walk = RcuWalk::start(request, &guard, contained);
     let why = match walk.run() {
         Ok(end) if RcuFound(&walk).is_still_true() => {
-            match end {
-                End::Found => counters.hit(),
-                End::Missing => counters.negative_hit(),
-            }
+            end.count(counters);
             return Reach::All;
         }
         Ok(_) => Why::Dying,

@@ -8,6 +8,7 @@
 //! | the same in `look_again`                        | `a_path_never_leads_through_two_moments` |
 //! | the child's count sampled after its name        | `a_path_never_leads_through_two_moments` |
 //! | `is_still_true` does not look at the count      | `half_a_rename_is_not_cached`          |
+//! | neither `resolve` nor `may_lookup` rechecks the count for an error | `a_path_is_not_denied_by_two_moments` |
 //! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
 //! | `lookup_around` does not hold it                | both models of unasked names             |
@@ -31,9 +32,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::shuttle_support::{outcomes_are, spawn};
 use rcuwalk::{
-    Attr, Budget, Caller, Context, Credentials, Emit, Error, FileType, Iget, Inode, InodeFill,
+    At, Attr, Budget, Caller, Context, Credentials, Emit, Error, FileType, Iget, Inode, InodeFill,
     InodeKey, InodeRef, LastPut, LookupFlags, MountFlags, Name, NewFile, OpenFlags, RawEntry,
-    Rename, RenameFlags, Result, SuperBlock, Vfs,
+    Rename, RenameFlags, Result, SetAttr, SuperBlock, Vfs,
 };
 use rcuwalk_sync::rcu;
 use rcuwalk_testkit::{Wrapped, Wrapper};
@@ -143,6 +144,12 @@ impl Wrapper for Flat {
         } else if let Some(replaced) = how.replaced {
             lost_its_name(replaced);
         }
+        Ok(())
+    }
+    fn setattr(&self, _: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {
+        let attr = at.inode.attr();
+        let mode = change.mode.expect("only modes are changed");
+        at.inode.set_attr(&attr.mode(mode));
         Ok(())
     }
     fn read_dir(&self, _: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()> {
@@ -300,6 +307,38 @@ fn a_path_never_leads_through_two_moments() {
             })
         });
     }
+}
+
+/// WALK-1: a directory that is closed once it has another name is never refused under the old
+/// one: no caller was denied that path at any moment.
+#[test]
+fn a_path_is_not_denied_by_two_moments() {
+    outcomes_are("WALK-1", [0, 1, 2, 3], || {
+        let tree = Tree::new("/a/ /a/b");
+        // Not for everyone: walks ask the inode.
+        tree.vfs.chmod(&tree.ctx, "/a", 0o710).unwrap();
+        let member = tree.vfs.context(Credentials::user(1, 0));
+        tree.beside(
+            |tree| {
+                tree.rename("/a", "/x");
+                tree.vfs.chmod(&tree.ctx, "/x", 0o700).unwrap();
+            },
+            |tree| {
+                let seen = [(); 3].map(|()| {
+                    match tree.vfs.stat(&member, "/a/b", LookupFlags::CACHED) {
+                        Ok(attr) => assert_eq!(attr.ino, 3, "WALK-1"),
+                        Err(err) => {
+                            let gone = matches!(err, Error::NotFound | Error::WouldBlock);
+                            assert!(gone, "WALK-1: {err}");
+                            return 0;
+                        }
+                    }
+                    1
+                });
+                seen.iter().sum()
+            },
+        )
+    });
 }
 
 /// EDGE-1: as in Linux, a REF-walk goes on from the directory that it holds, whatever

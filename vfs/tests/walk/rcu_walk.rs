@@ -1,12 +1,13 @@
 //! The rights and limits of an RCU-walk.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 
 use crate::common::{FOLLOW, REF, Tree, grow};
-use rcuwalk::{Access, Context, Credentials, Error, LookupFlags, Vfs};
+use rcuwalk::{Access, Context, Credentials, Error, LookupFlags, MountFlags, Vfs};
 use rcuwalk_sync::atomic::stores_by_this_thread;
 
 /// How many stores to shared memory `walk` makes.
@@ -117,6 +118,88 @@ fn what_is_no_hit_stores() {
     assert!(stores(by_reference) > 0, "a walk with references");
     tree.vfs.drop_caches();
     assert!(stores(|| tree.stat("/a/b")) > 0, "a miss once more");
+}
+
+/// WALK-1, WALK-2: an error that follows from what is cached is decided without a store, and is
+/// the one that a walk with references finds.
+#[test]
+fn a_refusal_stores_nothing() {
+    let tree = Tree::new(
+        "a/ a/file private/ private/in/ tmp/ file into->private/ to->file loop->loop \
+         below->private/in on->a/../to hop->on tmp/planted->../file tmp/up->..",
+    );
+    let long = "n".repeat(256);
+    let set = |path: &str, mode, uid| {
+        let inode = tree.hold(path).inode_ref();
+        let attr = inode.attr();
+        inode.set_attr(&attr.mode(mode).uid(uid));
+        tree.vfs.chmod(&tree.ctx, path, mode).unwrap();
+    };
+    set("/private", 0o700, 0);
+    set("/tmp", 0o1777, 2);
+    let protected = MountFlags::PROTECTED_LINKS;
+    tree.vfs.remount(&tree.ctx, "/", protected).unwrap();
+    let user = tree.vfs.context(Credentials::user(1, 1));
+    let starts = [
+        "private",
+        "into",
+        "below",
+        "file",
+        "to",
+        "hop",
+        "loop",
+        "tmp/up",
+        "tmp/planted",
+        &long,
+        "a/../private",
+        "a/none",
+        "private/in",
+    ];
+    let ends = [
+        "",
+        "/",
+        "//",
+        "/.",
+        "/..",
+        "/../a/file",
+        "/x",
+        "/in",
+        "/./x/",
+        &format!("/{long}"),
+    ];
+    let mut refused = BTreeMap::new();
+    for (start, end) in starts.iter().flat_map(|start| ends.map(|end| (start, end))) {
+        let path = format!("/{start}{end}");
+        for flags in [
+            FOLLOW,
+            LookupFlags::empty(),
+            FOLLOW | LookupFlags::DIRECTORY,
+        ] {
+            let stat = |flags| {
+                let stat = tree.vfs.stat(&user, &path, flags);
+                stat.map(|attr| attr.ino).map_err(|err| err.errno())
+            };
+            let by_reference = stat(flags | LookupFlags::REF_WALK);
+            // The first one fills the cache.
+            assert_eq!(stat(flags), by_reference, "WALK-1: {path} {flags:?}");
+            let before = tree.vfs.statistics();
+            let stored = stores(|| {
+                assert_eq!(stat(flags), by_reference, "WALK-1: {path} {flags:?}");
+            });
+            assert_eq!(stored, 0, "WALK-2: {path} {flags:?}");
+            let after = tree.vfs.statistics();
+            assert_eq!(after.ref_walks, before.ref_walks, "WALK-2: {path}");
+            let cached = stat(flags | LookupFlags::CACHED);
+            assert_eq!(cached, by_reference, "WALK-1: {path}");
+            if after.refused > before.refused {
+                *refused.entry(cached.unwrap_err()).or_insert(0) += 1;
+            }
+        }
+    }
+    let kinds: Vec<i32> = refused.keys().copied().collect();
+    let mut all = [libc::EACCES, libc::ENOTDIR, libc::ENAMETOOLONG, libc::ELOOP];
+    all.sort_unstable();
+    assert_eq!(kinds, all, "WALK-1: each kind, {refused:?}");
 }
 
 /// WALK-2: the 205 paths of a compiler and a linker store nothing, for every user.
