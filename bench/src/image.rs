@@ -3,9 +3,9 @@
 //! The image is made by mkfs.ext4 and filled through the kernel. Then it is walked in turn: by
 //! the kernel, on a read-only loop mount; by ours through the VFS, with every name and inode
 //! instantiated and one `stat` each; and by ours as a scan. No contender has an inode cached
-//! when a walk begins, except in the later of three laps that ours walks with a cache for an
-//! eighth of the entries. Blocks are cached for all of them; a second series runs without cached
-//! blocks.
+//! when a walk begins, except in the later of three laps with a cache for an eighth of the
+//! entries: of the kernel in a control group of limited memory, and of ours. Blocks are cached for
+//! all of them; a second series runs without cached blocks.
 //!
 //! [`ImageWalk::run`] is the whole benchmark. **No figure is printed unless all saw the
 //! same**: a checksum over path, inode, type, permissions, owner, group, size, time and
@@ -19,10 +19,14 @@
 //! | `image/kernel.rs` | the kernel's walk                                            |
 //! | `image/ours.rs`   | ours: through the VFS, and as a scan                         |
 //! | `image/turn.rs`   | one contender's turn, measured                               |
+//! | `image/eighth.rs` | laps with a cache of an eighth                               |
+//! | `image/group.rs`  | the control group of limited memory                          |
 //! | `image/digest.rs` | how many entries a walk saw, and their checksum              |
 //! | `image/report.rs` | the numbers, as table and as JSON                            |
 
 pub mod digest;
+mod eighth;
+mod group;
 mod kernel;
 mod make;
 pub mod mount;
@@ -44,6 +48,7 @@ use crate::measure::{Stopped, TakeTurns};
 use crate::progress::Steps;
 use crate::walktrees::Shape;
 use digest::Digest;
+use eighth::Eighth;
 use mount::LoopMount;
 use turn::{Blocks, CONTENDERS, Contender, Turn};
 
@@ -68,12 +73,6 @@ pub struct ImageWalk {
 }
 
 impl ImageWalk {
-    /// Laps with a cache of an eighth: later laps show what eviction leaves behind.
-    const LAPS: usize = 3;
-
-    /// The least that a cache of an eighth is given, for tiny trees.
-    const LEAST_CACHE: usize = 1 << 20;
-
     /// Enough for a median; each takes as long as the kernel's walk and a bit.
     pub const ROUNDS: usize = 3;
 
@@ -142,7 +141,7 @@ impl ImageWalk {
     ) -> Result<Report, ImageError> {
         let rounds = self.rounds + usize::from(self.cold);
         // Making the image and walking it for the first time are a step each.
-        let mut steps = Steps::new(2 + rounds * CONTENDERS.len() + self.rounds, progress);
+        let mut steps = Steps::new(2 + rounds * CONTENDERS.len() + 2 * self.rounds, progress);
         let scratch;
         let image = match &self.keep {
             Some(keep) => keep.clone(),
@@ -189,40 +188,13 @@ impl ImageWalk {
         };
         let cached = turns(self.rounds, Blocks::Cached)?;
         let cold = turns(usize::from(self.cold), Blocks::Cold)?;
-        let eighth = self.walk_with_an_eighth(&cached, &place, &mut steps)?;
+        let with_room = CONTENDERS.iter().zip(&cached);
+        let with_room = with_room.filter(|(contender, _)| **contender == Contender::VFS);
+        let with_room = with_room.flat_map(|(_, turns)| turns);
+        let eighth = Eighth::run(self, with_room, &place, &mut steps)?;
         Ok(Report::new(
             self, &image, made, expected, &cached, &cold, &eighth,
         ))
-    }
-
-    /// Walks through the VFS with caches of an eighth of what the walks with room took.
-    fn walk_with_an_eighth(
-        &self,
-        cached: &[Vec<Turn>],
-        place: &Place<'_>,
-        steps: &mut Steps<'_>,
-    ) -> Result<Eighth, ImageError> {
-        let with_room = CONTENDERS.iter().zip(cached);
-        let with_room = with_room.filter(|(contender, _)| **contender == Contender::VFS);
-        let grown = with_room
-            .flat_map(|(_, turns)| turns)
-            .map(|turn| turn.grown);
-        let cache_bytes = (grown.max().unwrap_or(0) / 8) as usize;
-        let mut eighth = Eighth {
-            cache_bytes: cache_bytes.max(Self::LEAST_CACHE),
-            laps: (0..Self::LAPS).map(|_| Vec::new()).collect(),
-        };
-        for _ in 0..self.rounds {
-            let contender = Contender::VFS;
-            let turns = Turn::laps(self, contender, eighth.cache_bytes, Self::LAPS, place)
-                .map_err(|source| ImageError::image(contender.name, place.image, source))?;
-            for (turns, turn) in eighth.laps.iter_mut().zip(turns) {
-                place.verify(contender, &turn)?;
-                turns.push(turn);
-            }
-            steps.one_done();
-        }
-        Ok(eighth)
     }
 
     /// How long making it took, if it had to be made.
@@ -262,13 +234,6 @@ impl ImageWalk {
             _ => Ok(()),
         }
     }
-}
-
-/// Walks through the VFS with small caches.
-struct Eighth {
-    cache_bytes: usize,
-    /// By lap, and then by round.
-    laps: Vec<Vec<Turn>>,
 }
 
 /// Where everybody walks.

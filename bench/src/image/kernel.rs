@@ -8,8 +8,10 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
+use rustix::io::Errno;
 
 use super::digest::{Digest, DirHash, Facts};
 
@@ -51,7 +53,7 @@ pub(super) fn walk(root: &Path, threads: u64, stop: &AtomicBool) -> io::Result<D
     let mut seen = Digest::default();
     let mut below = Vec::new();
     let mut walk = Walk::new(stop);
-    let fd = rustix::fs::openat(CWD, root, DIRECTORY, Mode::empty())?;
+    let fd = patiently(|| rustix::fs::openat(CWD, root, DIRECTORY, Mode::empty()))?;
     walk.list(&fd, DirHash::ROOT, &mut seen, &mut below)?;
 
     let queue = Mutex::new(VecDeque::from(below));
@@ -61,7 +63,7 @@ pub(super) fn walk(root: &Path, threads: u64, stop: &AtomicBool) -> io::Result<D
             let mut seen = Digest::default();
             let mut walk = Walk::new(stop);
             while let Some((name, hash)) = next() {
-                let dir = rustix::fs::openat(&fd, &*name, DIRECTORY, Mode::empty())?;
+                let dir = patiently(|| rustix::fs::openat(&fd, &*name, DIRECTORY, Mode::empty()))?;
                 walk.tree(&dir, hash, &mut seen)?;
             }
             Ok(seen)
@@ -77,6 +79,34 @@ pub(super) fn walk(root: &Path, threads: u64, stop: &AtomicBool) -> io::Result<D
 const DIRECTORY: OFlags = OFlags::DIRECTORY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+
+/// Repeats `call` for a while where it has no memory.
+fn patiently<R>(mut call: impl FnMut() -> rustix::io::Result<R>) -> rustix::io::Result<R> {
+    let mut patience = Patience::default();
+    loop {
+        match call() {
+            Err(Errno::NOMEM) if patience.lasts() => {}
+            done => return done,
+        }
+    }
+}
+
+/// How often a call had no memory. A [control group](super::group) has some again when a grace
+/// period of the kernel has ended.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    /// At least a minute.
+    const TRIES: u32 = 60_000;
+
+    /// Waits a moment, unless the call has been tried often enough.
+    fn lasts(&mut self) -> bool {
+        thread::sleep(Duration::from_millis(1));
+        self.0 += 1;
+        self.0 < Self::TRIES
+    }
+}
 
 /// A directory to go to: its name, and the hash of its path.
 type Below = (Box<[u8]>, DirHash);
@@ -99,7 +129,7 @@ impl<'a> Walk<'a> {
         let mut below = Vec::new();
         self.list(dir, hash, seen, &mut below)?;
         for (name, hash) in below {
-            let dir = rustix::fs::openat(dir, &*name, DIRECTORY, Mode::empty())?;
+            let dir = patiently(|| rustix::fs::openat(dir, &*name, DIRECTORY, Mode::empty()))?;
             self.tree(&dir, hash, seen)?;
         }
         Ok(())
@@ -117,13 +147,17 @@ impl<'a> Walk<'a> {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let mut entries = RawDir::new(dir, self.buffer.spare_capacity_mut());
+        let mut patience = Patience::default();
         while let Some(entry) = entries.next() {
-            let entry = entry?;
+            let entry = match entry {
+                Err(Errno::NOMEM) if patience.lasts() => continue,
+                entry => entry?,
+            };
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let stat = patiently(|| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW))?;
             let facts = Facts {
                 ino: stat.st_ino,
                 mode: stat.st_mode,

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::ImageWalk;
 use super::digest::Digest;
+use super::eighth::Eighth;
 use super::turn::{Blocks, CONTENDERS, Contender, Method, Turn};
-use super::{Eighth, ImageWalk};
 use crate::measure::Summary;
 use crate::report::{Table, decimals, grouped, other_programs, percent};
 use crate::walktrees::Shape;
@@ -36,6 +37,12 @@ pub struct Details {
     pub cache_bytes: usize,
     /// Bytes that they may take in the rows with a cache of an eighth.
     pub eighth_cache_bytes: usize,
+    /// What a walk of the kernel with room charged to its control group; none without a group.
+    pub kernel_charged_bytes: Option<u64>,
+    /// The control group's limit in the rows with a cache of an eighth.
+    pub kernel_limit_bytes: Option<u64>,
+    /// Why there is no kernel with a cache of an eighth.
+    pub kernel_not_limited: Option<String>,
     /// Rounds that the medians are of; without cached blocks there is one.
     pub rounds: usize,
     /// Over path, inode, type, permissions, owner, group, size, time and links of every
@@ -72,8 +79,11 @@ pub struct Row {
     pub user_s: f64,
     /// And in it; its own threads are not counted here.
     pub sys_s: f64,
-    /// How many times faster than the kernel, whose caches always have room: the median of
-    /// the rounds' ratios.
+    /// `all` or `eighth`: the kernel's cache in the row that this one is compared with. It is the
+    /// kernel's row with the same cache and lap; where no control group can be made, that of the
+    /// kernel with room.
+    pub kernel_cache: &'static str,
+    /// How many times faster than that: the median of the rounds' ratios.
     pub ratio_to_kernel: f64,
     /// The most memory of the process in any round, in MiB.
     pub peak_rss_mb: f64,
@@ -84,28 +94,21 @@ pub struct Row {
     pub kernel_cache_mb: f64,
 }
 
-type Turns = [Vec<Turn>];
-
 impl Report {
     pub(super) fn new(
         bench: &ImageWalk,
         image: &Path,
         made_s: Option<f64>,
         seen: Digest,
-        cached: &Turns,
-        cold: &Turns,
+        cached: &[Vec<Turn>],
+        cold: &[Vec<Turn>],
         eighth: &Eighth,
     ) -> Self {
         let Shape { trees, dirs, files } = bench.shape;
         let mut rows = rows(bench, cached, Blocks::Cached);
         rows.extend(self::rows(bench, cold, Blocks::Cold));
-        let kernel = total(&cached[0]);
-        rows.extend(eighth.laps.iter().zip(1..).map(|(turns, lap)| Row {
-            cache: "eighth",
-            lap,
-            bytes_per_entry: None,
-            ..row(bench, &Contender::VFS, turns, &kernel, Blocks::Cached)
-        }));
+        rows.extend(laps(bench, &cached[0], eighth));
+        let kernel = eighth.kernel.as_ref();
         Self::verified(
             "walktrees",
             Details {
@@ -118,6 +121,9 @@ impl Report {
                 made_s: made_s.map(|seconds| decimals(seconds, 6)),
                 cache_bytes: bench.cache_bytes,
                 eighth_cache_bytes: eighth.cache_bytes,
+                kernel_charged_bytes: kernel.ok().map(|kernel| kernel.charged_bytes),
+                kernel_limit_bytes: kernel.ok().map(|kernel| kernel.limit_bytes),
+                kernel_not_limited: kernel.err().cloned(),
                 rounds: bench.rounds,
                 checksum: format!("{:016x}", seen.checksum),
                 other_programs: other_programs(
@@ -133,11 +139,34 @@ fn total(turns: &[Turn]) -> Summary {
     Summary::new("", seconds.collect())
 }
 
-fn rows(bench: &ImageWalk, turns: &Turns, blocks: Blocks) -> Vec<Row> {
+fn rows(bench: &ImageWalk, turns: &[Vec<Turn>], blocks: Blocks) -> Vec<Row> {
     let measured = CONTENDERS.iter().zip(turns);
     let measured = measured.filter(|(_, turns)| !turns.is_empty());
     let rows = measured.map(|(contender, of)| row(bench, contender, of, &total(&turns[0]), blocks));
     rows.collect()
+}
+
+/// The rows with a cache of an eighth: the kernel's, if there are any, and then ours.
+fn laps(bench: &ImageWalk, with_room: &[Turn], eighth: &Eighth) -> Vec<Row> {
+    let lap = |contender, (turns, lap): (&Vec<Turn>, usize)| {
+        let (kernel, kernel_cache) = match &eighth.kernel {
+            Ok(kernel) => (&*kernel.laps[lap - 1], "eighth"),
+            Err(_) => (with_room, "all"),
+        };
+        Row {
+            cache: "eighth",
+            lap,
+            kernel_cache,
+            bytes_per_entry: None,
+            ..row(bench, &contender, turns, &total(kernel), Blocks::Cached)
+        }
+    };
+    let kernel = eighth.kernel.iter().flat_map(|kernel| &kernel.laps);
+    let kernel = kernel.zip(1..).map(|turns| lap(Contender::KERNEL, turns));
+    let vfs = eighth.vfs.iter().zip(1..);
+    kernel
+        .chain(vfs.map(|turns| lap(Contender::VFS, turns)))
+        .collect()
 }
 
 fn row(
@@ -179,6 +208,7 @@ fn row(
         entries_per_s: (entries / total.median()).round(),
         user_s: decimals(median(&|turn| turn.cpu.user.as_secs_f64()), 6),
         sys_s: decimals(median(&|turn| turn.cpu.sys.as_secs_f64()), 6),
+        kernel_cache: "all",
         ratio_to_kernel: decimals(kernel.ratio_to(&total), 6),
         peak_rss_mb: most(&|turn| turn.peak_memory),
         bytes_per_entry: (contender.method == Method::Vfs)
@@ -236,10 +266,24 @@ impl fmt::Display for Report {
              vfs instantiates\nname and inode of every entry (and keeps them, within {} MiB), \
              scan neither. Memory: of the\nprocess; for the kernel, what its caches of names \
              and inodes grew by.\nWith a cache of an eighth, vfs has {} MiB, an eighth of what its \
-             walk with room took; the kernel\nit is compared with still has room.",
+             walk with room took;",
             self.rounds,
             grouped(self.cache_bytes as u64 >> 20),
             grouped(self.eighth_cache_bytes as u64 >> 20)
-        )
+        )?;
+        match (self.kernel_limit_bytes, self.kernel_charged_bytes) {
+            (Some(limit), Some(charged)) => writeln!(
+                f,
+                "the kernel it is compared with has {} MiB, in a control group that a walk with \
+                 room charged {} MiB.",
+                grouped(limit >> 20),
+                grouped(charged >> 20)
+            ),
+            _ => writeln!(
+                f,
+                "the kernel it is compared with has room, as there is no control group: {}",
+                self.kernel_not_limited.as_deref().unwrap_or_default()
+            ),
+        }
     }
 }

@@ -27,6 +27,7 @@ pub(super) enum Method {
 }
 
 impl Contender {
+    pub(super) const KERNEL: Contender = Contender::new("kernel", Method::Kernel, true);
     pub(super) const VFS: Contender = Contender::new("vfs", Method::Vfs, true);
     pub(super) const SCAN: Contender = Contender::new("scan", Method::ScanByTree, true);
 
@@ -41,7 +42,7 @@ impl Contender {
 
 /// In each round's order; the first one is what the others are compared with.
 pub(super) const CONTENDERS: [Contender; 6] = [
-    Contender::new("kernel", Method::Kernel, true),
+    Contender::KERNEL,
     Contender::VFS,
     Contender::SCAN,
     Contender::new("scan", Method::ScanByInode, true),
@@ -87,9 +88,7 @@ impl Turn {
         )?;
         let start = Start::now();
         let turn = match contender.method {
-            Method::Kernel => {
-                start.turn(kernel::walk(place.mount.path(), bench.threads, place.stop)?)
-            }
+            Method::Kernel => Self::of_kernel(bench, place)?,
             Method::Vfs => {
                 let mut turns = Self::laps(bench, contender, bench.cache_bytes, 1, place)?;
                 turns.remove(0)
@@ -99,6 +98,13 @@ impl Turn {
         // The next one starts with this one's memory given back.
         rcuwalk_sync::rcu::barrier();
         Ok(turn)
+    }
+
+    /// Walks through the kernel, with what its caches hold.
+    pub(super) fn of_kernel(bench: &ImageWalk, place: &Place<'_>) -> io::Result<Turn> {
+        let start = Start::now();
+        let seen = kernel::walk(place.mount.path(), bench.threads, place.stop)?;
+        Ok(start.turn(seen))
     }
 
     /// Walks `laps` times through the VFS, whose caches are empty before the first lap.

@@ -19,8 +19,9 @@ use crate::signals::Stop;
 ///
 /// With --image, an ext4 image is walked, made with mkfs.ext4 and filled through the kernel: by
 /// the kernel on a loop mount, by rcuwalk through its VFS, and by rcuwalk's scan; and in three
-/// laps through the VFS with a cache for an eighth of the entries. That needs
-/// root, and has the kernel drop the caches of the whole machine.
+/// laps with a cache for an eighth of the entries, through the VFS and by the kernel in a control
+/// group of limited memory. That needs root, and has the kernel drop the caches of the whole
+/// machine.
 #[derive(clap::Args, Default)]
 pub(super) struct Args {
     #[command(flatten)]
