@@ -612,6 +612,13 @@ impl<T: Send + Sync + 'static> Ref<T> {
     }
 }
 
+/// What an object takes of its last cache line is told as well: see `slab.rs`.
+fn layout<T>() -> Layout {
+    let used = std::mem::offset_of!(Inner<T>, lru) + size_of::<crate::lru::Links<T>>();
+    let whole = Layout::new::<Shared<T>>();
+    Layout::from_size_align(used, whole.align()).unwrap_or(whole)
+}
+
 /// Memory for an object, allocated before the locks are taken under which it is filled: no
 /// thread waits for the allocator.
 pub struct Spare<T> {
@@ -626,7 +633,7 @@ impl<T> Spare<T> {
     /// Allocates it.
     pub fn new() -> Spare<T> {
         Spare {
-            object: slab::allocate(Layout::new::<Shared<T>>()).cast(),
+            object: slab::allocate(layout::<T>()).cast(),
             _owns: PhantomData,
         }
     }
@@ -658,7 +665,7 @@ impl<T> Default for Spare<T> {
 impl<T> Drop for Spare<T> {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout, and never filled.
-        unsafe { slab::free(self.object.cast(), Layout::new::<Shared<T>>()) }
+        unsafe { slab::free(self.object.cast(), layout::<T>()) }
     }
 }
 
@@ -913,7 +920,7 @@ unsafe fn free<T>(object: *mut ()) {
     unsafe {
         object.drop_in_place();
         let memory = NonNull::new_unchecked(object.cast());
-        slab::free(memory, Layout::new::<Shared<T>>());
+        slab::free(memory, layout::<T>());
     }
 }
 
