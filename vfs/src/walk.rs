@@ -13,6 +13,7 @@
 //! | `walk/parent.rs`    | all of a path but its last component                  |
 //! | `walk/around.rs`    | names that are looked up together with one            |
 //! | `walk/rcu.rs`       | the same without, and with rechecks instead           |
+//! | `walk/found.rs`     | where it ended, and whether that is still true        |
 //! | `walk/unlazy.rs`    | from the second to the first, mid-path                |
 //! | `walk/record.rs`    | what a walk tells `Vfs::trace`                        |
 //!
@@ -31,6 +32,7 @@
 
 mod around;
 mod component;
+mod found;
 mod parent;
 mod rcu;
 mod record;
@@ -42,8 +44,8 @@ use rcuwalk_sync::bytes::has_zero;
 use rcuwalk_sync::rcu as sync_rcu;
 use rcuwalk_sync::{RcuGuard, Seq, Shared};
 
+pub(crate) use found::RcuFound;
 pub(crate) use parent::{LastType, Parent, path_parentat};
-pub(crate) use rcu::RcuFound;
 pub(crate) use record::{Reach, Record, Recorder, reach};
 pub(crate) use refs::RefWalk;
 
