@@ -90,6 +90,7 @@ impl Change {
         assert!(self.rounds > 0 && !self.threads.is_empty());
         let tmpfs = Tmpfs::new()?;
         let memfs = Memfs::new()?;
+        let small = Memfs::small(storm::ROOM)?;
         let sides: [&dyn Side; 2] = [&memfs, &tmpfs];
         laps::check_same(sides)?;
 
@@ -104,9 +105,12 @@ impl Change {
                 steps.one_done();
             }
             for side in order(round, sides.len()) {
-                for storm in Storm::ALL {
+                for storm in Storm::OF_RENAMES {
                     walks.push(Walks::measure(sides[side], storm, WALKS, stop)?);
                 }
+            }
+            for storm in Storm::OF_LOOKUPS {
+                walks.push(Walks::measure(&small, storm, WALKS, stop)?);
             }
             steps.one_done();
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 
-use rcuwalk::{Context, Credentials, FileType, LookupFlags, Vfs};
+use rcuwalk::{Budget, Context, Credentials, FileType, LookupFlags, Vfs};
 use rcuwalk_memfs::MemFs;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -29,6 +29,11 @@ pub(super) trait Side: Sync {
     fn slow_walks(&self) -> Option<u64> {
         None
     }
+
+    /// The number of inodes that have been evicted so far, if the side counts them.
+    fn evictions(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A directory that is held. Names are components, or paths from here, with a NUL behind.
@@ -47,23 +52,39 @@ pub(super) trait Dir: Send {
 
 /// memfs, through a `Vfs`.
 pub(super) struct Memfs {
+    name: &'static str,
     vfs: Vfs,
 }
 
 impl Memfs {
     pub(super) fn new() -> Result<Memfs, ChangeError> {
-        let vfs = Vfs::new(MemFs::new()).map_err(|err| failed("memfs", "be mounted", &err))?;
-        Ok(Memfs { vfs })
+        Self::with_budget("memfs", Budget::default())
+    }
+
+    /// One that caches this many names and inodes only.
+    pub(super) fn small(most: usize) -> Result<Memfs, ChangeError> {
+        let budget = Budget {
+            dentries: most,
+            inodes: most,
+            ..Budget::default()
+        };
+        Self::with_budget("memfs, small cache", budget)
+    }
+
+    fn with_budget(name: &'static str, budget: Budget) -> Result<Memfs, ChangeError> {
+        let vfs = Vfs::with_budget(MemFs::new(), budget);
+        let vfs = vfs.map_err(|err| failed(name, "be mounted", &err))?;
+        Ok(Memfs { name, vfs })
     }
 }
 
 impl Side for Memfs {
     fn name(&self) -> &'static str {
-        "memfs"
+        self.name
     }
 
     fn dir(&self, path: &str) -> Result<Box<dyn Dir + '_>, ChangeError> {
-        let failed = |err| failed("memfs", "make a directory", &err);
+        let failed = |err| failed(self.name, "make a directory", &err);
         let ctx = self.vfs.context(Credentials::root());
         for path in all_above(path).filter(|path| !path.is_empty()) {
             match self.vfs.mkdir(&ctx, path, 0o755) {
@@ -85,6 +106,10 @@ impl Side for Memfs {
         let statistics = self.vfs.statistics();
         let given_up = statistics.unlazied.iter().chain(&statistics.restarts);
         Some(given_up.sum())
+    }
+
+    fn evictions(&self) -> Option<u64> {
+        Some(self.vfs.statistics().inodes_evicted)
     }
 }
 

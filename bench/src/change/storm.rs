@@ -21,6 +21,10 @@ const FILE: &str = "file";
 const BATCH: u64 = 64;
 /// Renames between two looks at it.
 const RENAMES: u64 = 64;
+/// Names and inodes that the cache has room for where a thread evicts...
+pub(super) const ROOM: usize = 4096;
+/// ...and the files that it looks up in turn: none is cached any more when its turn comes.
+const FILES: usize = 4 * ROOM;
 
 /// What happens beside the walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,11 +37,16 @@ pub enum Storm {
     /// Another thread renames a file to and fro in the directory of the file that is
     /// walked to.
     SameDirectory,
+    /// Another thread looks up files apart from the path, more than the cache has room for, so
+    /// each lookup evicts.
+    Evicting,
 }
 
 impl Storm {
-    /// Quiet first: what the others are compared with.
-    pub const ALL: [Storm; 3] = [Storm::Quiet, Storm::Elsewhere, Storm::SameDirectory];
+    /// Of renames. Quiet first: what the others are compared with.
+    pub const OF_RENAMES: [Storm; 3] = [Storm::Quiet, Storm::Elsewhere, Storm::SameDirectory];
+    /// Beside a small cache.
+    pub const OF_LOOKUPS: [Storm; 2] = [Storm::Quiet, Storm::Evicting];
 }
 
 /// What one side's walks took in one round.
@@ -48,8 +57,9 @@ pub(super) struct Walks {
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) p999: f64,
-    /// Renames per second meanwhile.
+    /// Renames per second meanwhile, and evictions, if the side counts those.
     pub(super) renames: f64,
+    pub(super) evictions: Option<f64>,
     /// Walks per million that left RCU and continued or restarted with references, if the side
     /// counts them.
     pub(super) slow_per_million: Option<f64>,
@@ -66,7 +76,10 @@ impl Walks {
         prepare(side, &path)?;
         let (took, missed) = (Mutex::new(Histogram::new()), AtomicU64::new(0));
         let renamed = AtomicU64::new(0);
-        let slow_before = side.slow_walks();
+        if storm == Storm::Evicting {
+            make_many(side)?;
+        }
+        let (slow_before, evicted_before) = (side.slow_walks(), side.evictions());
         let together = Together {
             threads: if storm == Storm::Quiet { 1 } else { 2 },
             time,
@@ -93,12 +106,12 @@ impl Walks {
                         BATCH
                     })
                 } else {
-                    let dir = match storm {
-                        Storm::SameDirectory => DIR,
-                        _ => "stormy",
-                    };
-                    let dir = side.dir(dir).map_err(others)?;
-                    rename_to_and_fro(dir, &renamed)
+                    let dir = |path| side.dir(path).map_err(others);
+                    match storm {
+                        Storm::SameDirectory => rename_to_and_fro(dir(DIR)?, &renamed),
+                        Storm::Evicting => look_up_in_turn(dir(MANY)?),
+                        _ => rename_to_and_fro(dir("stormy")?, &renamed),
+                    }
                 };
                 Ok(work)
             },
@@ -116,6 +129,14 @@ impl Walks {
             .into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let slow = side.slow_walks().zip(slow_before);
+        let evicted = side.evictions().zip(evicted_before);
+        let evictions = evicted.map(|(now, before)| (now - before) as f64 / elapsed);
+        if storm == Storm::Evicting && evictions.is_none_or(|rate| rate == 0.0) {
+            return Err(ChangeError::Differ(format!(
+                "{}: nothing was evicted",
+                side.name()
+            )));
+        }
         Ok(Walks {
             side: side.name(),
             storm,
@@ -123,6 +144,7 @@ impl Walks {
             p99: took.below(0.99),
             p999: took.below(0.999),
             renames: renamed.load(Relaxed) as f64 / elapsed,
+            evictions,
             slow_per_million: slow
                 .map(|(now, before)| (now - before) as f64 * 1e6 / took.count.max(1) as f64),
         })
@@ -161,6 +183,41 @@ fn rename_to_and_fro<'a>(
                 renamed.fetch_add(1, Relaxed);
                 std::mem::swap(&mut from, &mut to);
             }
+        }
+        RENAMES
+    })
+}
+
+/// The directory of the files that are looked up in turn.
+const MANY: &str = "many";
+
+fn many() -> Vec<CString> {
+    let name = |number| CString::new(format!("f{number}")).expect("no NUL");
+    (0..FILES).map(name).collect()
+}
+
+fn make_many(side: &dyn Side) -> Result<(), ChangeError> {
+    let failed = |why| ChangeError::Failed {
+        side: side.name(),
+        what: "make many files",
+        why,
+    };
+    let (dir, names) = (side.dir(MANY)?, many());
+    if dir.stat(&names[0]).map_err(failed)? {
+        // An earlier round has made them.
+        return Ok(());
+    }
+    names
+        .iter()
+        .try_for_each(|name| dir.create(name).map_err(failed))
+}
+
+fn look_up_in_turn<'a>(dir: Box<dyn Dir + 'a>) -> Box<dyn FnMut() -> u64 + 'a> {
+    let (names, mut next) = (many(), 0);
+    Box::new(move || {
+        for _ in 0..RENAMES {
+            let _ = dir.stat(&names[next % FILES]);
+            next += 1;
         }
         RENAMES
     })

@@ -15,11 +15,13 @@ fn a_short_run_has_all_rows() {
     };
     assert_eq!(report.rows.len(), 2 * 3 * 2, "threads, steps, sides");
     assert!(report.rows.iter().all(|row| row.mops > 0.0), "{report:?}");
-    assert_eq!(report.latency.len(), 2 * 3, "sides, storms");
+    assert_eq!(report.latency.len(), 2 * 3 + 2, "sides, storms");
     for one in &report.latency {
         assert!(one.p50_ns > 0.0 && one.p50_ns <= one.p99_ns, "{one:?}");
-        let stormy = one.storm != Storm::Quiet;
-        assert_eq!(one.renames_mops > 0.0, stormy, "{one:?}");
+        let renames = matches!(one.storm, Storm::Elsewhere | Storm::SameDirectory);
+        assert_eq!(one.renames_mops > 0.0, renames, "{one:?}");
+        let evicts = one.storm == Storm::Evicting;
+        assert_eq!(one.evictions_mops > 0.0, evicts, "{one:?}");
     }
     let text = report.to_string();
     assert!(
