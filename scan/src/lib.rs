@@ -31,6 +31,7 @@
 //! earlier scan.
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod changes;
 #[cfg(any(feature = "parquet", feature = "sqlite"))]

@@ -173,7 +173,7 @@ impl AsPath for &VfsPath {
 
 /// Where a walk starts, and its path.
 #[doc(hidden)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     pub(crate) place: &'a VfsPath,
     pub(crate) path: &'a [u8],

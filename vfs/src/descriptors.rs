@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How many descriptors the back ends keep with inodes.
+#[derive(Debug)]
 pub(crate) struct Descriptors {
     held: AtomicUsize,
     budget: usize,
@@ -18,6 +19,7 @@ const STEP: usize = 32;
 /// One descriptor that counts against [`Budget::fds`](crate::Budget::fds), for as
 /// long as this lives: keep it beside the descriptor.
 #[must_use = "dropping it takes the descriptor out of the count"]
+#[derive(Debug)]
 pub struct HeldDescriptor(Arc<Descriptors>);
 
 impl Descriptors {

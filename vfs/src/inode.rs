@@ -20,6 +20,7 @@
 //! the crate's root has the types here under the same names, with that key and that part.
 
 mod cache;
+mod debug;
 mod evict;
 mod iget;
 mod life;

@@ -25,6 +25,7 @@
 //! # }
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 // No type of `rcuwalk-sync` in the public interface. The compiler looks only where `cargo xtask
 // layers` asks nightly for it.
 #![deny(exported_private_dependencies)]

@@ -16,6 +16,7 @@ mod lock;
 mod packed;
 
 use std::any::Any;
+use std::fmt;
 
 use rcuwalk_sync::{AsDyn, Flag, ThinBox};
 
@@ -168,6 +169,23 @@ pub enum Acl {
     Unknown,
     /// This, in the format of the extended attribute `system.posix_acl_access`.
     Known(Box<[u8]>),
+}
+
+impl fmt::Debug for VfsInode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VfsInode")
+            .field("attr", &self.attr.load())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for InodeFill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InodeFill")
+            .field("attr", &self.attr)
+            .field("watched", &self.watched)
+            .finish_non_exhaustive()
+    }
 }
 
 impl InodeFill {

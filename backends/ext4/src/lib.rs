@@ -26,6 +26,7 @@
 //! The rule that holds it together: **no value in an image is trusted.** Every offset is
 //! checked, every count has a limit, every descent has a maximum depth, and damage is an
 //! [`Error`] that names the place and the field. The crate never writes.
+#![warn(missing_debug_implementations)]
 #![cfg_attr(not(feature = "mmap"), forbid(unsafe_code))]
 #![cfg_attr(feature = "mmap", deny(unsafe_code))]
 

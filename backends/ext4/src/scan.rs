@@ -20,6 +20,7 @@ mod table;
 mod worker;
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -82,6 +83,15 @@ pub struct ImageScan<'e> {
     volume: &'e Volume,
     order: Order,
     targets: bool,
+}
+
+impl fmt::Debug for ImageScan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImageScan")
+            .field("order", &self.order)
+            .field("targets", &self.targets)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Ext4 {

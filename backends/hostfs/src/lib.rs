@@ -184,6 +184,7 @@
 //! system of the host without ACLs or attributes has none here either.
 
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -41,6 +41,7 @@
 //! | `limits.rs`  | limits as tmpfs's mount options write them          |
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod change;
 mod data;

@@ -64,6 +64,7 @@
 // The device's three ioctls, in `wire/device/ioctl.rs`, and the commands of its rings, in
 // `wire/device/uring/ring.rs`, are the exceptions.
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod ahead;
 mod caller;

@@ -1,5 +1,7 @@
 //! The arguments of [`FileSystem`](super::FileSystem)'s calls.
 
+use std::fmt;
+
 use crate::attr::InodeFlags;
 use crate::attr::{Attr, FileType, Timestamp};
 use crate::filesystem::FileHandle;
@@ -43,6 +45,16 @@ pub struct At<'a> {
     pub open: Option<&'a dyn FileHandle>,
 }
 
+impl fmt::Debug for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("At")
+            .field("parent", &self.parent)
+            .field("inode", &self.inode)
+            .field("is_open", &self.open.is_some())
+            .finish()
+    }
+}
+
 impl<'a> At<'a> {
     /// A file without a name, and not open.
     pub fn new(inode: &'a Inode) -> At<'a> {
@@ -70,6 +82,7 @@ impl<'a> At<'a> {
 
 /// The result of [`FileSystem::by_number`](super::FileSystem::by_number).
 #[doc(alias = "d_obtain_alias")]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum ByNumber {
     /// A path from the root of the file system. The VFS walks it, and compares the file it
@@ -163,7 +176,7 @@ setters!(NewFile<'a> {
 });
 
 /// The rename that [`FileSystem::rename`](super::FileSystem::rename) makes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rename<'a> {
     /// The directory and name it has now.
     pub from: (&'a Inode, Name<'a>),

@@ -68,13 +68,13 @@ pub(super) type OnEvict<K, P> = Box<dyn Fn(&Node<K, P>) + Send + Sync>;
 /// Settings of an [`InodeCache`]. See [`InodeCache::builder`].
 #[must_use]
 pub struct Builder<K: Key, P: Send + Sync + 'static> {
-    inodes: usize,
-    bytes: usize,
+    pub(super) inodes: usize,
+    pub(super) bytes: usize,
     weight: fn(&Node<K, P>) -> usize,
-    scheme: Scheme,
+    pub(super) scheme: Scheme,
     on_evict: Option<OnEvict<K, P>>,
     on_last_put: Option<fn(&Node<K, P>)>,
-    worker: bool,
+    pub(super) worker: bool,
 }
 
 impl<K: Key, P: Send + Sync + 'static> Builder<K, P> {

@@ -40,6 +40,7 @@ use super::stats::Event;
 
 /// The result of [`InodeCache::iget`].
 #[must_use]
+#[derive(Debug)]
 pub enum Iget<'c, K: Key, P: Send + Sync + 'static> {
     /// The inode is there, filled in.
     Cached(InodeRef<K, P>),
@@ -67,6 +68,7 @@ impl From<Stale> for std::io::Error {
 }
 
 /// A lookup that did not wait met this.
+#[derive(Debug)]
 pub enum Unwaited<K: Key, P: Send + Sync + 'static> {
     /// The inode, filled in.
     Inode(InodeRef<K, P>),
@@ -75,6 +77,7 @@ pub enum Unwaited<K: Key, P: Send + Sync + 'static> {
 }
 
 /// An inode that another thread is reading in.
+#[derive(Debug)]
 pub struct PendingInode<K: Key, P: Send + Sync + 'static>(InodeRef<K, P>);
 
 impl<K: Key, P: Send + Sync + 'static> PendingInode<K, P> {

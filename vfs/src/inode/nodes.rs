@@ -318,7 +318,7 @@ impl<K: Key, P: Send + Sync + 'static> Bucket<'_, K, P> {
 pub struct Entry<'t, K: Key, P: Numbered + Send + Sync + 'static> {
     table: &'t NodeTable<K, P>,
     /// The table that counts it.
-    id: NodeId,
+    pub(super) id: NodeId,
     inode: InodeRef<K, P>,
     counted: bool,
 }

@@ -5,6 +5,7 @@
 //! them: the ones nearest to the root, with the most below. So the lock here is rarely taken,
 //! and no thread searches for tasks.
 
+use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,14 @@ enum Phase {
     Done,
     /// Ended before that.
     Ended,
+}
+
+impl<T> fmt::Debug for Queue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<T> Queue<T> {
@@ -149,6 +158,7 @@ impl<T> Queue<T> {
 
 /// A thread that panics ends the scan: it would be waited for otherwise.
 #[must_use]
+#[derive(Debug)]
 pub struct EndOnPanic<'q, T>(&'q Queue<T>);
 
 impl<T> Queue<T> {
