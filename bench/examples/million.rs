@@ -88,12 +88,10 @@ fn stream(budget: u64) -> Result<(), Box<dyn Error>> {
 
 fn files(count: u64) -> Result<(), Box<dyn Error>> {
     let before = resident()?;
-    let budget = Budget {
-        dentries: 2 * count as usize,
-        inodes: 2 * count as usize,
-        bytes: 1 << 40,
-        ..Budget::default()
-    };
+    let budget = Budget::default()
+        .dentries(2 * count as usize)
+        .inodes(2 * count as usize)
+        .bytes(1 << 40);
     let vfs = Vfs::with_budget(MadeUp, budget)?;
     let ctx = vfs.context(Credentials::root());
     let began = Instant::now();

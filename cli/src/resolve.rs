@@ -97,11 +97,8 @@ fn host_tree() -> Result<Vfs, Failure> {
     let host = HostFs::new("/").map_err(Failure::error)?;
     // This process is over before anything could get old.
     let host = host.with_freshness(Freshness::Always);
-    let budget = Budget {
-        // The other half is for files that are open for a moment.
-        fds: raise_descriptor_limit() / 2,
-        ..Budget::default()
-    };
+    // The other half is for files that are open for a moment.
+    let budget = Budget::default().fds(raise_descriptor_limit() / 2);
     Vfs::with_budget(host, budget).map_err(Failure::error)
 }
 

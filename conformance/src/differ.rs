@@ -288,12 +288,11 @@ fn mount(fs: impl rcuwalk::FileSystem, tight: bool) -> rcuwalk::Result<Vfs> {
     if tight {
         Vfs::with_budget(
             fs,
-            Budget {
-                dentries: 8,
-                inodes: 8,
-                bytes: 16 << 10,
-                fds: 16,
-            },
+            Budget::default()
+                .dentries(8)
+                .inodes(8)
+                .bytes(16 << 10)
+                .fds(16),
         )
     } else {
         Vfs::new(fs)

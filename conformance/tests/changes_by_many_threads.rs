@@ -206,7 +206,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 #[test]
 fn shared_directories_stay_a_tree() {
     let Settings { seed, cases } = Settings::of_changes(60_000);
-    for (round, budget) in [Budget::default(), TIGHT].into_iter().enumerate() {
+    for (round, budget) in [Budget::default(), tight()].into_iter().enumerate() {
         let fs = MemFs::new();
         let vfs = Vfs::with_budget(fs.clone(), budget).expect("a mounted memfs");
         for rest in 0..8 {
@@ -233,12 +233,13 @@ fn shared_directories_stay_a_tree() {
 }
 
 /// So few entries that they are evicted while others change them.
-const TIGHT: Budget = Budget {
-    dentries: 8,
-    inodes: 8,
-    bytes: 16 << 10,
-    fds: 16,
-};
+fn tight() -> Budget {
+    Budget::default()
+        .dentries(8)
+        .inodes(8)
+        .bytes(16 << 10)
+        .fds(16)
+}
 
 fn count(vfs: &Vfs) -> usize {
     crowd::census(vfs).unwrap_or_else(|what| panic!("EDGE-1: {what}"))
@@ -267,7 +268,7 @@ fn disjoint_directories_do_not_meet() {
                 })
                 .collect();
             let budget = if round % 2 == 0 {
-                TIGHT
+                tight()
             } else {
                 Budget::default()
             };

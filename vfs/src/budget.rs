@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rcuwalk_sync::{List, PerThread, rcu};
 
+use crate::setters::setters;
+
 /// Limits on the unused objects in the caches of one [`Vfs`](crate::Vfs).
 ///
 /// MEM-1: cached names, inodes, bytes and descriptors stay within the budget plus the ones in
@@ -11,7 +13,12 @@ use rcuwalk_sync::{List, PerThread, rcu};
 /// percent more for moments. Objects that RCU has retired and not yet freed come on top: a bag
 /// per thread as a rule ([`Domain::BATCH_OBJECTS`](rcuwalk_sync::rcu::Domain::BATCH_OBJECTS)),
 /// and while a reader stalls, more, up to the cap of the domain.
+///
+/// ```
+/// let budget = rcuwalk::Budget::default().dentries(100_000).inodes(100_000);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Budget {
     /// Names, found and missing ones. The missing ones take a quarter of it at most, and go sooner.
     pub dentries: usize,
@@ -24,6 +31,13 @@ pub struct Budget {
     /// that were used last.
     pub fds: usize,
 }
+
+setters!(Budget {
+    dentries: usize,
+    inodes: usize,
+    bytes: usize,
+    fds: usize,
+});
 
 impl Default for Budget {
     /// A million names, a million inodes, 512 MiB, and 512 descriptors: half of a process's

@@ -177,10 +177,7 @@ fn descriptors_are_released_with_no_lock_held() {
         counts: true,
         ..Parts::new(use_it)
     };
-    let budget = Budget {
-        fds: FDS,
-        ..Budget::default()
-    };
+    let budget = Budget::default().fds(FDS);
     let vfs = Vfs::with_budget(Wrapped::new(parts), budget).unwrap();
     let ctx = user(&vfs);
     let mut most = 0;

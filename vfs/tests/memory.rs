@@ -130,12 +130,11 @@ impl Wrapper for Computed {
 }
 
 fn budget(dentries: usize, inodes: usize) -> Budget {
-    Budget {
-        dentries,
-        inodes,
-        bytes: 1 << 30,
-        fds: usize::MAX,
-    }
+    Budget::default()
+        .dentries(dentries)
+        .inodes(inodes)
+        .bytes(1 << 30)
+        .fds(usize::MAX)
 }
 
 /// A computed tree, and the memory allocated before it was made.
@@ -334,10 +333,7 @@ fn the_few_that_are_unused_are_not_too_few() {
 fn the_budget_of_bytes_holds() {
     let _one = ONE_AT_A_TIME.lock();
     const BYTES: usize = 4 << 20;
-    let bytes = Budget {
-        bytes: BYTES,
-        ..budget(1 << 20, 1 << 20)
-    };
+    let bytes = budget(1 << 20, 1 << 20).bytes(BYTES);
     let mut tree = Walked::new(bytes, false);
     for n in 0..NAMES {
         tree.stat(&format!("/d{}/f{n}", n / 10_000)).unwrap();
@@ -492,10 +488,7 @@ fn what_is_in_use_survives() {
 fn descriptors_stay_within_the_budget() {
     let _one = ONE_AT_A_TIME.lock();
     const FDS: usize = 500;
-    let fds = Budget {
-        fds: FDS,
-        ..budget(1 << 20, 1 << 20)
-    };
+    let fds = budget(1 << 20, 1 << 20).fds(FDS);
     let mut tree = Walked::new(fds, true);
     let mut most = 0;
     for n in 0..20_000 {

@@ -20,12 +20,13 @@ fn operations() -> usize {
 }
 
 /// Names come and go fast, and the cache is too small for them.
-const SMALL: Budget = Budget {
-    dentries: 300,
-    inodes: 300,
-    bytes: 1 << 20,
-    fds: 64,
-};
+fn small() -> Budget {
+    Budget::default()
+        .dentries(300)
+        .inodes(300)
+        .bytes(1 << 20)
+        .fds(64)
+}
 
 /// Names of the files that `both_walks_agree_beside_changes` makes.
 const NAMES: [&str; 6] = [
@@ -73,7 +74,7 @@ fn a_name_is_found_old_or_new() {
         ("/a/across", "/b/crossed-with-a-name-too-long-for-the-words"),
         ("/a/dir", "/b/moved"),
     ];
-    for budget in [Budget::default(), SMALL] {
+    for budget in [Budget::default(), small()] {
         let entries = "a/ b/ a/same a/across a/dir/ a/dir/file";
         let tree = Tree::with_budget(entries, budget);
         let inos = pairs.map(|(old, _)| {
@@ -158,7 +159,7 @@ fn names_lead_to_their_own_files() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     const DIRS: usize = 4;
     const FAMILIES: usize = 8;
-    for budget in [Budget::default(), SMALL] {
+    for budget in [Budget::default(), small()] {
         let tree = Tree::with_budget("d0/ d1/ d2/ d3/", budget);
         let alive = tree.fs.len();
         // A file of family `f` has mode `f`, and only names that say so.
@@ -247,7 +248,7 @@ fn names_lead_to_their_own_files() {
 fn directories_move_across_each_other() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     const DIRS: [&str; 4] = ["w", "x", "y", "z"];
-    let tree = Tree::with_budget("a/ b/ a/w/ a/x/ b/y/ b/z/ a/w/in", SMALL);
+    let tree = Tree::with_budget("a/ b/ a/w/ a/x/ b/y/ b/z/ a/w/in", small());
     let nodes = tree.fs.len();
     let root = tree.ino("/").unwrap();
     let known = |path: &str| tree.ino(path).unwrap();
@@ -339,7 +340,7 @@ fn count(tree: &Tree, path: &str, depth: usize) -> usize {
 #[test]
 fn both_walks_agree_beside_changes() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let tree = Tree::with_budget("d/ d/stays/ d/stays/file d/link->stays/file", SMALL);
+    let tree = Tree::with_budget("d/ d/stays/ d/stays/file d/link->stays/file", small());
     let nodes = tree.fs.len();
     let stable = [
         "/d/stays/file",
@@ -420,7 +421,7 @@ fn nothing_outlives_the_tree() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let alive = Arc::new(AtomicUsize::new(0));
     let fs = rcuwalk_testkit::Wrapped::new(common::Numbered::new(&alive));
-    let vfs = rcuwalk::Vfs::with_budget(fs, SMALL).unwrap();
+    let vfs = rcuwalk::Vfs::with_budget(fs, small()).unwrap();
     let ctx = vfs.context(rcuwalk::Credentials::root());
     thread::scope(|scope| {
         for walker in 0..3 {

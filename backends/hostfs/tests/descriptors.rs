@@ -37,12 +37,11 @@ fn a_walk_needs_few_descriptors() {
         }
     });
     // A budget that never evicts by itself: the host's limit does.
-    let plenty = Budget {
-        dentries: 1 << 20,
-        inodes: 1 << 20,
-        bytes: 1 << 30,
-        fds: 1 << 20,
-    };
+    let plenty = Budget::default()
+        .dentries(1 << 20)
+        .inodes(1 << 20)
+        .bytes(1 << 30)
+        .fds(1 << 20);
     let vfs = Vfs::with_budget(HostFs::new(tree.host("")).unwrap(), plenty).unwrap();
     let ctx = vfs.context(Credentials::root());
 

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use common::back_end::{BackEnd, name, with_back_end};
 use rcuwalk::{
-    At, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, RenameFlags, SetAttr,
-    SetTime, XattrFlags,
+    At, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, SetAttr, SetTime,
+    XattrFlags,
 };
 use rcuwalk_hostfs::{Actor, HostFs};
 
@@ -57,14 +57,7 @@ fn everything(t: &BackEnd<'_>) {
         } else {
             assert!(t.fs.open(by, &at, OpenFlags::READ).is_err());
         }
-        let how = Rename {
-            from: (root, name(path)),
-            to: (root, name("moved")),
-            moved: &inode,
-            replaced: None,
-            flags: RenameFlags::empty(),
-            whiteout: None,
-        };
+        let how = Rename::new((root, name(path)), (root, name("moved")), &inode);
         t.fs.rename(by, &how).unwrap();
         // Not there any more.
         assert!(t.fs.setattr(by, &at, &change).is_err() || kind == FileType::Directory);

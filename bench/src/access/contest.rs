@@ -225,10 +225,7 @@ fn budget() -> Budget {
     const OTHERS: u64 = 256;
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let fds = limit.saturating_sub(OTHERS).max(limit / 2);
-    Budget {
-        fds: usize::try_from(fds).unwrap_or(usize::MAX),
-        ..Budget::default()
-    }
+    Budget::default().fds(usize::try_from(fds).unwrap_or(usize::MAX))
 }
 
 fn new_file(entry: &Entry) -> NewFile<'_> {

@@ -63,11 +63,7 @@ impl Memfs {
 
     /// One that caches this many names and inodes only.
     pub(super) fn small(most: usize) -> Result<Memfs, ChangeError> {
-        let budget = Budget {
-            dentries: most,
-            inodes: most,
-            ..Budget::default()
-        };
+        let budget = Budget::default().dentries(most).inodes(most);
         Self::with_budget("memfs, small cache", budget)
     }
 

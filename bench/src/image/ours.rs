@@ -42,13 +42,11 @@ pub(super) fn through_vfs(
     stop: &AtomicBool,
     mut walked: impl FnMut(Digest),
 ) -> io::Result<()> {
-    let budget = Budget {
-        // Bytes alone decide when there is too much.
-        dentries: usize::MAX >> 8,
-        inodes: usize::MAX >> 8,
-        bytes: cache_bytes,
-        ..Budget::default()
-    };
+    // Bytes alone decide when there is too much.
+    let budget = Budget::default()
+        .dentries(usize::MAX >> 8)
+        .inodes(usize::MAX >> 8)
+        .bytes(cache_bytes);
     let fs = open(image, contender)?;
     let vfs = Vfs::with_budget(fs, budget).map_err(io::Error::other)?;
     for _ in 0..laps {

@@ -50,12 +50,10 @@ impl Subject {
         let bytes = usize::MAX;
         Ok(match level {
             Level::Vfs => {
-                let budget = Budget {
-                    dentries: budget,
-                    inodes: budget,
-                    bytes,
-                    ..Budget::default()
-                };
+                let budget = Budget::default()
+                    .dentries(budget)
+                    .inodes(budget)
+                    .bytes(bytes);
                 Subject::Vfs(Vfs::with_scheme(SynthFs::new(shape), budget, scheme)?)
             }
             Level::InodeCache => {

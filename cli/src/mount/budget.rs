@@ -83,14 +83,13 @@ impl Limits {
         let nodes = nodes.max(rcuwalk_fuse::FEWEST_NODES);
         let most = machine.descriptors.saturating_sub(SPARE_DESCRIPTORS);
         let fds = self.max_fds.unwrap_or(machine.descriptors / 2);
-        let budget = Budget {
-            // Each node holds one of both: more, or there would be room for no other.
-            inodes: nodes + nodes / 4,
-            dentries: nodes + nodes / 2,
-            // The other half is for the nodes themselves.
-            bytes: memory / 2,
-            fds: fds.min(most),
-        };
+        // Each node holds one of both: more, or there would be room for no other. The other half of
+        // the memory is for the nodes themselves.
+        let budget = Budget::default()
+            .inodes(nodes + nodes / 4)
+            .dentries(nodes + nodes / 2)
+            .bytes(memory / 2)
+            .fds(fds.min(most));
         (nodes, budget)
     }
 }

@@ -78,12 +78,11 @@ fn by_number(ext4: &Ext4, coverage: &mut Coverage) {
 }
 
 fn by_name(ext4: &Ext4, coverage: &mut Coverage) {
-    let budget = Budget {
-        dentries: 1000,
-        inodes: 1000,
-        bytes: 1 << 20,
-        fds: 16,
-    };
+    let budget = Budget::default()
+        .dentries(1000)
+        .inodes(1000)
+        .bytes(1 << 20)
+        .fds(16);
     let Ok(vfs) = Vfs::with_budget(ext4.clone(), budget) else {
         return;
     };

@@ -94,11 +94,9 @@ impl Drop for InUse {
 }
 
 fn numbers(files: u64, max_nodes: usize) -> Mount {
-    let budget = Budget {
-        inodes: max_nodes + max_nodes / 4,
-        dentries: max_nodes + max_nodes / 2,
-        ..Budget::default()
-    };
+    let budget = Budget::default()
+        .inodes(max_nodes + max_nodes / 4)
+        .dentries(max_nodes + max_nodes / 2);
     let numbers = Numbers {
         dirs: files / 1000,
         files: 1000,

@@ -177,6 +177,7 @@ setters!(NewFile<'a> {
 
 /// The rename that [`FileSystem::rename`](super::FileSystem::rename) makes.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Rename<'a> {
     /// The directory and name it has now.
     pub from: (&'a Inode, Name<'a>),
@@ -191,6 +192,30 @@ pub struct Rename<'a> {
     /// With WHITEOUT: the device that takes the old name.
     pub whiteout: Option<&'a NewFile<'a>>,
 }
+
+impl<'a> Rename<'a> {
+    /// One that replaces nothing, without flags.
+    pub fn new(
+        from: (&'a Inode, Name<'a>),
+        to: (&'a Inode, Name<'a>),
+        moved: &'a Inode,
+    ) -> Rename<'a> {
+        Rename {
+            from,
+            to,
+            moved,
+            replaced: None,
+            flags: RenameFlags::empty(),
+            whiteout: None,
+        }
+    }
+}
+
+setters!(Rename<'a> {
+    replaced: Option<&'a Inode>,
+    flags: RenameFlags,
+    whiteout: Option<&'a NewFile<'a>>,
+});
 
 /// A time to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

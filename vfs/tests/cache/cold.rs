@@ -367,10 +367,7 @@ fn an_unlinked_file_stays_for_its_holder() {
 /// A budget of `dentries` names; an unused missing one stays while a sixteenth of that is
 /// added.
 fn names(dentries: usize) -> Budget {
-    Budget {
-        dentries,
-        ..Budget::default()
-    }
+    Budget::default().dentries(dentries)
 }
 
 fn cached(tree: &Tree) -> usize {

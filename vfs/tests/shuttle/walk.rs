@@ -207,11 +207,7 @@ impl Tree {
             around,
             ended: Arc::clone(&ended),
         };
-        let budget = Budget {
-            dentries: 100,
-            inodes: 100,
-            ..Budget::default()
-        };
+        let budget = Budget::default().dentries(100).inodes(100);
         let vfs = Vfs::with_budget(Wrapped::new(fs), budget).unwrap();
         let ctx = vfs.context(Credentials::root());
         let tree = Tree { vfs, ctx, ended };

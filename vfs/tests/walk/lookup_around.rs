@@ -188,11 +188,7 @@ fn what_came_before_an_error_counts() {
 /// it has room for many more names.
 #[test]
 fn names_give_way_to_the_budget_of_inodes() {
-    let budget = Budget {
-        dentries: 100_000,
-        inodes: 500,
-        ..Budget::default()
-    };
+    let budget = Budget::default().dentries(100_000).inodes(500);
     let (vfs, _) = mounted(20_000, 250, budget);
     let ctx = vfs.context(Credentials::root());
     let mut most = 0;
@@ -210,11 +206,7 @@ fn names_give_way_to_the_budget_of_inodes() {
 /// whichever way it came.
 #[test]
 fn threads_that_list_and_look_up_agree_within_the_budget() {
-    let budget = Budget {
-        dentries: 500,
-        inodes: 500,
-        ..Budget::default()
-    };
+    let budget = Budget::default().dentries(500).inodes(500);
     let (vfs, _) = mounted(5000, 64, budget);
     std::thread::scope(|scope| {
         for thread in 0..4 {

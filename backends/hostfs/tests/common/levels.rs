@@ -76,10 +76,7 @@ impl Crowded {
         fill(&root);
         let host = HostFs::new(&root).unwrap().with_freshness(freshness);
         let counts = host.descriptors();
-        let budget = Budget {
-            fds,
-            ..Budget::default()
-        };
+        let budget = Budget::default().fds(fds);
         let vfs = Vfs::with_budget(host, budget).unwrap();
         let ctx = vfs.context(Credentials::root());
         Crowded {

@@ -10,7 +10,7 @@ use crate::common::back_end::{BackEnd, attr, name, with_back_end};
 use crate::common::{is_root, skip};
 use rcuwalk::{
     Allocate, Caller, Context, Credentials, Error, File, FileSystem, FileType, Freshness, NewFile,
-    OpenFlags, Rename, RenameFlags, Result, SetAttr, Vfs, XattrFlags,
+    OpenFlags, Rename, Result, SetAttr, Vfs, XattrFlags,
 };
 use rcuwalk_hostfs::{Actor, HostFs};
 use rustix::fs::{Gid, Uid};
@@ -302,14 +302,7 @@ const FORBIDDEN: [(&str, Error, Forbidden); 10] = [
     }),
     ("rename", Error::PermissionDenied, |t, by| {
         let (dir, file) = (t.find("roots"), t.find("secret"));
-        let how = Rename {
-            from: (t.root, name("secret")),
-            to: (&dir, name("secret")),
-            moved: &file,
-            replaced: None,
-            flags: RenameFlags::empty(),
-            whiteout: None,
-        };
+        let how = Rename::new((t.root, name("secret")), (&dir, name("secret")), &file);
         t.fs.rename(by, &how)
     }),
 ];

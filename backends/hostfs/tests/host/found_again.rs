@@ -307,10 +307,7 @@ fn records_do_not_point_in_a_circle() {
 fn watched(root: &Path) -> Option<(Vfs, Context)> {
     let host = HostFs::new(root).unwrap().watched();
     let host = host.inspect_err(|err| skip(&err.to_string())).ok()?;
-    let budget = Budget {
-        fds: FDS,
-        ..Budget::default()
-    };
+    let budget = Budget::default().fds(FDS);
     let vfs = Vfs::with_budget(host, budget).unwrap();
     let ctx = vfs.context(Credentials::root());
     Some((vfs, ctx))

@@ -8,8 +8,8 @@ use std::process::Command;
 use crate::common::back_end::{BackEnd, assert_published, name, with_back_end};
 use crate::common::{is_root, skip};
 use rcuwalk::{
-    Allocate, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, RenameFlags,
-    SetAttr, XattrFlags,
+    Allocate, Credentials, Error, FileSystem, FileType, NewFile, OpenFlags, Rename, SetAttr,
+    XattrFlags,
 };
 use rcuwalk_hostfs::{Actor, HostFs};
 use rcuwalk_testkit::Unmount;
@@ -184,14 +184,7 @@ fn a_read_only_host_says_erofs() {
         on(&bound, actor, |t| {
             let (file, dir) = (t.find("file"), t.find("dir"));
             let at = t.at("file", &file);
-            let how = Rename {
-                from: (t.root, name("file")),
-                to: (t.root, name("new")),
-                moved: &file,
-                replaced: None,
-                flags: RenameFlags::empty(),
-                whiteout: None,
-            };
+            let how = Rename::new((t.root, name("file")), (t.root, name("new")), &file);
             let mode = SetAttr::default().mode(0o600);
             let size = SetAttr::default().size(1);
             let (by, root) = (&t.by, t.root);

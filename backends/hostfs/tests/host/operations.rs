@@ -202,14 +202,10 @@ fn names_are_moved() {
                 let moved = t.find(from);
                 let replaced = (to != "none").then(|| t.find(to));
                 let whiteout = NewFile::new(FileType::CharDevice, 0);
-                let how = Rename {
-                    from: (t.root, name(from)),
-                    to: (t.root, name(to)),
-                    moved: &moved,
-                    replaced: replaced.as_deref(),
-                    flags,
-                    whiteout: flags.contains(RenameFlags::WHITEOUT).then_some(&whiteout),
-                };
+                let how = Rename::new((t.root, name(from)), (t.root, name(to)), &moved)
+                    .replaced(replaced.as_deref())
+                    .flags(flags)
+                    .whiteout(flags.contains(RenameFlags::WHITEOUT).then_some(&whiteout));
                 let ours = t.fs.rename(&t.by, &how);
                 let host_flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
                 let host =
@@ -245,24 +241,10 @@ fn directories_are_moved() {
     beside(fill, |t, _| {
         let (a, c) = (t.find("a"), t.find("c"));
         let b = t.fs.lookup(t.by.sb, &a, name("b")).unwrap().unwrap();
-        let below_itself = Rename {
-            from: (t.root, name("a")),
-            to: (&b, name("x")),
-            moved: &a,
-            replaced: None,
-            flags: RenameFlags::empty(),
-            whiteout: None,
-        };
+        let below_itself = Rename::new((t.root, name("a")), (&b, name("x")), &a);
         let moved = t.fs.rename(&t.by, &below_itself);
         assert!(matches!(moved, Err(Error::Invalid)), "EDGE-1: {moved:?}");
-        let across = Rename {
-            from: (&a, name("b")),
-            to: (&c, name("d")),
-            moved: &b,
-            replaced: None,
-            flags: RenameFlags::empty(),
-            whiteout: None,
-        };
+        let across = Rename::new((&a, name("b")), (&c, name("d")), &b);
         t.fs.rename(&t.by, &across).unwrap();
         for (inode, path) in [(&a, "a"), (&b, "c/d"), (&c, "c")] {
             assert_published(inode, &t.host(path));

@@ -130,14 +130,7 @@ const OPERATIONS: [(&str, Operation); 9] = [
         t.fs.unlink(&t.by, t.root, name("file"), inode)
     }),
     ("rename", |t, inode| {
-        let how = Rename {
-            from: (t.root, name("file")),
-            to: (t.root, name("second")),
-            moved: inode,
-            replaced: None,
-            flags: RenameFlags::empty(),
-            whiteout: None,
-        };
+        let how = Rename::new((t.root, name("file")), (t.root, name("second")), inode);
         t.fs.rename(&t.by, &how)
     }),
 ];
@@ -200,14 +193,8 @@ fn a_rename_replaces_what_was_meant() {
             another.take_the_place_of(t, "file");
             let canary = look(&t.host("../canary"));
             let before = look(&t.host("file"));
-            let mut how = Rename {
-                from: (t.root, name("from")),
-                to: (t.root, name("file")),
-                moved: &from,
-                replaced: Some(&file),
-                flags: RenameFlags::empty(),
-                whiteout: None,
-            };
+            let mut how = Rename::new((t.root, name("from")), (t.root, name("file")), &from)
+                .replaced(Some(&file));
             let done = t.fs.rename(&t.by, &how);
             let known = matches!(done, Err(Error::Stale | Error::NotFound));
             assert!(known, "EDGE-1: {another:?}: {done:?}");

@@ -93,14 +93,10 @@ impl Run<'_> {
         flags: RenameFlags,
     ) -> Result<()> {
         let whiteout = NewFile::new(FileType::CharDevice, 0);
-        let how = Rename {
-            from: (from, name(old)),
-            to: (to, name(new)),
-            moved,
-            replaced,
-            flags,
-            whiteout: flags.contains(RenameFlags::WHITEOUT).then_some(&whiteout),
-        };
+        let how = Rename::new((from, name(old)), (to, name(new)), moved)
+            .replaced(replaced)
+            .flags(flags)
+            .whiteout(flags.contains(RenameFlags::WHITEOUT).then_some(&whiteout));
         self.fs.rename(self.by, &how)
     }
 

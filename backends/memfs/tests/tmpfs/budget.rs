@@ -154,11 +154,7 @@ fn statfs_follows_the_usage() {
 #[test]
 fn a_small_cache_does_not_keep_a_tree_full() {
     let fs = MemFs::with_limits(16 * 4096, 100);
-    let small = Budget {
-        inodes: 8,
-        dentries: 8,
-        ..Budget::default()
-    };
+    let small = Budget::default().inodes(8).dentries(8);
     let vfs = Vfs::with_budget(fs.clone(), small).unwrap();
     let root = vfs.context(Credentials::root());
     for n in 0..50 {
