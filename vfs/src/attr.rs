@@ -1,6 +1,6 @@
 //! File attributes, as stat(2) returns them.
 
-use crate::setters::setters;
+use crate::setters;
 
 /// The type of a file, without its permission bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rcuwalk_sync::{List, PerThread, rcu};
 
-use crate::setters::setters;
+use crate::setters;
 
 /// Limits on the unused objects in the caches of one [`Vfs`](crate::Vfs).
 ///

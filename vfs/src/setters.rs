@@ -2,7 +2,9 @@
 //! cannot write them as literals.
 
 /// Methods that take a value and return it with one field replaced. With `some`, the fields are
-/// `Option`s, and the methods wrap their argument.
+/// `Option`s, and the methods wrap their argument. For the crates of this workspace.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! setters {
     ($name:ident $(<$life:lifetime>)? { $($field:ident: $type:ty),* $(,)? }) => {
         impl $(<$life>)? $name $(<$life>)? {
@@ -29,5 +31,3 @@ macro_rules! setters {
         }
     };
 }
-
-pub(crate) use setters;

@@ -99,22 +99,7 @@ impl Options {
     }
 }
 
-macro_rules! setters {
-    ($($field:ident: $type:ty),* $(,)?) => {
-        impl Options {
-            $(
-                #[doc = concat!("Replaces [`", stringify!($field), "`](field@Self::", stringify!($field), ").")]
-                #[must_use]
-                pub fn $field(mut self, $field: $type) -> Options {
-                    self.$field = $field;
-                    self
-                }
-            )*
-        }
-    };
-}
-
-setters!(
+rcuwalk::setters!(Options {
     source: String,
     read_only: bool,
     allow_other: bool,
@@ -130,4 +115,4 @@ setters!(
     passthrough: bool,
     idmap: bool,
     io_uring: bool,
-);
+});

@@ -7,7 +7,7 @@ use crate::attr::{Attr, FileType, Timestamp};
 use crate::filesystem::FileHandle;
 use crate::name::Name;
 use crate::permission::Credentials;
-use crate::setters::setters;
+use crate::setters;
 use crate::super_block::SuperBlock;
 use crate::vfs_inode::{Inode, InodeRef};
 
