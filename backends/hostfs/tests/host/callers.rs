@@ -13,6 +13,7 @@ use rcuwalk::{
     OpenFlags, Rename, Result, SetAttr, Vfs, XattrFlags,
 };
 use rcuwalk_hostfs::{Actor, HostFs};
+use rcuwalk_testkit::wait_until;
 use rustix::fs::{Gid, Uid};
 
 /// A root that everyone may write to, with a directory and a file of root's.
@@ -444,11 +445,8 @@ fn procfs_below_the_root_is_protected_as_on_the_host() {
     }
     let vfs = Vfs::new(HostFs::new("/").unwrap()).unwrap();
     let (root, user) = (vfs.context(Credentials::root()), vfs.context(user()));
-    let mut child = std::process::Command::new("sleep")
-        .arg("60")
-        .spawn()
-        .unwrap();
-    let it = child.id();
+    let child = Sleeper::start();
+    let it = child.0.id();
     // Everybody may open it, and only root sees the addresses.
     let addresses = |ctx: &Context| {
         let file = vfs.open(ctx, "/proc/kallsyms", OpenFlags::READ)?;
@@ -488,7 +486,9 @@ fn procfs_below_the_root_is_protected_as_on_the_host() {
         let behind = text.rsplit(") ").next().unwrap().to_owned();
         behind.split(' ').nth(25).unwrap().to_owned()
     };
-    assert_ne!(stack(&root), "0");
+    // `spawn` returns when the kernel has given up the old memory, which is before the new
+    // stack has its start.
+    wait_until("root sees the stack", || stack(&root) != "0");
     assert_eq!(stack(&user), "0", "EDGE-1");
     for link in ["cwd", "root", "exe", "fd/0"] {
         let link = format!("/proc/{it}/{link}");
@@ -503,6 +503,21 @@ fn procfs_below_the_root_is_protected_as_on_the_host() {
         *vfs.read_link(&root, "/proc/mounts").unwrap(),
         *b"self/mounts"
     );
-    child.kill().unwrap();
-    child.wait().unwrap();
+}
+
+/// A process that does nothing, and ends with the test.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn start() -> Sleeper {
+        let mut command = std::process::Command::new("sleep");
+        Sleeper(command.arg("60").spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
