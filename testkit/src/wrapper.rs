@@ -183,6 +183,7 @@ forward! {
         fn root(&self, sb: &SuperBlock) -> Result<InodeRef>, None, None;
         fn mounted(&self, sb: &Arc<SuperBlock>) -> Result<()>, None, None;
         fn by_number(&self, sb: &SuperBlock, number: u64) -> Result<ByNumber>, None, None;
+        fn open_handle(&self, sb: &SuperBlock, id: &[u8]) -> Result<ByNumber>, None, None;
         fn refresh_by_number(
             &self,
             sb: &SuperBlock,
@@ -269,6 +270,7 @@ forward! {
     }
     at {
         fn generation(&self, at) -> Result<Option<u32>>;
+        fn encode_handle(&self, at) -> Result<Box<[u8]>>;
         fn open(&self, at, flags: OpenFlags) -> Result<Box<dyn FileHandle>>;
         fn open_place(&self, at) -> Result<Option<Box<dyn FileHandle>>>;
         fn link(&self, file, dir: &Inode, name: Name<'_>) -> Result<()>;

@@ -125,6 +125,35 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::Stale)
     }
 
+    /// Bytes that tell this file from every other file that this file system has had, the same each
+    /// time and after a restart: 160 bytes at most. The default is the [number](Self::number) and
+    /// the [generation](Self::generation).
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if there are none.
+    #[doc(alias("export_operations", "encode_fh"))]
+    fn encode_handle(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Box<[u8]>> {
+        let generation = self.generation(by, at)?.ok_or(Error::NotSupported)?;
+        let number = self.number(at.inode.inode_key(), at.inode.attr().ino);
+        let bytes = number.to_le_bytes().into_iter();
+        Ok(bytes.chain(generation.to_le_bytes()).collect())
+    }
+
+    /// The file of such bytes, which clients may have made up. The VFS asks the file that is found
+    /// for its own and compares, so an answer that is out of date does no harm as long as it is
+    /// below the root. The default finds the number.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if there is no such file below the root, or if this back end cannot tell. Then
+    /// the VFS walks to the place where the file was.
+    #[doc(alias("fh_to_dentry", "fh_to_parent"))]
+    fn open_handle(&self, sb: &SuperBlock, id: &[u8]) -> Result<ByNumber> {
+        match id.first_chunk() {
+            Some(number) if id.len() == 12 => self.by_number(sb, u64::from_le_bytes(*number)),
+            _ => Err(Error::Stale),
+        }
+    }
+
     /// As [`refresh`](Self::refresh), for a file that was [found](ByNumber::Inode) without a name.
     fn refresh_by_number(&self, sb: &SuperBlock, inode: &Inode) -> Result<()> {
         let _ = (sb, inode);

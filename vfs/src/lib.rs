@@ -76,6 +76,7 @@ pub use filesystem::{
     Rename, RenameFlags, SeekTo, SetAttr, SetTime, StatFs, XattrFlags,
 };
 
+pub use handle::{Handle, HandleKey};
 pub use mount::MountFlags;
 pub use name::{NAME_MAX, Name, PATH_MAX};
 pub use open::{OpenFlags, OpenHow};

@@ -157,6 +157,15 @@ impl FileSystem for Ext4 {
         self.find_number(sb, number)
     }
 
+    fn encode_handle(&self, _: &Caller<'_>, at: &At<'_>) -> rcuwalk::Result<Box<[u8]>> {
+        let inode = self.read_again(at.inode)?;
+        Ok(self.handle_of(inode.ino, inode.generation))
+    }
+
+    fn open_handle(&self, sb: &Sb, id: &[u8]) -> rcuwalk::Result<ByNumber> {
+        self.find_handle(sb, id)
+    }
+
     fn lookup(&self, sb: &Sb, dir: &Inode, name: Name<'_>) -> rcuwalk::Result<Option<InodeRef>> {
         let dir = private(dir)?;
         match Directory::open(&self.volume, dir)?.lookup(name.as_bytes())? {

@@ -1,4 +1,4 @@
-//! Files found again by number, for clients that come back with a handle.
+//! Files found again by number or by the host's handle, for clients that come back with either.
 //!
 //! HANDLE-1: a number and a generation lead to the file that they were given for, or to nothing
 //! ([`Error::Stale`]); never to another file, and never to one outside of the root.
@@ -29,6 +29,11 @@
 //! A path is only a hint: the VFS walks it from the root, and compares. A file of another device
 //! than the root's is not found. Its number says too little about which mount below the root it has
 //! to be in.
+//!
+//! `handles/kernel.rs` is about handles that hold the host's own: they work on every file system
+//! that NFS could serve, and hold the host's generation, so nothing has to be compared.
+
+pub(crate) mod kernel;
 
 use rcuwalk::{
     At, ByNumber, Caller, Error, FileType, Iget, Inode, InodeRef, Result, SuperBlock, Timestamp,
@@ -76,16 +81,27 @@ pub(crate) fn generation(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<Op
 /// Finds the file that has `number`.
 pub(crate) fn by_number(fs: &HostFs, sb: &SuperBlock, number: u64) -> Result<ByNumber> {
     let (file, found, is_whole) = open_number(fs, sb, number)?;
+    below_root(fs, sb, &file, &found, is_whole)
+}
+
+/// Finds the place of a file of the root's device, if it is below the root: the module's table.
+fn below_root(
+    fs: &HostFs,
+    sb: &SuperBlock,
+    file: &OwnedFd,
+    found: &Stat,
+    is_whole: bool,
+) -> Result<ByNumber> {
     if found.attr.nlink == 0 {
         return Err(Error::Stale);
     }
-    let path = path_below(fs.root.fd(), as_fd(&file));
+    let path = path_below(fs.root.fd(), as_fd(file));
     if !is_whole || found.attr.kind == FileType::Directory {
         return path.map(ByNumber::Path);
     }
     match path {
-        Ok(path) if leads_to(fs.root.fd(), &path, &found) => Ok(ByNumber::Path(path)),
-        _ => inode_of(sb, as_fd(&file), &found).map(ByNumber::Inode),
+        Ok(path) if leads_to(fs.root.fd(), &path, found) => Ok(ByNumber::Path(path)),
+        _ => inode_of(sb, as_fd(file), found).map(ByNumber::Inode),
     }
 }
 
@@ -144,18 +160,23 @@ fn open_number(fs: &HostFs, sb: &SuperBlock, number: u64) -> Result<(OwnedFd, St
     let takes_any = TAKE_ANY.iter().find(|any| any.kind == kind);
     let takes_any = takes_any.ok_or(Error::Stale)?;
     let handle = any_generation(within, top.key.ino, ino).ok_or(Error::Stale)?;
-    let opened = fs.dirs.open(|| {
-        sys::open_by_handle(within, &handle).map_err(|errno| match errno {
-            Errno::STALE | Errno::NOENT | Errno::INVAL => Error::Stale,
-            errno => host::err(errno),
-        })
-    })?;
-    let found = host::stat_fd(as_fd(&opened))?;
+    let (opened, found) = open_host_handle(fs, within, &handle)?;
     let is_it = found.key.space == top.key.space && found.key.ino == number;
     match is_it {
         true => Ok((opened, found, top.key.ino == takes_any.root)),
         false => Err(Error::Stale),
     }
+}
+
+fn open_host_handle(fs: &HostFs, within: BorrowedFd<'_>, handle: &[u8]) -> Result<(OwnedFd, Stat)> {
+    let opened = fs.dirs.open(|| {
+        sys::open_by_handle(within, handle).map_err(|errno| match errno {
+            Errno::STALE | Errno::NOENT | Errno::INVAL => Error::Stale,
+            errno => host::err(errno),
+        })
+    })?;
+    let found = host::stat_fd(as_fd(&opened))?;
+    Ok((opened, found))
 }
 
 /// The handle of the inode `ino`, whatever its generation, made from that of the root.
@@ -176,6 +197,9 @@ fn any_generation(root: BorrowedFd<'_>, root_ino: u64, ino: u32) -> Option<[u8; 
 fn path_below(root: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<Box<[u8]>> {
     let (top, path) = (path_of(root)?, path_of(file)?);
     let below = path.strip_prefix(&*top).ok_or(Error::Stale)?;
+    if below.is_empty() {
+        return Ok(Box::default());
+    }
     // The root's path ends with a slash only if it is "/".
     match top.ends_with(b"/") {
         true => Ok(below.into()),

@@ -188,7 +188,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rcuwalk::{Caller, Error, Freshness};
@@ -248,6 +248,8 @@ pub struct HostFs {
     dirs: Arc<Dirs>,
     numbers: Numbers,
     own_mounts: OwnMounts,
+    /// The root is that of the host's whole file system; asked once.
+    root_is_whole: OnceLock<bool>,
 }
 
 impl HostFs {
@@ -288,6 +290,7 @@ impl HostFs {
             watch: None,
             opened: Arc::default(),
             dirs: Arc::default(),
+            root_is_whole: OnceLock::new(),
         })
     }
 

@@ -92,6 +92,14 @@ impl FileSystem for HostFs {
         handles::by_number(self, sb, number)
     }
 
+    fn encode_handle(&self, by: &Caller<'_>, at: &At<'_>) -> Result<Box<[u8]>> {
+        handles::kernel::encode(self, by, at)
+    }
+
+    fn open_handle(&self, sb: &SuperBlock, id: &[u8]) -> Result<ByNumber> {
+        handles::kernel::open(self, sb, id)
+    }
+
     fn refresh_by_number(&self, sb: &SuperBlock, inode: &Inode) -> Result<()> {
         let held = match self.opened.find(inode) {
             Some(held) => held,

@@ -113,6 +113,16 @@ pub(crate) fn handle_parts(handle: &[u8]) -> Option<(i32, &[u8])> {
     Some((i32::from_ne_bytes(kind), bytes))
 }
 
+/// The `struct file_handle` of these parts; `None` if no handle is that long.
+pub(crate) fn handle_of(kind: i32, bytes: &[u8]) -> Option<Box<[u8]>> {
+    if bytes.len() > MOST_BYTES {
+        return None;
+    }
+    let head = (bytes.len() as u32).to_ne_bytes();
+    let parts = head.into_iter().chain(kind.to_ne_bytes());
+    Some(parts.chain(bytes.iter().copied()).collect())
+}
+
 fn name_to_handle_with(fd: BorrowedFd<'_>, path: &CStr, flags: c_int) -> Result<Box<[u8]>, Errno> {
     let mut buffer = Buffer([0; HEAD + MOST_BYTES]);
     buffer.0[..4].copy_from_slice(&(MOST_BYTES as u32).to_ne_bytes());
@@ -175,21 +185,23 @@ struct MountRequest {
     what: u64,
 }
 
-/// The beginning of a `struct statmount`. Its size is that of Linux 6.8; later kernels cut theirs.
+/// A `struct statmount` of Linux 6.8, which later kernels begin theirs with: 128 words, and behind
+/// them room for the text `/`.
 #[repr(C, align(8))]
-struct MountAnswer([u32; 128]);
+struct MountAnswer([u32; MOUNT_WORDS + 2]);
 
-/// Returns the mount's id in mountinfo. From Linux 6.8 on; a mount has a `unique` id there.
+const MOUNT_WORDS: usize = 128;
+
+/// What statmount(2) tells of the mount with this `unique` id.
 #[doc(alias = "statmount(2)")]
-pub(crate) fn id_in_mountinfo(unique: u64) -> Result<u32, Errno> {
-    const MNT_BASIC: u64 = 2;
+fn statmount(unique: u64, what: u64) -> Result<MountAnswer, Errno> {
     let request = MountRequest {
         size: size_of::<MountRequest>() as u32,
         spare: 0,
         mount: unique,
-        what: MNT_BASIC,
+        what,
     };
-    let mut answer = MountAnswer([0; 128]);
+    let mut answer = MountAnswer([0; MOUNT_WORDS + 2]);
     // SAFETY: `request` is as large as its first field says, and the kernel writes no more to
     // `answer` than it is told there is. Both outlive the call.
     let done = unsafe {
@@ -202,8 +214,29 @@ pub(crate) fn id_in_mountinfo(unique: u64) -> Result<u32, Errno> {
         )
     };
     returned(done)?;
+    Ok(answer)
+}
+
+/// Returns whether a mount shows a whole file system, and not a directory of it. From Linux 6.8 on,
+/// whose mounts have a `unique` id.
+pub(crate) fn is_mount_of_all(unique: u64) -> Result<bool, Errno> {
+    const MNT_ROOT: u32 = 8;
+    match statmount(unique, MNT_ROOT.into()) {
+        // `mask` says what was told, and the text is the path of the root.
+        Ok(MountAnswer(told)) => {
+            Ok(told[2] & MNT_ROOT != 0 && told[MOUNT_WORDS].to_ne_bytes()[..2] == *b"/\0")
+        }
+        // The path is longer.
+        Err(Errno::OVERFLOW) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Returns the mount's id in mountinfo. From Linux 6.8 on; a mount has a `unique` id there.
+pub(crate) fn id_in_mountinfo(unique: u64) -> Result<u32, Errno> {
+    const MNT_BASIC: u64 = 2;
     // `mnt_id_old`, behind 14 other words.
-    Ok(answer.0[14])
+    statmount(unique, MNT_BASIC).map(|answer| answer.0[14])
 }
 
 /// truncate(2), by path.

@@ -9,6 +9,7 @@ mod host {
     mod files;
     mod found_again;
     mod found_again_stress;
+    mod handles;
     mod held_directories;
     mod limits;
     mod operations;

@@ -58,6 +58,7 @@ impl MemFs {
             self.is_nameless();
             return Err(taken);
         }
+        is_in(&node, parent.node);
         parent.changed(now, 1, is_dir(&node));
         Ok(node)
     }
@@ -244,6 +245,8 @@ fn exchange(how: &Rename<'_>) -> Result<()> {
         let _ = from.node.names_mut()?.replace(how.from.1, moved.clone());
         return Err(Error::NotFound);
     }
+    is_in(replaced, from.node);
+    is_in(moved, to.node);
     let now = now();
     // Of two directories; in one and the same, the second call takes back the first's.
     let dirs = is_dir(replaced) - is_dir(moved);
@@ -259,8 +262,18 @@ fn exchange(how: &Rename<'_>) -> Result<()> {
 fn put(dir: Dir<'_>, name: Name<'_>, node: &Arc<Node>) -> Result<()> {
     let mut names = dir.node.names_mut()?;
     match names.replace(name, node.clone()) {
-        Ok(_) => Ok(()),
-        Err(node) => names.insert(name, node),
+        Ok(_) => {}
+        Err(node) => names.insert(name, node)?,
+    }
+    is_in(node, dir.node);
+    Ok(())
+}
+
+/// A directory has got a name in `above`, whose names the caller has locked.
+fn is_in(dir: &Node, above: &Arc<Node>) {
+    // Only a directory has names.
+    if let Ok(mut names) = dir.names_mut() {
+        names.above = Arc::downgrade(above);
     }
 }
 

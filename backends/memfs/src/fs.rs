@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rcuwalk::{
-    Acl, At, Caller, Caps, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode, InodeFill,
-    InodeKey, InodeRef, LastPut, Name, NewFile, OpenFlags, RawEntry, Rename, Result, SetAttr,
-    SetTime, StatFs, SuperBlock, XattrFlags,
+    Acl, At, ByNumber, Caller, Caps, Emit, Error, FileHandle, FileSystem, FileType, Iget, Inode,
+    InodeFill, InodeKey, InodeRef, LastPut, Name, NewFile, OpenFlags, RawEntry, Rename, Result,
+    SetAttr, SetTime, StatFs, SuperBlock, XattrFlags,
 };
 
 use crate::MemFs;
@@ -31,6 +31,14 @@ impl FileSystem for MemFs {
 
     fn generation(&self, _by: &Caller<'_>, _at: &At<'_>) -> Result<Option<u32>> {
         Ok(Some(self.tree.generation))
+    }
+
+    fn encode_handle(&self, _by: &Caller<'_>, at: &At<'_>) -> Result<Box<[u8]>> {
+        self.encode(Node::of(at.inode)?)
+    }
+
+    fn by_number(&self, sb: &SuperBlock, number: u64) -> Result<ByNumber> {
+        self.find(number, |node| iget(sb, node))
     }
 
     fn lookup(&self, sb: &SuperBlock, dir: &Inode, name: Name<'_>) -> Result<Option<InodeRef>> {

@@ -32,6 +32,7 @@
 //! | `fs.rs`      | the [`FileSystem`](rcuwalk::FileSystem) for the VFS |
 //! | `change.rs`  | names made, linked, moved and removed               |
 //! | `file.rs`    | an open file                                        |
+//! | `handle.rs`  | files found again by number                         |
 //! | `node.rs`    | a node, its life and its times                      |
 //! | `names.rs`   | the names in a directory, and their positions       |
 //! | `data.rs`    | the contents of a file                              |
@@ -47,6 +48,7 @@ mod change;
 mod data;
 mod file;
 mod fs;
+mod handle;
 pub mod limits;
 mod names;
 mod node;
@@ -80,8 +82,8 @@ impl std::fmt::Debug for MemFs {
 struct Tree {
     root: Arc<Node>,
     space: Arc<Space>,
-    /// Nodes that the builder has made, by its ids, for as long as they have names. Nodes made
-    /// through the VFS are not here: no caller asks for them.
+    /// Nodes that a caller may ask for by number, for as long as they have names: those that the
+    /// builder has made, and those that have a handle.
     numbered: RwLock<HashMap<u64, Weak<Node>>>,
     /// Of all inode numbers that were given out, none is given out again.
     last_ino: AtomicU64,
@@ -189,9 +191,7 @@ impl MemFs {
     pub fn add(&self, parent: NodeId, name: &[u8], new: NewFile<'_>) -> Result<NodeId> {
         let parent = self.node(parent)?;
         let node = self.make(dir(&parent), Name::new(name)?, &new)?;
-        node.state().numbered = true;
-        let mut numbered = self.tree.numbered.write().unwrap_or_else(recover);
-        numbered.insert(node.ino, Arc::downgrade(&node));
+        self.number(&node);
         Ok(NodeId(node.ino))
     }
 
@@ -250,7 +250,16 @@ impl MemFs {
         node.ok_or(Error::Stale)
     }
 
-    /// The builder's nodes are found for as long as they have names.
+    /// Has a node found by its number for as long as it has names.
+    fn number(&self, node: &Arc<Node>) {
+        let mut numbered = self.tree.numbered.write().unwrap_or_else(recover);
+        let mut state = node.state();
+        if state.attr.nlink > 0 && !state.numbered {
+            state.numbered = true;
+            numbered.insert(node.ino, Arc::downgrade(node));
+        }
+    }
+
     #[cold]
     fn forget_number(&self, ino: u64) {
         let mut numbered = self.tree.numbered.write().unwrap_or_else(recover);

@@ -11,7 +11,7 @@
 //! than half are gaps, the rest move together and keep their positions.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use hashbrown::hash_table::{Entry, HashTable};
 use rcuwalk::{Error, Name, Result};
@@ -29,6 +29,9 @@ pub(crate) struct Names {
     hasher: hashbrown::DefaultHashBuilder,
     /// Set when the directory is removed: it takes no new names.
     pub(crate) removed: bool,
+    /// The directory that this one is in, or was in when it was removed; none above the root.
+    #[doc(alias = "d_parent")]
+    pub(crate) above: Weak<Node>,
 }
 
 /// Where a name's slot is. With the hash at hand, the table grows without a look at names.
@@ -57,6 +60,17 @@ impl Names {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.table.is_empty()
+    }
+
+    /// The name of a directory, which has one at most. Looks at one name after the other.
+    pub(crate) fn name_of(&self, dir: &Arc<Node>) -> Option<&[u8]> {
+        let mut slots = self.slots.iter();
+        let is_it = |slot: &&Slot| {
+            slot.node
+                .as_ref()
+                .is_some_and(|node| Arc::ptr_eq(node, dir))
+        };
+        slots.find(is_it).map(|slot| &*slot.name)
     }
 
     /// Adds a name.

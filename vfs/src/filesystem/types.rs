@@ -80,7 +80,8 @@ impl<'a> At<'a> {
     }
 }
 
-/// The result of [`FileSystem::by_number`](super::FileSystem::by_number).
+/// The result of [`FileSystem::by_number`](super::FileSystem::by_number) and
+/// [`FileSystem::open_handle`](super::FileSystem::open_handle).
 #[doc(alias = "d_obtain_alias")]
 #[derive(Debug)]
 #[non_exhaustive]

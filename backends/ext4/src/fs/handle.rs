@@ -1,6 +1,7 @@
-//! Files found again by number, for clients that come back with a handle.
+//! Files found again by number or by handle, for clients that come back with either.
 //!
 //! HANDLE-1: an inode number and its generation, which is in the inode, are one file of the image.
+//! A handle is both, after the image's UUID.
 //! All files of an image are below its root, so only a directory needs a path: the one above it is
 //! its `..`, and has its name among its entries.
 
@@ -36,6 +37,25 @@ impl Ext4 {
         }
         let inode = self.iget(sb, &mut InodeCursor::default(), ino)?;
         Ok(ByNumber::Inode(inode))
+    }
+
+    /// The handle of the inode `ino`.
+    pub(super) fn handle_of(&self, ino: u32, generation: u32) -> Box<[u8]> {
+        let uuid = self.volume.super_block().uuid();
+        let numbers = [ino, generation].map(u32::to_le_bytes);
+        uuid.iter().chain(numbers.as_flattened()).copied().collect()
+    }
+
+    /// The file of a handle, which clients may make up.
+    ///
+    /// # Errors
+    /// [`Stale`](rcuwalk::Error::Stale) if it is of another image, or of a file that is gone.
+    pub(super) fn find_handle(&self, sb: &Sb, id: &[u8]) -> rcuwalk::Result<ByNumber> {
+        let uuid = self.volume.super_block().uuid();
+        match id.strip_prefix(uuid).map(<[u8]>::as_chunks) {
+            Some(([ino, _generation], [])) => self.find_number(sb, u32::from_le_bytes(*ino).into()),
+            _ => Err(rcuwalk::Error::Stale),
+        }
     }
 
     /// The path of the directory `dir` from the root; `None` if the image is damaged in such a way

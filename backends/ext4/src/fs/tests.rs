@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use rcuwalk::{Context, Credentials, FileType, LookupFlags, OpenFlags, OpenHow, Vfs};
+use rcuwalk::{Context, Credentials, FileType, Handle, LookupFlags, OpenFlags, OpenHow, Vfs};
 use rcuwalk_testkit::acl;
 
 use crate::ext4::Ext4;
@@ -107,6 +107,32 @@ fn files_are_found_by_number() {
         assert_eq!(found.inode().key(), named.inode().key(), "HANDLE-1: {path}");
         if found.attr().kind == FileType::Directory {
             assert_eq!(&*vfs.path_of(&me, &found).unwrap(), path.as_bytes());
+        }
+    }
+    // So does a handle, which another image does not know.
+    let other = Image::make("8M", &[], |_| ()).unwrap();
+    let other = Vfs::new(Ext4::open(other.path()).unwrap()).unwrap();
+    let foreign = other.encode_handle(&other.root()).unwrap();
+    for path in [
+        "/",
+        "/dir/file",
+        "/dir",
+        "/dir/below",
+        "/dir/below/77",
+        "/short",
+    ] {
+        let named = vfs.lookup(&me, path, LookupFlags::default()).unwrap();
+        let handle = vfs.encode_handle(&named).unwrap().without_path();
+        let found = vfs.open_by_handle(&handle).unwrap();
+        assert_eq!(found.inode().key(), named.inode().key(), "HANDLE-1: {path}");
+        let mut bytes = handle.to_bytes();
+        *bytes.last_mut().unwrap() ^= 1;
+        for handle in [
+            &Handle::from_bytes(&bytes).unwrap(),
+            &foreign.clone().without_path(),
+        ] {
+            let err = vfs.open_by_handle(handle).unwrap_err();
+            assert_eq!(err.errno(), libc::ESTALE, "HANDLE-1: {path}");
         }
     }
     let file = vfs.by_number(image.ino("/dir/file").into()).unwrap();

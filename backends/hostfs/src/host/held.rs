@@ -327,6 +327,13 @@ pub(crate) fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
     Ok(told)
 }
 
+/// The identity of the file system that holds `fd`.
+#[doc(alias = "f_fsid")]
+pub(crate) fn file_system_of(fd: BorrowedFd<'_>) -> Result<[u8; 8]> {
+    let host = retry_on_intr(|| rustix::fs::fstatvfs(fd)).map_err(err)?;
+    Ok(host.f_fsid.to_le_bytes())
+}
+
 /// Cuts or extends a file that is open for writing.
 pub(crate) fn truncate(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
     retry_on_intr(|| rustix::fs::ftruncate(fd, size)).map_err(err)

@@ -3,3 +3,4 @@
 mod as_tmpfs;
 mod budget;
 mod changes_match_the_kernel;
+mod handles;
