@@ -28,7 +28,7 @@ use crate::filesystem::{FileHandle, SetAttr, StatFs, XattrFlags};
 use crate::mount::{MountRef, Writing};
 use crate::open::OpenFlags;
 use crate::permission::Credentials;
-use crate::readdir::ReadDir;
+use crate::readdir::{self, ReadDir};
 use crate::target::Target;
 use crate::vfs_inode::DEAD_DIR;
 use crate::xattr;
@@ -272,6 +272,11 @@ impl File {
     /// As [`read_dir`](Self::read_dir).
     #[doc(alias("seekdir(3)", "telldir(3)"))]
     pub fn read_dir_from(&self, position: u64) -> Result<ReadDir> {
+        self.may_list()?;
+        Ok(ReadDir::from(self.path.clone(), position))
+    }
+
+    fn may_list(&self) -> Result<()> {
         self.not_only_place()?;
         if self.path.inode().kind() != FileType::Directory {
             return Err(Error::NotADirectory);
@@ -280,7 +285,49 @@ impl File {
         if !self.path.inode_held().shared().has(DEAD_DIR) {
             self.accessed();
         }
-        Ok(ReadDir::from(self.path.clone(), position))
+        Ok(())
+    }
+
+    /// Fills `buf` with the entries after a position, in the layout of getdents64(2), and returns
+    /// how many bytes it has written: 0 at the end. [`Entries`](crate::Entries) reads them. Each
+    /// entry has the position after it (`d_off`), and a later call goes on from any of them. `.`
+    /// and `..` are not among the entries. Allocates nothing, and holds no lock between two calls.
+    ///
+    /// ```
+    /// use rcuwalk::{Credentials, Entries, File, OpenFlags, Result, Vfs};
+    ///
+    /// fn names(dir: &File) -> Result<Vec<Box<[u8]>>> {
+    ///     let (mut names, mut buf, mut position) = (Vec::new(), vec![0; 32 * 1024], 0);
+    ///     loop {
+    ///         let filled = dir.fill(position, &mut buf)?;
+    ///         if filled == 0 {
+    ///             return Ok(names);
+    ///         }
+    ///         for entry in Entries::new(&buf[..filled]) {
+    ///             names.push(entry.name.into());
+    ///             position = entry.next;
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<()> {
+    /// let vfs = Vfs::new(rcuwalk_memfs::MemFs::new())?;
+    /// let me = vfs.context(Credentials::root());
+    /// vfs.create(&me, "/a", 0o644)?;
+    /// vfs.mkdir(&me, "/b", 0o755)?;
+    /// let root = vfs.open(&me, "/", OpenFlags::READ)?;
+    /// assert_eq!(names(&root)?.len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read_dir`](Self::read_dir); [`Error::NotFound`] if the directory has been removed;
+    /// [`Error::Invalid`] if `buf` has no room for the next entry: 280 bytes are enough for any.
+    #[doc(alias("getdents64(2)", "filldir64"))]
+    pub fn fill(&self, position: u64, buf: &mut [u8]) -> Result<usize> {
+        self.may_list()?;
+        self.retry(|| readdir::fill(&self.path, position, buf))
     }
 
     /// How full its file system is.
@@ -309,7 +356,7 @@ impl File {
 
     /// Runs an operation, [again](crate::retry) if the caches made it fail: `Stale` says that
     /// the attributes by which it was permitted are outdated.
-    fn retry<R>(&self, operation: impl Fn() -> Result<R>) -> Result<R> {
+    fn retry<R>(&self, operation: impl FnMut() -> Result<R>) -> Result<R> {
         self.path.mnt().sb.caches.retry_held(operation)
     }
 

@@ -81,7 +81,7 @@ pub use mount::MountFlags;
 pub use name::{NAME_MAX, Name, PATH_MAX};
 pub use open::{OpenFlags, OpenHow};
 pub use permission::{Access, Caps, Credentials};
-pub use readdir::{DirEntry, ReadDir};
+pub use readdir::{DirEntry, Entries, ReadDir};
 pub use stats::{Statistics, Why};
 pub use super_block::SuperBlock;
 pub use trace::{Origin, Trace, TraceStep, Walk};

@@ -1,21 +1,24 @@
-//! Listing a directory.
+//! Listing a directory: as entries ([`ReadDir`]), or as records in the caller's buffer
+//! ([`File::fill`](crate::File::fill)).
 //!
 //! DIR-1: an entry present all through a listing is returned exactly once; one that
 //! comes or goes meanwhile, at most once. It rests on the back end: each entry has a
 //! position that no other entry gets, and a batch goes on after the last position
 //! taken. hostfs keeps it as far as the host does, see there.
 
-use std::collections::VecDeque;
-use std::ops::ControlFlow;
+mod records;
+
+pub use records::Entries;
+use records::{Growing, Room, Slice, Writer};
 
 use crate::attr::FileType;
 use crate::context::VfsPath;
 use crate::error::{Error, Result};
-use crate::filesystem::{Emit, RawEntry};
+use crate::filesystem::RawEntry;
 use crate::vfs_inode::DEAD_DIR;
 
-/// Entries fetched from the back end at a time.
-const BATCH: usize = 1024;
+/// Bytes of records fetched from the back end at a time: a thousand entries with short names.
+const BATCH: usize = 32 * 1024;
 
 /// A directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,13 +37,19 @@ pub struct DirEntry {
 }
 
 /// A listing in progress. It holds the directory, and no lock between two entries.
+///
+/// As an iterator it allocates memory for each name. [`peek`](Self::peek) and
+/// [`advance`](Self::advance) lend the entries instead.
 #[derive(Debug)]
 #[doc(alias = "struct dir_context")]
 pub struct ReadDir {
     dir: VfsPath,
     /// Where the next batch goes on: the position after the last entry fetched.
     from: u64,
-    batch: VecDeque<DirEntry>,
+    /// Records that have been fetched.
+    batch: Vec<u8>,
+    /// Where in `batch` the next one begins.
+    at: usize,
     /// Entries so far.
     listed: u32,
     ended: bool,
@@ -56,10 +65,37 @@ impl ReadDir {
         ReadDir {
             dir,
             from,
-            batch: VecDeque::new(),
+            batch: Vec::new(),
+            at: 0,
             listed: 0,
             ended: false,
             failed: None,
+        }
+    }
+
+    /// The next entry, which stays the next one until [`advance`](Self::advance); `None` at the
+    /// end. May block.
+    ///
+    /// # Errors
+    /// What the back end reports, once, after the entries that it handed over before. The listing
+    /// has ended then.
+    pub fn peek(&mut self) -> Result<Option<RawEntry<'_>>> {
+        if self.at == self.batch.len() {
+            if !self.ended {
+                self.fetch_more();
+            }
+            // Entries fetched before the error come before it.
+            if self.at == self.batch.len() {
+                return self.failed.take().map_or(Ok(None), Err);
+            }
+        }
+        Ok(records::first(&self.batch[self.at..]).map(|(entry, _)| entry))
+    }
+
+    /// Goes past the entry that [`peek`](Self::peek) has returned.
+    pub fn advance(&mut self) {
+        if let Some((_, length)) = records::first(&self.batch[self.at..]) {
+            self.at += length;
         }
     }
 
@@ -67,84 +103,94 @@ impl ReadDir {
     /// An error is kept for its turn. May block.
     #[doc(alias = "readahead")]
     pub fn read_ahead(&mut self) {
-        if !self.ended && self.batch.len() < BATCH / 2 {
+        if !self.ended && self.batch.len() - self.at < BATCH / 2 {
             self.fetch_more();
         }
     }
 
     fn fetch_more(&mut self) {
+        self.batch.drain(..self.at);
+        self.at = 0;
         let before = self.batch.len();
         let caches = self.dir.mnt().sb.caches.clone();
         // Goes on from the position it has reached.
         self.failed = caches.retry_held(|| self.fetch()).err();
         self.ended = self.failed.is_some() || self.batch.len() == before;
+        if self.ended {
+            self.batch.shrink_to_fit();
+        }
     }
 
     /// Positions are the back end's, stored per entry and never reused, so going on
     /// from one is right whatever has happened in between (DIR-1).
     fn fetch(&mut self) -> Result<()> {
-        let inode = self.dir.inode_ref();
-        let sb = &self.dir.mnt().sb;
-        let shared = inode.rwsem().read();
-        if inode.shared().has(DEAD_DIR) {
-            return Err(Error::NotFound);
-        }
         let before = self.batch.len();
-        let mut batch = Batch {
-            entries: &mut self.batch,
-            from: &mut self.from,
-            room: BATCH,
-        };
-        let read = sb.fs().read_dir(sb, &inode, *batch.from, &mut batch);
-        if sb.looks_around {
-            let more = batch.entries.len() - before;
-            self.listed = self.listed.saturating_add(more as u32);
-            shared.set(self.listed);
+        let mut writer = Writer::new(Growing::new(&mut self.batch, BATCH));
+        let read = read(&self.dir, self.from, &mut writer, |listed, more| {
+            *listed = self.listed.saturating_add(more);
+        });
+        self.listed = self.listed.saturating_add(writer.count);
+        let read = read.and_then(|()| writer.finish().map(drop));
+        if let Some(last) = Entries::new(&self.batch[before..]).last() {
+            self.from = last.next;
         }
         read
     }
 }
 
-struct Batch<'a> {
-    entries: &'a mut VecDeque<DirEntry>,
-    from: &'a mut u64,
-    room: usize,
+/// Fills the caller's buffer with the records of the entries after `from`.
+pub(crate) fn fill(dir: &VfsPath, from: u64, buf: &mut [u8]) -> Result<usize> {
+    let mut writer = Writer::new(Slice::new(buf));
+    read(dir, from, &mut writer, |listed, more| {
+        let before = if from == 0 { 0 } else { *listed };
+        *listed = before.saturating_add(more);
+    })?;
+    let (is_full, used) = (writer.is_full, writer.finish()?.used);
+    match is_full && used == 0 {
+        true => Err(Error::Invalid),
+        false => Ok(used),
+    }
 }
 
-impl Emit for Batch<'_> {
-    fn entry(&mut self, entry: RawEntry<'_>) -> ControlFlow<()> {
-        if self.room == 0 {
-            return ControlFlow::Break(());
-        }
-        let RawEntry {
-            name,
-            ino,
-            kind,
-            next,
-        } = entry;
-        self.entries.push_back(DirEntry {
-            name: name.into(),
-            ino,
-            kind,
-            next,
-        });
-        *self.from = next;
-        self.room -= 1;
-        ControlFlow::Continue(())
+/// Hands the entries after `from` to `writer`. `count` is given the number of names that the
+/// listing has returned so far and those that it returns now.
+fn read<R: Room>(
+    dir: &VfsPath,
+    from: u64,
+    writer: &mut Writer<R>,
+    count: impl FnOnce(&mut u32, u32),
+) -> Result<()> {
+    let inode = dir.inode_ref();
+    let sb = &dir.mnt().sb;
+    // Shared: lookups and other listings go on meanwhile, and a change waits for one batch.
+    let shared = inode.rwsem().read();
+    if inode.shared().has(DEAD_DIR) {
+        return Err(Error::NotFound);
     }
+    let read = sb.fs().read_dir(sb, &inode, from, writer);
+    if sb.looks_around {
+        let mut listed = shared.names();
+        count(&mut listed, writer.count);
+        shared.set(listed);
+    }
+    read
 }
 
 impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
-        if self.batch.is_empty() && !self.ended {
-            self.fetch_more();
-        }
-        // Entries fetched before the error come before it.
-        match self.batch.pop_front() {
-            Some(entry) => Some(Ok(entry)),
-            None => self.failed.take().map(Err),
-        }
+        let entry = match self.peek() {
+            Ok(entry) => entry?,
+            Err(err) => return Some(Err(err)),
+        };
+        let entry = DirEntry {
+            name: entry.name.into(),
+            ino: entry.ino,
+            kind: entry.kind,
+            next: entry.next,
+        };
+        self.advance();
+        Some(Ok(entry))
     }
 }

@@ -44,7 +44,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use rcuwalk::{Attr, DirEntry, Error, File, FileType, ReadDir, Result, Timestamp};
+use rcuwalk::{Attr, Error, File, FileType, ReadDir, Result, Timestamp};
 
 use crate::ahead::{Keeps, Mark};
 use crate::nodes::NodeRef;
@@ -176,8 +176,10 @@ struct Listing {
     /// Its current position.
     at: u64,
     entries: ReadDir,
-    /// An entry that was read and did not fit.
-    pending: Option<Result<DirEntry>>,
+    /// An error that came behind entries: the next answer begins with it.
+    failed: Option<Error>,
+    /// The last answer was full.
+    goes_on: bool,
 }
 
 /// An entry as it is handed out.
@@ -255,19 +257,24 @@ impl OpenDir {
             _ => self.listing_from(position)?,
         };
         let listing = kept.insert(listing);
+        listing.goes_on = false;
         loop {
-            let entry = match listing.pending.take().or_else(|| listing.entries.next()) {
-                Some(Ok(entry)) => entry,
-                Some(Err(err)) if taken == 0 => return Err(err),
-                failed @ Some(Err(_)) => {
-                    listing.pending = failed;
+            let entry = match listing
+                .failed
+                .take()
+                .map_or_else(|| listing.entries.peek(), Err)
+            {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Ok(()),
+                Err(err) if taken == 0 => return Err(err),
+                Err(err) => {
+                    listing.failed = Some(err);
                     return Ok(());
                 }
-                None => return Ok(()),
             };
             let next = entry.next.min(FAR);
             let done = take(Listed {
-                name: &entry.name,
+                name: entry.name,
                 ino: self.file.path().number_of(entry.ino),
                 kind: entry.kind,
                 is_dot: false,
@@ -277,11 +284,13 @@ impl OpenDir {
                 Ok(ControlFlow::Continue(())) => taken += 1,
                 Err(Error::NotFound) => {}
                 Err(err) if taken == 0 => return Err(err),
+                // The entry is the first one of the next answer.
                 Ok(ControlFlow::Break(())) | Err(_) => {
-                    listing.pending = Some(Ok(entry));
+                    listing.goes_on = true;
                     return Ok(());
                 }
             }
+            listing.entries.advance();
             listing.at = next;
         }
     }
@@ -290,7 +299,7 @@ impl OpenDir {
     /// the last answer, there is time for it.
     pub(crate) fn read_ahead(&self) {
         let mut kept = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listing) = kept.as_mut().filter(|listing| listing.pending.is_some()) {
+        if let Some(listing) = kept.as_mut().filter(|listing| listing.goes_on) {
             listing.entries.read_ahead();
         }
     }
@@ -313,7 +322,8 @@ impl OpenDir {
         Ok(Listing {
             at: position,
             entries: self.file.read_dir_from(start)?,
-            pending: None,
+            failed: None,
+            goes_on: false,
         })
     }
 }

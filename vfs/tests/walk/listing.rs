@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::thread;
 
 use crate::common::{Random, Tree};
-use rcuwalk::{Credentials, Error};
+use rcuwalk::{Credentials, Entries, Error, File, FileType, OpenFlags};
 
 /// DIR-1: an entry that is there all through a listing is returned exactly once, an
 /// entry that comes or goes at most once per life, whatever changes between batches.
@@ -122,4 +122,111 @@ fn what_is_no_directory_is_not_listed() {
     assert!(matches!(made, Err(Error::NotFound)), "nor takes it names");
     let up = tree.vfs.stat(&held, "..", crate::common::FOLLOW).unwrap();
     assert_eq!(up.ino, tree.ino("/").unwrap(), "but leads up");
+}
+
+/// The names and positions that `fill` returns after `position`, with buffers of `room` bytes.
+fn filled(dir: &File, position: u64, room: usize) -> Vec<(Box<[u8]>, u64, u64)> {
+    let (mut all, mut buf, mut position) = (Vec::new(), vec![0xAA; room], position);
+    loop {
+        let used = dir.fill(position, &mut buf).unwrap();
+        assert!(used <= room);
+        if used == 0 {
+            return all;
+        }
+        for entry in Entries::new(&buf[..used]) {
+            assert_eq!(entry.kind, Some(FileType::Regular));
+            all.push((entry.name.into(), entry.ino, entry.next));
+            position = entry.next;
+        }
+    }
+}
+
+fn open_dir(tree: &Tree, path: &str) -> File {
+    tree.vfs.open(&tree.ctx, path, OpenFlags::READ).unwrap()
+}
+
+/// DIR-1: `fill` returns what the iterator returns, however small the buffer, from any position.
+#[test]
+fn a_buffer_is_filled_with_what_the_iterator_returns() {
+    let tree = Tree::new("d/");
+    for n in 0..3_000 {
+        let name = format!("/d/{n}{}", "x".repeat(n % 200));
+        tree.vfs.create(&tree.ctx, name, 0o644).unwrap();
+    }
+    let dir = open_dir(&tree, "/d");
+    let all: Vec<_> = dir
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.name, entry.ino, entry.next))
+        .collect();
+    assert_eq!(all.len(), 3_000);
+    for room in [280, 281, 4096, 1 << 20] {
+        assert_eq!(filled(&dir, 0, room), all, "DIR-1: {room} bytes");
+    }
+    for at in [0, 1, 1_500, 2_999] {
+        assert_eq!(filled(&dir, all[at].2, 4096), all[at + 1..], "DIR-1: {at}");
+    }
+}
+
+/// EDGE-1: a buffer that is too small for the next entry is EINVAL and not the end; a removed
+/// directory is ENOENT; a file is ENOTDIR.
+#[test]
+fn a_buffer_that_cannot_be_filled_says_so() {
+    let tree = Tree::new("d/ d/file empty/");
+    let dir = open_dir(&tree, "/d");
+    assert!(matches!(dir.fill(0, &mut [0; 23]), Err(Error::Invalid)));
+    assert!(matches!(dir.fill(0, &mut []), Err(Error::Invalid)));
+    assert_eq!(dir.fill(0, &mut [0; 24]).unwrap(), 24);
+    assert_eq!(open_dir(&tree, "/empty").fill(0, &mut []).unwrap(), 0);
+    let file = open_dir(&tree, "/d/file");
+    assert!(matches!(
+        file.fill(0, &mut [0; 280]),
+        Err(Error::NotADirectory)
+    ));
+    tree.vfs.unlink(&tree.ctx, "/d/file").unwrap();
+    tree.vfs.rmdir(&tree.ctx, "/d").unwrap();
+    assert!(matches!(dir.fill(0, &mut [0; 280]), Err(Error::NotFound)));
+}
+
+/// DIR-1: one file that stays is returned once by `fill`, and every other one at most once per
+/// life, with changes before each call.
+#[test]
+fn buffers_are_filled_beside_changes() {
+    const STAYING: usize = 500;
+    let tree = Tree::new("d/ other/");
+    let (vfs, ctx) = (&tree.vfs, &tree.ctx);
+    for n in 0..STAYING {
+        vfs.create(ctx, format!("/d/stays{n}"), 0o644).unwrap();
+        vfs.create(ctx, format!("/d/moves{n}"), 0o644).unwrap();
+    }
+    let dir = open_dir(&tree, "/d");
+    let mut random = Random::new(3);
+    for _ in 0..50 {
+        let (mut seen, mut position) = (HashMap::<Box<[u8]>, usize>::new(), 0);
+        loop {
+            let mut buf = vec![0; 280 + random.below(2_000)];
+            let used = dir.fill(position, &mut buf).unwrap();
+            if used == 0 {
+                break;
+            }
+            for entry in Entries::new(&buf[..used]) {
+                position = entry.next;
+                *seen.entry(entry.name.into()).or_default() += 1;
+            }
+            let n = random.below(STAYING);
+            let _ = match random.below(4) {
+                0 => vfs.rename(ctx, format!("/d/moves{n}"), format!("/other/{n}")),
+                1 => vfs.rename(ctx, format!("/other/{n}"), format!("/d/moves{n}")),
+                2 => vfs
+                    .link(ctx, format!("/d/stays{n}"), format!("/d/link{n}"))
+                    .map(drop),
+                _ => vfs.unlink(ctx, format!("/d/link{n}")),
+            };
+        }
+        for n in 0..STAYING {
+            let times = seen.get(format!("stays{n}").as_bytes());
+            assert_eq!(times, Some(&1), "DIR-1: stays{n}");
+        }
+    }
 }
