@@ -37,6 +37,15 @@ impl VfsPath {
         Some(VfsPath::new(mnt.try_get()?, dentry, inode))
     }
 
+    /// Goes on to another dentry of the same mount.
+    pub(crate) fn step_to(&mut self, dentry: DentryRef, inode: InodeRef) {
+        let from = self.dentry.replace(dentry);
+        self.inode = inode;
+        if let Some(from) = from {
+            self.mnt.sb.caches.dcache.put(from);
+        }
+    }
+
     /// Its inode.
     pub fn inode(&self) -> &Inode {
         &self.inode

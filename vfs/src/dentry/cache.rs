@@ -118,7 +118,11 @@ impl Dcache {
     }
 
     /// Under the bucket's lock a miss is a miss.
-    fn d_lookup_locked(&self, parent: &DentryRef, name: &NameHash<'_>) -> Option<DentryRef> {
+    pub(super) fn d_lookup_locked(
+        &self,
+        parent: &DentryRef,
+        name: &NameHash<'_>,
+    ) -> Option<DentryRef> {
         let bucket = self.table.lock(name.in_dir(parent.address()));
         let guard = rcu::read_lock();
         let found = bucket.find(|dentry| {

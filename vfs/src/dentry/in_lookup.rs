@@ -7,7 +7,7 @@
 use rcuwalk_sync::lock::{Mutex, Rank};
 use rcuwalk_sync::{Flag, Ref};
 
-use super::{Dcache, DentryRef, FoundIn, NameHash, Unspliced, Validity};
+use super::{Dcache, DentryRef, FoundIn, NameHash, NameWords, Unspliced, Validity};
 use crate::vfs_inode::InodeRef;
 
 const SHARDS: usize = 64;
@@ -22,14 +22,16 @@ struct Pending {
     /// The parent's address. It cannot go away meanwhile: each thread that looks up in it holds
     /// it.
     dir: usize,
-    name: Box<[u8]>,
+    /// All of a short name. A long one is known by its beginning and its hash: if another name has
+    /// the same, its lookup waits for this one, and comes next.
+    name: NameWords,
     /// Made by the first waiter: mostly there is none.
     over: Option<Ref<()>>,
 }
 
 impl Pending {
-    fn is(&self, dir: usize, name: &[u8]) -> bool {
-        self.dir == dir && *self.name == *name
+    fn is(&self, dir: usize, name: &NameHash<'_>) -> bool {
+        self.dir == dir && self.name == name.words
     }
 }
 
@@ -80,15 +82,16 @@ impl Dcache {
         name: NameHash<'a>,
     ) -> ParallelLookup<'a> {
         let hash = name.in_dir(parent.address());
-        let (dir, bytes) = (parent.address(), name.name.as_bytes());
+        let dir = parent.address();
         loop {
             let mut shard = self.in_lookup.shard(hash).lock();
-            // The cache is asked under the shard's lock: a lookup that is over has
-            // added its name before it left the shard.
-            if let Some(dentry) = self.d_lookup(parent, &name) {
+            // The cache is asked under the shard's lock: a lookup that is over has added its name
+            // before it left the shard. And under the bucket's: the caller has missed the name
+            // already, and only there a miss is certain.
+            if let Some(dentry) = self.d_lookup_locked(parent, &name) {
                 return ParallelLookup::Cached(dentry);
             }
-            let others = shard.iter_mut().find(|other| other.is(dir, bytes));
+            let others = shard.iter_mut().find(|other| other.is(dir, &name));
             let Some(others) = others else {
                 let mine = self.begin(&mut shard, parent, (name, hash));
                 return ParallelLookup::Mine(mine);
@@ -108,14 +111,14 @@ impl Dcache {
         name: NameHash<'a>,
     ) -> Option<InLookup<'a>> {
         let hash = name.in_dir(parent.address());
-        let (dir, bytes) = (parent.address(), name.name.as_bytes());
+        let dir = parent.address();
         let mut shard = self.in_lookup.shard(hash).lock();
         if let Some(dentry) = self.d_lookup(parent, &name) {
             drop(shard);
             self.put(dentry);
             return None;
         }
-        let is_pending = shard.iter().any(|other| other.is(dir, bytes));
+        let is_pending = shard.iter().any(|other| other.is(dir, &name));
         (!is_pending).then(|| self.begin(&mut shard, parent, (name, hash)))
     }
 
@@ -127,7 +130,7 @@ impl Dcache {
     ) -> InLookup<'a> {
         shard.push(Pending {
             dir: parent.address(),
-            name: name.name.as_bytes().into(),
+            name: name.words,
             over: None,
         });
         InLookup {
@@ -154,7 +157,7 @@ impl InLookup<'_> {
 
 impl Drop for InLookup<'_> {
     fn drop(&mut self) {
-        let (dir, name) = (self.parent.address(), self.name.name.as_bytes());
+        let (dir, name) = (self.parent.address(), &self.name);
         let entry = {
             let mut shard = self.dcache.in_lookup.shard(self.hash).lock();
             let at = shard.iter().position(|pending| pending.is(dir, name));

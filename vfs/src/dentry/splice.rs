@@ -126,7 +126,7 @@ impl Busy {
         self,
         sb: &SuperBlock,
         (dir, dir_inode): (&DentryRef, &InodeRef),
-        name: Name<'_>,
+        name: &NameHash<'_>,
     ) -> Option<DentryRef> {
         let dcache = &sb.caches.dcache;
         let old = self.old.as_ref();
@@ -146,7 +146,7 @@ impl Busy {
                 self.alias.seq.read_retry(self.seq) || dir_inode.shared().has(DEAD_DIR);
             let in_lookup = match is_outdated {
                 true => None,
-                false => dcache.d_alloc_unless_pending(dir, dcache.name(name)),
+                false => dcache.d_alloc_unless_pending(dir, *name),
             };
             // Our own changes may have made and removed the name meanwhile, which leaves no
             // trace here: the next use asks about it.

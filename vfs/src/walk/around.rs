@@ -15,9 +15,8 @@
 use std::ops::ControlFlow;
 
 use super::refs::RefWalk;
-use crate::dentry::{Dcache, DentryRef, FoundIn};
+use crate::dentry::{Dcache, DentryRef, FoundIn, NameHash};
 use crate::error::{Error, Result};
-use crate::name::Name;
 use crate::trace::Origin;
 use crate::vfs_inode::{DEAD_DIR, InodeRef};
 
@@ -29,7 +28,7 @@ impl RefWalk<'_> {
     pub(super) fn lookup_around(
         &self,
         dir: &InodeRef,
-        name: Name<'_>,
+        name: &NameHash<'_>,
     ) -> Result<Option<DentryRef>> {
         let sb = &self.at.mnt().sb;
         if !sb.looks_around || dir.rwsem().read().names() == 0 {
@@ -44,8 +43,7 @@ impl RefWalk<'_> {
             // Used up while this one waited.
             return Ok(None);
         }
-        let hash = dcache.name(name);
-        if let Some(dentry) = dcache.d_lookup(parent, &hash) {
+        if let Some(dentry) = dcache.d_lookup(parent, name) {
             // Another thread was first; the normal lookup checks whether the name is valid.
             dcache.put(dentry);
             return Ok(None);
@@ -61,20 +59,22 @@ impl RefWalk<'_> {
             on_the_way: Default::default(),
             next: 0,
         };
-        let inode = sb.fs().lookup_around(sb, dir, name, &mut |name, inode| {
-            let dentry = dcache.d_alloc(parent, &dcache.name(name), inode, validity);
-            unasked.add(dentry, dcache)
-        });
+        let inode = sb
+            .fs()
+            .lookup_around(sb, dir, name.name, &mut |name, inode| {
+                let dentry = dcache.d_alloc(parent, &dcache.name(name), inode, validity);
+                unasked.add(dentry, dcache)
+            });
         for dentry in unasked.on_the_way.into_iter().flatten() {
             dcache.add_unasked(dentry);
         }
         // Also after an error: what came before it has come.
         exclusive.leave(unasked.left, so_many);
         let at = FoundIn::only(sb, (parent, dir));
-        let dentry = inode.map(|inode| match dcache.d_lookup(parent, &hash) {
+        let dentry = inode.map(|inode| match dcache.d_lookup(parent, name) {
             Some(dentry) => Some(dentry),
             // If a directory cannot move here now, the normal lookup handles it.
-            None => dcache.d_splice(&at, &hash, inode, validity).ok(),
+            None => dcache.d_splice(&at, name, inode, validity).ok(),
         });
         drop(exclusive);
         caches.make_room();

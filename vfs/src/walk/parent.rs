@@ -152,7 +152,8 @@ impl Parent<'_> {
         request: &Request<'_>,
         name: Name<'_>,
     ) -> Result<Option<DentryRef>> {
-        self.walk(request).lookup_fast(name)
+        let name = request.ns.caches.dcache.name(name);
+        self.walk(request).lookup_fast(&name)
     }
 
     /// For the second attempt of a change, which reports what is wrong here. An outdated name
@@ -163,9 +164,11 @@ impl Parent<'_> {
         let LastType::Norm(name) = &self.last else {
             return;
         };
-        let found = Name::new(name).and_then(|name| self.walk(request).lookup_slow(name));
+        let dcache = &request.ns.caches.dcache;
+        let name = Name::new(name).map(|name| dcache.name(name));
+        let found = name.and_then(|name| self.walk(request).lookup_slow(&name));
         if let Ok(dentry) = found {
-            request.ns.caches.dcache.put(dentry);
+            dcache.put(dentry);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use rcuwalk_sync::{Ref, rcu};
 
-use super::component::long_component;
+use super::component::{long_component, short_component};
 use super::record::{Recorder, crossed};
 use super::text::{LinkStack, Saved};
 use super::{LookupFlags, MAX_LINKS, Request, may_follow_link};
@@ -55,9 +55,9 @@ pub(crate) struct RefWalk<'a> {
     pub(super) record: Recorder<'a>,
 }
 
-/// A component, with its bytes copied out of the text, which the walk may leave.
+/// A component: the bytes of the text from where the walk is up to `end`.
+#[derive(Clone, Copy)]
 struct Component {
-    name: Box<[u8]>,
     end: usize,
     last: bool,
 }
@@ -133,9 +133,9 @@ impl<'a> RefWalk<'a> {
         self.check_contained()?;
         self.refresh_place()?;
         while let Some(step) = self.next_component() {
-            self.record.component(&step.name, self.position());
+            self.record.component(self.bytes_of(step), self.position());
             self.may_lookup()?;
-            match &*step.name {
+            match self.bytes_of(step) {
                 b"." => {
                     self.refresh_place()?;
                     self.record_held(self.at.mnt());
@@ -161,12 +161,14 @@ impl<'a> RefWalk<'a> {
                 .count();
             let start = self.pos + slashes;
             if start < text.len() {
-                let end = long_component(text, start);
+                let end = match short_component(text, start) {
+                    Some(short) => short.end,
+                    None => long_component(text, start),
+                };
                 let last = end == text.len() && self.stack.is_empty();
-                let name = Box::from(&text[start..end]);
                 self.pos = start;
                 self.must_be_dir = self.request.flags.contains(LookupFlags::DIRECTORY);
-                return Some(Component { name, end, last });
+                return Some(Component { end, last });
             }
             self.must_be_dir |= text.last() == Some(&b'/');
             match self.stack.pop() {
@@ -174,6 +176,11 @@ impl<'a> RefWalk<'a> {
                 None => return None,
             }
         }
+    }
+
+    /// The bytes of the component that the walk stands before.
+    fn bytes_of(&self, step: Component) -> &[u8] {
+        &self.text.bytes()[self.pos..step.end]
     }
 
     /// Checks that the walk stands in a directory that the caller may search.
@@ -185,23 +192,23 @@ impl<'a> RefWalk<'a> {
     }
 
     fn walk_component(&mut self, step: Component) -> Result<()> {
-        let name = Name::new(&step.name)?;
-        let dentry = match self.lookup_fast(name)? {
+        let name = Name::new(self.bytes_of(step))?;
+        let name = self.request.ns.caches.dcache.name(name);
+        let dentry = match self.lookup_fast(&name)? {
             Some(dentry) => dentry,
-            None => self.lookup_slow(name)?,
+            None => self.lookup_slow(&name)?,
         };
-        self.step_into(dentry, &step)
+        self.step_into(dentry, step)
     }
 
     /// The cached dentry, if it is valid.
-    pub(super) fn lookup_fast(&self, name: Name<'_>) -> Result<Option<DentryRef>> {
+    pub(super) fn lookup_fast(&self, name: &NameHash<'_>) -> Result<Option<DentryRef>> {
         let dcache = &self.request.ns.caches.dcache;
-        let hash = dcache.name(name);
-        let Some(dentry) = dcache.d_lookup_rcu(self.at.dentry(), &hash) else {
+        let Some(dentry) = dcache.d_lookup_rcu(self.at.dentry(), name) else {
             return Ok(None);
         };
         self.record.how(Origin::Cached);
-        let cached = self.cached(self.at.inode_held(), &dentry, hash);
+        let cached = self.cached(self.at.inode_held(), &dentry, *name);
         let checked = cached.check(self.ask());
         self.valid(dentry, checked)
     }
@@ -245,14 +252,14 @@ impl<'a> RefWalk<'a> {
     /// Asks the back end, unless another thread is doing so already.
     #[cold]
     #[doc(alias = "__lookup_slow")]
-    pub(super) fn lookup_slow(&self, name: Name<'_>) -> Result<DentryRef> {
+    pub(super) fn lookup_slow(&self, name: &NameHash<'_>) -> Result<DentryRef> {
         let caches = &self.request.ns.caches;
         let sb = &self.at.mnt().sb;
-        let dir = self.at.inode_ref();
-        if let Some(dentry) = self.lookup_around(&dir, name)? {
+        let dir = self.at.inode_held();
+        if let Some(dentry) = self.lookup_around(dir, name)? {
             return Ok(dentry);
         }
-        let place = (self.at.dentry(), &dir);
+        let place = (self.at.dentry(), dir);
         let mut has_asked_above = false;
         loop {
             let found = {
@@ -282,15 +289,14 @@ impl<'a> RefWalk<'a> {
     fn lookup_in(
         &self,
         at: &FoundIn<'_>,
-        name: Name<'_>,
+        name: &NameHash<'_>,
     ) -> Result<std::result::Result<DentryRef, Unspliced>> {
         let (caches, dir, sb) = (&self.request.ns.caches, at.dir_inode, at.sb);
         loop {
-            let hash = caches.dcache.name(name);
-            match caches.dcache.d_alloc_parallel(at.dir, hash) {
+            match caches.dcache.d_alloc_parallel(at.dir, *name) {
                 ParallelLookup::Cached(dentry) => {
                     self.record.how(Origin::Cached);
-                    let checked = self.cached(dir, &dentry, hash).check_locked(self.ask());
+                    let checked = self.cached(dir, &dentry, *name).check_locked(self.ask());
                     if let Some(dentry) = self.valid(dentry, checked)? {
                         return Ok(Ok(dentry));
                     }
@@ -303,7 +309,7 @@ impl<'a> RefWalk<'a> {
                     self.record.how(Origin::LookedUp);
                     // Taken before asking: the answer may be older than its arrival.
                     let validity = sb.validity(Some(dir));
-                    let inode = sb.fs().lookup(sb, dir, name)?;
+                    let inode = sb.fs().lookup(sb, dir, name.name)?;
                     return Ok(in_lookup.done(at, inode, validity));
                 }
             }
@@ -312,16 +318,23 @@ impl<'a> RefWalk<'a> {
 
     /// Crosses a mount on the dentry, follows it if it is a link, and goes there.
     #[doc(alias("handle_mounts", "traverse_mounts"))]
-    fn step_into(&mut self, dentry: DentryRef, step: &Component) -> Result<()> {
-        let to = self.traverse_mounts(self.at.mnt().clone(), dentry);
-        let to = to.ok_or(Error::NotFound)?;
-        let inode = to.inode_held();
-        self.record.found(inode, crossed(self.at.mnt(), to.mnt()));
+    fn step_into(&mut self, dentry: DentryRef, step: Component) -> Result<()> {
+        let (over, dentry) = self.mounts_on(self.at.mnt(), dentry);
+        let Some(inode) = dentry.inode_ref() else {
+            self.request.ns.caches.dcache.put(dentry);
+            return Err(Error::NotFound);
+        };
+        let to = over.as_ref().unwrap_or(self.at.mnt());
+        self.record.found(&inode, crossed(self.at.mnt(), to));
         let follow = !step.last || self.request.flags.contains(LookupFlags::FOLLOW);
         if inode.kind() == FileType::Symlink && follow {
-            return self.pick_link(inode.clone(), step.end);
+            self.request.ns.caches.dcache.put(dentry);
+            return self.pick_link(inode, step.end);
         }
-        self.at = to;
+        match over {
+            Some(mnt) => self.at = VfsPath::new(mnt, dentry, inode),
+            None => self.at.step_to(dentry, inode),
+        }
         self.pos = step.end;
         if self.at.is_mount_root() {
             self.refresh_place()?;
@@ -330,19 +343,24 @@ impl<'a> RefWalk<'a> {
     }
 
     /// Follows the mounts on a dentry to the topmost one. `None` if it is negative.
-    pub(super) fn traverse_mounts(
-        &self,
-        mut mnt: MountRef,
-        mut dentry: DentryRef,
-    ) -> Option<VfsPath> {
+    pub(super) fn traverse_mounts(&self, mnt: MountRef, dentry: DentryRef) -> Option<VfsPath> {
+        let (over, dentry) = self.mounts_on(&mnt, dentry);
+        let inode = dentry.inode_ref()?;
+        Some(VfsPath::new(over.unwrap_or(mnt), dentry, inode))
+    }
+
+    /// The root of the topmost mount on a dentry, with the mount; or the dentry itself.
+    fn mounts_on(&self, mnt: &MountRef, mut dentry: DentryRef) -> (Option<MountRef>, DentryRef) {
+        let mut over = None;
         while dentry.flags().contains(Flags::MOUNTPOINT) {
-            let Some((over, root)) = self.request.ns.mounted_on(&mnt, &dentry) else {
+            let below = over.as_ref().unwrap_or(mnt);
+            let Some((mount, root)) = self.request.ns.mounted_on(below, &dentry) else {
                 break;
             };
-            (mnt, dentry) = (over, root);
+            over = Some(mount);
+            dentry = root;
         }
-        let inode = dentry.inode_ref()?;
-        Some(VfsPath::new(mnt, dentry, inode))
+        (over, dentry)
     }
 
     /// Refuses, on a mount with [`MountFlags::PROTECTED_LINKS`], a link in the last place of
