@@ -4,6 +4,7 @@
 //! |--------------|---------------------------------------------------------------|
 //! | this file    | the subcommands, and how each ends                            |
 //! | `bench.rs`   | `rcuwalk bench`: the workloads against the kernel             |
+//! | `handles.rs` | `rcuwalk handles`: a database of file handles                 |
 //! | `manual.rs`  | `rcuwalk completions`, `man`: made from the help texts        |
 //! | `mount.rs`   | `rcuwalk mount`, `umount`: a tree as a mounted file system    |
 //! | `mounts.rs`  | `rcuwalk mounts`: the mounts, and their state                 |
@@ -22,6 +23,7 @@
 
 mod bench;
 mod failure;
+mod handles;
 mod limits;
 mod manual;
 mod mount;
@@ -55,6 +57,8 @@ struct Cli {
 enum Command {
     Bench(bench::Args),
     Completions(manual::CompletionsArgs),
+    #[command(subcommand)]
+    Handles(handles::Command),
     #[command(hide = true)]
     Man(manual::ManArgs),
     Mount(mount::Args),
@@ -108,6 +112,7 @@ fn run(cli: Cli, args: &[OsString]) -> Result<(), Failure> {
     match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => manual::completions(&args, &Cli::command()),
+        Command::Handles(command) => handles::run(&command),
         Command::Man(args) => manual::pages(&args, Cli::command()),
         Command::Mount(mount) => mount::run(&mount, args),
         Command::Mounts(args) => mounts::run(&args),

@@ -6,6 +6,7 @@ mod commands {
     mod bench;
     mod bench_iget;
     mod bench_image;
+    mod handles;
     mod manual;
     mod resolve;
     mod scan;

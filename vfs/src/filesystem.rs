@@ -52,6 +52,7 @@ use crate::attr::FileType;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::open::OpenFlags;
+use crate::permission::Credentials;
 use crate::super_block::SuperBlock;
 use crate::vfs_inode::{Inode, InodeKey, InodeRef};
 
@@ -139,19 +140,27 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(bytes.chain(generation.to_le_bytes()).collect())
     }
 
-    /// The file of such bytes, which clients may have made up. The VFS asks the file that is found
-    /// for its own and compares, so an answer that is out of date does no harm as long as it is
-    /// below the root. The default finds the number.
+    /// The file of such bytes, which clients may have made up. An inode must be that file and below
+    /// the root. A path may be out of date: the VFS walks it, asks the file there for its own handle
+    /// and compares. The default finds the number, and compares the generation of an inode.
     ///
     /// # Errors
     /// [`Error::Stale`] if there is no such file below the root, or if this back end cannot tell. Then
     /// the VFS walks to the place where the file was.
     #[doc(alias("fh_to_dentry", "fh_to_parent"))]
     fn open_handle(&self, sb: &SuperBlock, id: &[u8]) -> Result<ByNumber> {
-        match id.first_chunk() {
-            Some(number) if id.len() == 12 => self.by_number(sb, u64::from_le_bytes(*number)),
-            _ => Err(Error::Stale),
+        let (number, generation) = id.split_first_chunk().ok_or(Error::Stale)?;
+        let found = self.by_number(sb, u64::from_le_bytes(*number))?;
+        if let ByNumber::Inode(inode) = &found {
+            let by = Caller {
+                sb,
+                credentials: &Credentials::root(),
+            };
+            let own = self.generation(&by, &At::new(inode))?;
+            let is_it = own.is_some_and(|own| own.to_le_bytes() == generation);
+            return if is_it { Ok(found) } else { Err(Error::Stale) };
         }
+        Ok(found)
     }
 
     /// As [`refresh`](Self::refresh), for a file that was [found](ByNumber::Inode) without a name.

@@ -9,7 +9,7 @@
 //! | a number and generation | [`VfsPath::generation`]  | [`Vfs::by_number`]        | those that find files by number |
 //!
 //! HANDLE-1: either leads to the file that it was made for, or to nothing ([`Error::Stale`]); never
-//! to another file, and never to one outside of the root. Whatever was found is asked for its own
+//! to another file, and never to one outside of the root. What a walk found is asked for its own
 //! handle, and the two are compared: so a wrong hint costs time and nothing else.
 //!
 //! If the back end knows a path, the VFS walks that like any other, which stays below the root
@@ -71,6 +71,16 @@ impl Handle {
         }
     }
 
+    /// The same file, looked for at `path` from the root if the back end does not find it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a path that is not absolute, or is too long.
+    pub fn with_path(self, path: &[u8]) -> Result<Handle> {
+        is_absolute(path).then_some(()).ok_or(Error::Invalid)?;
+        let path = path.into();
+        Ok(Handle { path, ..self })
+    }
+
     /// As bytes, which [`from_bytes`](Self::from_bytes) reads on any machine.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 + self.id.len() + self.path.len());
@@ -91,7 +101,7 @@ impl Handle {
         let (id, path) = rest
             .split_at_checked(usize::from(*len))
             .ok_or(Error::Invalid)?;
-        let is_path = path.is_empty() || path[0] == b'/' && path.len() < PATH_MAX;
+        let is_path = path.is_empty() || is_absolute(path);
         if id.is_empty() || id.len() > Self::MOST_ID_BYTES || !is_path {
             return Err(Error::Invalid);
         }
@@ -100,6 +110,10 @@ impl Handle {
             path: path.into(),
         })
     }
+}
+
+fn is_absolute(path: &[u8]) -> bool {
+    path.starts_with(b"/") && path.len() < PATH_MAX
 }
 
 impl Vfs {
@@ -155,24 +169,21 @@ impl Vfs {
         let sb = &root.mnt().sb;
         // Before the back end is asked (FRESH-1).
         let validity = sb.validity(None);
-        let found = sb
-            .caches
-            .retry_held(|| sb.fs().open_handle(sb, &handle.id))
-            .and_then(|found| self.place_of(&root, found, validity));
-        // A mount on the way leads to a file of another file system.
-        let is_it = |place: &VfsPath| {
-            place.mnt().sb.id() == sb.id() && place.handle_id().is_ok_and(|id| id == handle.id)
+        let walk = |path: &[u8]| {
+            let place = self.walk_from(&root, path)?;
+            // A mount on the way leads to a file of another file system.
+            let is_it = place.mnt().sb.id() == sb.id() && place.handle_id()? == handle.id;
+            if is_it { Ok(place) } else { Err(Error::Stale) }
         };
-        match found {
-            Ok(place) if is_it(&place) => return Ok(place),
-            Ok(_) | Err(Error::Stale | Error::NotSupported) => {}
-            Err(err) => return Err(err),
-        }
-        let path = handle.path().ok_or(Error::Stale)?;
-        let place = self.walk_from(&root, path)?;
-        match is_it(&place) {
-            true => Ok(place),
-            false => Err(Error::Stale),
+        let found = sb.caches.retry_held(|| sb.fs().open_handle(sb, &handle.id));
+        let found = found.and_then(|found| match found {
+            ByNumber::Path(path) => walk(&path),
+            found => self.place_of(&root, found, validity),
+        });
+        match (found, handle.path()) {
+            (Err(Error::Stale | Error::NotSupported), Some(path)) => walk(path),
+            (Err(Error::NotSupported), None) => Err(Error::Stale),
+            (found, _) => found,
         }
     }
 

@@ -227,6 +227,7 @@ pub use sys::close_on_exec_from;
 pub use watch::{WatchHealth, Watcher};
 
 use dirs::{Dirs, Pin};
+use handles::kernel::Exported;
 use numbers::Numbers;
 use opened::OpenFiles;
 use own::OwnMounts;
@@ -248,8 +249,7 @@ pub struct HostFs {
     dirs: Arc<Dirs>,
     numbers: Numbers,
     own_mounts: OwnMounts,
-    /// The root is that of the host's whole file system; asked once.
-    root_is_whole: OnceLock<bool>,
+    exported: OnceLock<Exported>,
 }
 
 impl HostFs {
@@ -290,7 +290,7 @@ impl HostFs {
             watch: None,
             opened: Arc::default(),
             dirs: Arc::default(),
-            root_is_whole: OnceLock::new(),
+            exported: OnceLock::new(),
         })
     }
 

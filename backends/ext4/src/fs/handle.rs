@@ -52,9 +52,14 @@ impl Ext4 {
     /// [`Stale`](rcuwalk::Error::Stale) if it is of another image, or of a file that is gone.
     pub(super) fn find_handle(&self, sb: &Sb, id: &[u8]) -> rcuwalk::Result<ByNumber> {
         let uuid = self.volume.super_block().uuid();
-        match id.strip_prefix(uuid).map(<[u8]>::as_chunks) {
-            Some(([ino, _generation], [])) => self.find_number(sb, u32::from_le_bytes(*ino).into()),
-            _ => Err(rcuwalk::Error::Stale),
+        let Some(([ino, generation], [])) = id.strip_prefix(uuid).map(<[u8]>::as_chunks) else {
+            return Err(rcuwalk::Error::Stale);
+        };
+        let ino = u32::from_le_bytes(*ino);
+        let found = self.find_number(sb, ino.into())?;
+        match self.volume.inode(ino)?.generation.to_le_bytes() == *generation {
+            true => Ok(found),
+            false => Err(rcuwalk::Error::Stale),
         }
     }
 

@@ -15,13 +15,13 @@
 //! no handle for (FUSE, most overlays), and any file without CAP_DAC_READ_SEARCH is found by its path
 //! alone, and is the right one if its handle is the same.
 
-use rcuwalk::{At, ByNumber, Caller, Error, Result, SuperBlock, Timestamp};
+use rcuwalk::{At, ByNumber, Caller, Error, FileType, InodeKey, Result, SuperBlock, Timestamp};
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{below_root, generation, open_host_handle};
+use super::{below_root, generation, inode_of, open_host_handle};
 use crate::HostFs;
-use crate::host::{self, held};
+use crate::host::{self, as_fd, held};
 use crate::identity::host_mount;
 use crate::pin::{hold, known};
 use crate::sys;
@@ -77,22 +77,49 @@ fn generation_or_birth(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<u32>
 /// [`FileSystem::open_handle`](rcuwalk::FileSystem::open_handle).
 pub(crate) fn open(fs: &HostFs, sb: &SuperBlock, id: &[u8]) -> Result<ByNumber> {
     let (file_system, kind, bytes) = parts(id).ok_or(Error::Stale)?;
-    if held::file_system_of(fs.root.fd())? != file_system {
+    let exported = exported(fs)?;
+    if exported.file_system != file_system {
         return Err(Error::Stale);
     }
-    let top = host::stat_fd(fs.root.fd())?;
-    let root = sb.ilookup(top.key)?.ok_or(Error::Stale)?;
+    let root = sb.ilookup(exported.root)?.ok_or(Error::Stale)?;
     let within = known(&root).and_then(|dir| dir.opens_handles());
     let within = within.ok_or(Error::Stale)?;
     let handle = sys::handle_of(kind, bytes).ok_or(Error::Stale)?;
     let (opened, found) = open_host_handle(fs, within, &handle)?;
-    if found.key.space != top.key.space {
+    if found.key.space != exported.root.space {
         return Err(Error::Stale);
     }
-    let is_whole = *fs
-        .root_is_whole
-        .get_or_init(|| is_whole(fs, host_mount(top.key)));
-    below_root(fs, sb, &opened, &found, is_whole)
+    let is_whole = exported.is_whole;
+    match found.attr.kind {
+        // Nothing is outside. What its name is can wait until a lookup asks.
+        kind if is_whole && kind != FileType::Directory && found.attr.nlink > 0 => {
+            inode_of(sb, as_fd(&opened), &found).map(ByNumber::Inode)
+        }
+        _ => below_root(fs, sb, &opened, &found, is_whole),
+    }
+}
+
+/// What never changes for a root that is held.
+#[derive(Debug)]
+pub(crate) struct Exported {
+    file_system: [u8; 8],
+    root: InodeKey,
+    /// The root is that of the host's whole file system, as far as the host tells (Linux 6.8).
+    is_whole: bool,
+}
+
+/// Asks the host once.
+fn exported(fs: &HostFs) -> Result<&Exported> {
+    if let Some(exported) = fs.exported.get() {
+        return Ok(exported);
+    }
+    let root = host::stat_fd(fs.root.fd())?.key;
+    let exported = Exported {
+        file_system: held::file_system_of(fs.root.fd())?,
+        root,
+        is_whole: is_whole(fs, host_mount(root)),
+    };
+    Ok(fs.exported.get_or_init(|| exported))
 }
 
 /// File system, type and bytes of a handle of the host.
@@ -103,7 +130,6 @@ fn parts(id: &[u8]) -> Option<([u8; 8], i32, &[u8])> {
     Some((*file_system, i32::from_le_bytes(*kind), bytes))
 }
 
-/// Whether the root is that of the host's whole file system, as far as the host tells (Linux 6.8).
 fn is_whole(fs: &HostFs, mount: u64) -> bool {
     let told = retry_on_intr(|| {
         rustix::fs::statx(fs.root.fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::empty())
