@@ -41,11 +41,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use rcuwalk::{Budget, Credentials, Freshness, MountFlags, Vfs};
 use rcuwalk_ext4::Ext4;
 use rcuwalk_fuse::{Mounted, Options};
-use rcuwalk_hostfs::{Actor, DEFAULT_FRESHNESS, HostFs};
+use rcuwalk_hostfs::{Actor, DEFAULT_FRESHNESS, HostFs, Watcher};
 use rcuwalk_memfs::MemFs;
 use rustix::fs::StatVfsMountFlags;
 
@@ -80,6 +81,10 @@ OPTIONS OF -o:
   attr_timeout=SECONDS      how long the kernel caches attributes (1); the back end
                             caches those of the host for the shorter of both, a second at most
   negative_timeout=SECONDS  how long the kernel caches that a name is missing (0)
+  nowatch                   have the kernel go by these timeouts, and not be told of changes on the
+                            host. A directory of the host is watched if this process may (root), the
+                            kernel can be told (Linux 6.16), and no timeout is given: names are
+                            cached for an hour then, attributes and missing names for a minute
   nopassthrough             have the kernel ask for contents even where it need not
   idmap                     allow mount -o X-mount.idmap (Linux 6.12); then the kernel alone checks
                             permissions
@@ -354,11 +359,23 @@ fn tree(
     let vfs = if there.is_dir() {
         // Its own words are for a tree's root; a root user is not meant.
         fs::read_dir(source).map_err(|err| cannot(&Words(&err)))?;
-        let host = HostFs::new(source).map_err(Failure::error)?;
-        let host = host
-            .acting_as(settings.actor)
-            .map_err(|_| cannot(&"acting_as=caller needs root (CAP_SETUID and CAP_SETGID)"))?;
-        Vfs::with_budget(host.with_freshness(freshness(options)), budget)
+        let open = || {
+            let host = HostFs::new(source).map_err(Failure::error)?;
+            let host = host.acting_as(settings.actor);
+            host.map_err(|_| cannot(&"acting_as=caller needs root (CAP_SETUID and CAP_SETGID)"))
+        };
+        let watched = options.watch.then(|| {
+            open()?
+                .watched_by(Watcher::Fanotify)
+                .map_err(|err| cannot(&err))
+        });
+        match watched {
+            Some(Ok(host)) if host.announces_changes() => {
+                let reach = settings.sandbox.then(|| reach(source, settings));
+                confined(reach.as_ref(), || Vfs::with_budget(host, budget))?
+            }
+            _ => Vfs::with_budget(open()?.with_freshness(freshness(options)), budget),
+        }
     } else if there.is_file() || there.is_block_device() {
         let image = Ext4::open(source).map_err(|err| match err {
             // It has the path, too.
@@ -372,6 +389,19 @@ fn tree(
         ));
     };
     Ok((vfs.map_err(|err| cannot(&err))?, None))
+}
+
+/// Calls `make` with the rights that serving needs: the thread that watches the host inherits
+/// them.
+fn confined<T: Send>(reach: Option<&Reach>, make: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+    let made = thread::scope(|scope| {
+        let thread = scope.spawn(|| confine::confine(reach).map(|()| make()));
+        thread.join()
+    });
+    match made {
+        Ok(made) => made.map_err(Failure::error),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
 }
 
 /// How long the back end caches the host's names and attributes: no longer than the kernel may.

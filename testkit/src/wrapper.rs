@@ -174,6 +174,7 @@ forward! {
         fn number(&self, beside: InodeKey, ino: u64) -> u64;
         fn shown(&self, device: u64, is_shown: bool);
         fn looks_around(&self) -> bool;
+        fn announces(&self, inode: &Inode) -> bool;
         fn read_only(&self) -> bool;
         fn freshness(&self) -> Freshness;
         fn touch_atime(&self, inode: &Inode);

@@ -240,6 +240,14 @@ pub trait FileSystem: Send + Sync + 'static {
         Freshness::Always
     }
 
+    /// True if each change of this inode is announced
+    /// ([`SuperBlock::announce`](crate::SuperBlock::announce)), with the names in it if it is a
+    /// directory. For a back end of [`Freshness::Watched`] that is told of each changed file.
+    fn announces(&self, inode: &Inode) -> bool {
+        let _ = inode;
+        false
+    }
+
     /// True if `name` in `dir` still refers to `inode` (or is still missing); brings the
     /// inode's attributes up to date where it does.
     #[doc(alias = "d_revalidate")]

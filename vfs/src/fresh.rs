@@ -45,11 +45,12 @@
 use rcuwalk_sync::atomic::{Acquire, Relaxed, Release};
 use rcuwalk_sync::{RcuGuard, Shared, clock};
 
+use crate::announce::Announcement;
 use crate::attr::FileType;
 use crate::dentry::{Dentry, Validity};
 use crate::filesystem::Freshness;
 use crate::super_block::SuperBlock;
-use crate::vfs_inode::Inode;
+use crate::vfs_inode::{Inode, InodeRef};
 
 /// The first epoch. Never 0, so that the stamp 0 stands for an answer of no moment.
 pub(crate) const FIRST_EPOCH: u32 = 1;
@@ -147,14 +148,15 @@ impl SuperBlock {
     }
 
     /// Makes every name and attribute of this file system stale: for a back end of
-    /// [`Freshness::Watched`] that may have missed changes. Takes no lock and never blocks.
+    /// [`Freshness::Watched`] that may have missed changes. Takes no lock and never blocks. The
+    /// [listener](crate::Listener) is told.
     pub fn invalidate_all(&self) {
         // Release: pairs with the Acquire in `stamp` (FRESH-1).
         let mut epoch = self.epoch.load(Relaxed);
         while epoch != NO_EPOCH {
             let next = epoch.checked_add(1).unwrap_or(FIRST_EPOCH);
             match self.epoch.compare_exchange(epoch, next, Release, Relaxed) {
-                Ok(_) => return,
+                Ok(_) => return self.announce(&Announcement::Everything),
                 Err(now) => epoch = now,
             }
         }
@@ -166,6 +168,13 @@ impl SuperBlock {
     pub fn stop_watching(&self) {
         // Release: as in `invalidate_all`.
         self.epoch.store(NO_EPOCH, Release);
+        self.announce(&Announcement::Everything);
+    }
+
+    /// True until [`stop_watching`](Self::stop_watching).
+    pub(crate) fn is_hearing(&self) -> bool {
+        // Relaxed: the listener is told of the end after it.
+        self.epoch.load(Relaxed) != NO_EPOCH
     }
 
     fn stamp(&self, version: u32) -> u64 {
@@ -188,6 +197,14 @@ fn in_full(coarse: u32) -> u64 {
 /// The upper half of a stamp.
 fn epoch(stamp: u64) -> u32 {
     (stamp >> 32) as u32
+}
+
+/// Like [`is_watched`], for an inode that is held.
+pub(crate) fn is_watched_held(inode: &InodeRef) -> bool {
+    match inode.kind() {
+        FileType::Directory => inode.names_version() != 0,
+        _ => inode.nlink() <= 1 && inode.is_hashed(),
+    }
 }
 
 /// Whether a change of these attributes is sure to be reported.

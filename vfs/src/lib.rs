@@ -32,6 +32,7 @@
 
 mod access;
 mod acl;
+mod announce;
 mod attr;
 mod budget;
 mod caches;
@@ -65,6 +66,7 @@ mod vfs_inode;
 mod walk;
 mod xattr;
 
+pub use announce::{Announcement, Listener};
 pub use attr::{Attr, FileType, InodeFlags, Timestamp};
 pub use budget::Budget;
 pub use context::{AsPath, Context, Start, VfsPath};

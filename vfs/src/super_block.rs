@@ -1,10 +1,11 @@
 //! A mounted back end: its number, and its door to the inode cache.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use rcuwalk_sync::atomic::AtomicU32;
 use rcuwalk_sync::lock::{Mutex, Rank};
 
+use crate::announce::Listener;
 use crate::caches::Caches;
 use crate::call::{Called, call};
 use crate::descriptors::HeldDescriptor;
@@ -24,6 +25,8 @@ pub struct SuperBlock {
     pub(crate) freshness: Freshness,
     /// Counts [`invalidate_all`](Self::invalidate_all); see `fresh.rs`.
     pub(crate) epoch: AtomicU32,
+    /// Hears of changes; see `announce.rs`.
+    pub(crate) listener: OnceLock<Weak<dyn Listener>>,
     /// See [`FileSystem::looks_around`].
     pub(crate) looks_around: bool,
     /// See [`FileSystem::read_only`].
@@ -53,6 +56,7 @@ impl SuperBlock {
             id: caches.new_super_block_id(),
             freshness: fs.freshness(),
             epoch: AtomicU32::new(FIRST_EPOCH),
+            listener: OnceLock::new(),
             looks_around: fs.looks_around(),
             read_only: fs.read_only(),
             posix_acl: fs.posix_acl(),

@@ -177,6 +177,11 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
             "RCUWALK_FUSE_MAX_NODES",
             set_or("RCUWALK_FUSE_MAX_NODES", "300000"),
         )
+        // Changes behind a mount.
+        .env(
+            "RCUWALK_PUSHED_SECONDS",
+            set_or("RCUWALK_PUSHED_SECONDS", "600"),
+        )
         // Sessions of raw FUSE messages that no kernel would send.
         .env("RCUWALK_HOSTILE", set_or("RCUWALK_HOSTILE", "10000"))
         .env(SKIPS_VAR, skips.file())

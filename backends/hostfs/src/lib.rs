@@ -134,6 +134,9 @@
 //! | writes by a descriptor whose name is gone | reported, on the root's mount, if that is ext4, xfs or tmpfs | unknown until a name of the file is next asked for |
 //! | more changes than the queue holds (16,384)| everything is asked for again | everything is asked for again |
 //!
+//! With fanotify on ext4, xfs and tmpfs, each change of a file in the root's mount is also
+//! announced to a front end that [listens](rcuwalk::Vfs::listen), with the thread that made it.
+//!
 //! If the host stops reporting (reading its reports fails), everything is as with `EachUse`
 //! from then on; [`HostFs::watch_health`] tells.
 //!
@@ -348,6 +351,15 @@ impl HostFs {
     /// The watcher in use, if changes are watched.
     pub fn watcher(&self) -> Option<Watcher> {
         self.watch.as_ref().map(Watch::watcher)
+    }
+
+    /// True if each change of a file in the root's mount is reported with the file, so that a
+    /// front end can be told of it ([`rcuwalk::Vfs::listen`]): by fanotify, on ext4, xfs and
+    /// tmpfs. Files in other mounts below the root are watched without that.
+    pub fn announces_changes(&self) -> bool {
+        let root = host::stat_fd(self.root.fd());
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| root.is_ok_and(|root| watch.announces(root.key)))
     }
 
     /// Tells, for as long as it is kept, whether the host still reports changes: if it stops

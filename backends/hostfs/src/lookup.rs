@@ -59,6 +59,11 @@ impl FileSystem for HostFs {
         self.freshness
     }
 
+    fn announces(&self, inode: &Inode) -> bool {
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| watch.announces(inode.inode_key()))
+    }
+
     fn root(&self, sb: &SuperBlock) -> Result<InodeRef> {
         let key = host::stat_fd(self.root.fd())?.key;
         match sb.iget(key)? {

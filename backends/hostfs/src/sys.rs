@@ -23,13 +23,15 @@ const AT_HANDLE_FID: c_int = 0x200;
 #[repr(C, align(8))]
 struct Buffer([u8; HEAD + MOST_BYTES]);
 
-/// A group that is told of changes by directory and name, and by file.
+/// A group that is told of changes by directory and name, by file, and by the thread that made
+/// them.
 pub(crate) fn fanotify_init() -> Result<OwnedFd, Errno> {
     let flags: c_uint = libc::FAN_CLASS_NOTIF
         | libc::FAN_CLOEXEC
         | libc::FAN_NONBLOCK
         | libc::FAN_REPORT_DFID_NAME
-        | libc::FAN_REPORT_FID;
+        | libc::FAN_REPORT_FID
+        | libc::FAN_REPORT_TID;
     // SAFETY: no pointers. The second argument is for descriptors that come with events,
     // which this group does not ask for.
     let fd = returned(unsafe { libc::syscall(libc::SYS_fanotify_init, flags, libc::O_RDONLY) })?;

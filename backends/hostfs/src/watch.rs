@@ -6,6 +6,7 @@
 //! | `watch/heard.rs`    | reports gathered, and new names that were missed      |
 //! | `watch/fanotify.rs` | reports of a whole file system, for the privileged    |
 //! | `watch/inotify.rs`  | reports of each directory that is cached              |
+//! | `watch/mounts.rs`   | mounts of the host that come and go                   |
 //! | `watch/tests.rs`    | everything below, tried on both                       |
 //!
 //! One thread per mount reads reports, and does one of these things:
@@ -16,14 +17,19 @@
 //! | a directory itself, or a file by no name or by one that may be gone | its attributes are read again, if it is cached |
 //! | a new name, where reports name no files | its file's attributes are read again, if it is cached |
 //! | a new name that was gone before that | everything becomes stale, ten times a second at most |
-//! | a directory without a descriptor that is not where it was found | the same: its cache may become valid again when it is back |
-//! | lost reports                       | everything becomes stale                     |
+//! | a directory that has been removed (fanotify, the root's mount) | its inode is taken out of the cache |
+//! | a directory without a descriptor that is not where it was found | everything becomes stale as well: its cache may become valid again when it is back |
+//! | lost reports, or a mount of the host below the root that has come or gone | everything becomes stale |
 //! | the end of all reports             | everything is stale from now on ([`WatchHealth`]) |
 //!
 //! A stale name costs one statx(2), when it is next used. Reports are gathered for a
 //! millisecond, so a directory in which a thousand files are made becomes stale once, not a
 //! thousand times. Changes that come from this process through the VFS are reported as well:
 //! they cost one question more.
+//!
+//! Where each change is reported with its file ([`Fanotify::tells_of`]), the reaction ends with
+//! an [`Announcement`]: of the name, if it was made, moved or removed, and of each file whose
+//! attributes were asked for.
 //!
 //! # Why it is enough
 //!
@@ -82,7 +88,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rcuwalk::{Error, Inode, InodeKey, InodeRef, Name, Result, SuperBlock};
+use rcuwalk::{Announcement, Error, Inode, InodeKey, InodeRef, Name, Result, SuperBlock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -95,12 +101,14 @@ use crate::pin::pinned;
 mod fanotify;
 mod heard;
 mod inotify;
+mod mounts;
 #[cfg(test)]
 mod tests;
 
 use fanotify::Fanotify;
-use heard::{Fresh, Heard, Report};
+use heard::{By, Fresh, Heard, Names, Report};
 use inotify::Inotify;
+use mounts::Mounts;
 
 /// For so long reports gather before they are dealt with.
 const GATHER: Duration = Duration::from_millis(1);
@@ -147,6 +155,7 @@ pub(crate) struct Watch {
 /// State shared by the thread and all [`Registration`]s.
 struct Ears {
     source: Source,
+    mounts: Option<Mounts>,
     /// Which cached directories are meant; several where a mount shows one again.
     dirs: Mutex<HashMap<Id, Vec<InodeKey>>>,
     /// Counts reports whose inode was looked for; see [`Watch::settle`].
@@ -189,6 +198,7 @@ impl Watch {
         Ok(Watch {
             ears: Arc::new(Ears {
                 source: source.map_err(host::err)?,
+                mounts: Mounts::new(root),
                 dirs: Mutex::default(),
                 unplaced: AtomicU64::new(0),
                 ended: Arc::default(),
@@ -228,6 +238,14 @@ impl Watch {
             id,
             key,
         })
+    }
+
+    /// Returns whether each change of the file is reported with the file: then it is announced.
+    pub(crate) fn announces(&self, file: InodeKey) -> bool {
+        match &self.ears.source {
+            Source::Fanotify(fanotify) => fanotify.tells_of(file),
+            Source::Inotify(_) => false,
+        }
     }
 
     /// A number for [`has_heard`](Self::has_heard), to be taken before the host is asked.
@@ -307,8 +325,16 @@ impl Ears {
     fn listen(&self, sb: &Weak<SuperBlock>, alive: BorrowedFd<'_>) {
         let mut buf = vec![MaybeUninit::uninit(); BUFFER];
         let mut turns = Turns::default();
-        while self.wait(alive, true, turns.patience()) {
+        let mut mounts = self.mounts.as_ref().map(|mounts| mounts.first);
+        while let Some(remounted) = self.wait(alive, true, turns.patience()) {
             let Some(sb) = sb.upgrade() else { return };
+            if remounted {
+                let before = mounts;
+                mounts = self.mounts.as_ref().map(Mounts::state);
+                if mounts != before {
+                    sb.invalidate_all();
+                }
+            }
             if let Err(errno) = self.turn(&mut buf, &mut turns, &sb) {
                 let _first = self.ended.set(errno);
                 sb.stop_watching();
@@ -318,7 +344,7 @@ impl Ears {
                 sb.evict_unused();
             }
             drop(sb);
-            if self.ended.get().is_some() || !self.wait(alive, false, Some(GATHER)) {
+            if self.ended.get().is_some() || self.wait(alive, false, Some(GATHER)).is_none() {
                 return;
             }
         }
@@ -333,11 +359,13 @@ impl Ears {
     }
 
     /// Waits for reports, if they are wanted, for as long as that at most, and says whether
-    /// to go on.
-    fn wait(&self, alive: BorrowedFd<'_>, reports: bool, time: Option<Duration>) -> bool {
+    /// mounts have changed; `None` at the end.
+    fn wait(&self, alive: BorrowedFd<'_>, reports: bool, time: Option<Duration>) -> Option<bool> {
+        let mounts = self.mounts.as_ref().map_or(alive, Mounts::as_fd);
         let mut fds = [
             PollFd::from_borrowed_fd(alive, PollFlags::empty()),
             PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(mounts, PollFlags::PRI),
         ];
         let fds = match reports {
             true => &mut fds[..],
@@ -346,7 +374,8 @@ impl Ears {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         // Woken early, by a signal, there is nothing to read, and that is all.
         let _ready = poll(fds, time.as_ref());
-        fds[0].revents().is_empty()
+        let remounted = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        fds[0].revents().is_empty().then_some(remounted)
     }
 
     /// Reads the queued reports, and handles them. An error says that no more will come.
@@ -392,10 +421,15 @@ impl Ears {
             };
             if names.changed {
                 sb.invalidate_names(&dir);
+                announce_names(sb, &dir, names);
             }
             // Not if the number has become another file's.
             let pin = match pinned(sb, &dir) {
                 Err(Error::NotADirectory) => continue,
+                Err(Error::Stale) if self.is_gone(*key, &names.id) => {
+                    self.retire(sb, *key)?;
+                    continue;
+                }
                 // It is not where it was found, or cannot be opened, and is not held. A lookup
                 // at its new place reads its attributes; but it may come back to the old one,
                 // and any new name in it may be a file's second name.
@@ -406,12 +440,16 @@ impl Ears {
                 pin => pin?,
             };
             tell(sb, &dir, || host::stat_fd(pin.fd()).map(Some))?;
+            if let Some(by) = names.by {
+                let (inode, by) = (&*dir, by.one());
+                sb.announce(&Announcement::Attributes { inode, by });
+            }
             for name in names.made.iter().filter_map(|name| Name::new(name).ok()) {
-                self.tell_if_cached(sb, || host::stat_at(pin.fd(), name))?;
+                self.tell_if_cached(sb, By::Others, || host::stat_at(pin.fd(), name))?;
             }
         }
-        for handle in &heard.files {
-            self.look_at(sb, handle)?;
+        for (handle, by) in &heard.files {
+            self.look_at(sb, handle, by.unwrap_or(By::Others))?;
         }
         Ok(done)
     }
@@ -426,7 +464,7 @@ impl Ears {
     }
 
     /// A file that fanotify has reported by its handle.
-    fn look_at(&self, sb: &SuperBlock, handle: &[u8]) -> Result<()> {
+    fn look_at(&self, sb: &SuperBlock, handle: &[u8], by: By) -> Result<()> {
         let Source::Fanotify(fanotify) = &self.source else {
             return Ok(());
         };
@@ -436,10 +474,20 @@ impl Ears {
             return Ok(());
         }
         match fanotify.open(handle) {
-            Ok(file) => self.tell_if_cached(sb, || host::stat_fd(as_fd(&file)).map(Some)),
+            Ok(file) => self.tell_if_cached(sb, by, || host::stat_fd(as_fd(&file)).map(Some)),
             // Without a name and closed, or of another file system.
             Err(Errno::STALE) => Ok(()),
             Err(errno) => Err(host::err(errno)),
+        }
+    }
+
+    /// Returns whether a directory that is not found any more has been removed, and not moved.
+    fn is_gone(&self, dir: InodeKey, id: &[u8]) -> bool {
+        match &self.source {
+            Source::Fanotify(fanotify) if fanotify.opens_files_of(dir) => {
+                fanotify.open(id).is_err_and(|errno| errno == Errno::STALE)
+            }
+            _ => false,
         }
     }
 
@@ -465,14 +513,25 @@ impl Ears {
     fn tell_if_cached(
         &self,
         sb: &SuperBlock,
+        by: By,
         ask: impl Fn() -> Result<Option<Stat>>,
     ) -> Result<()> {
         if let Some(stat) = ask()?
             && let Some(inode) = self.ilookup(sb, stat.key)?
         {
             tell(sb, &inode, ask)?;
+            let (inode, by) = (&*inode, by.one());
+            sb.announce(&Announcement::Attributes { inode, by });
         }
         Ok(())
+    }
+}
+
+/// Announces the names of a directory that were made, moved or removed.
+fn announce_names(sb: &SuperBlock, dir: &InodeRef, names: &Names) {
+    for (name, by) in &names.names {
+        let by = by.and_then(By::one);
+        sb.announce(&Announcement::Name { dir, name, by });
     }
 }
 

@@ -55,6 +55,15 @@ fn requests(text: &mut Exposition, now: &Statistics) {
         "Threads that answer.",
         stuck.threads,
     );
+    let name = "rcuwalk_fuse_notices_total";
+    text.family(name, "counter", "Notices of changes behind the mount.");
+    for (what, count) in [
+        ("name", now.told.names),
+        ("inode", now.told.inodes),
+        ("everything", now.told.everything),
+    ] {
+        text.sample(name, &[("of", what)], count);
+    }
 }
 
 fn histogram(text: &mut Exposition, name: &str, op: &OperationStatistics) {

@@ -77,6 +77,7 @@ enum Flag {
     Passthrough,
     IoUring,
     Idmap,
+    Watch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,6 +132,8 @@ fn one(option: &str) -> Result<MountOption, String> {
         "noatime" => return flag(Flag::NoAtime, true),
         "passthrough" => return flag(Flag::Passthrough, true),
         "nopassthrough" => return flag(Flag::Passthrough, false),
+        "watch" => return flag(Flag::Watch, true),
+        "nowatch" => return flag(Flag::Watch, false),
         "idmap" => return flag(Flag::Idmap, true),
         "noidmap" => return flag(Flag::Idmap, false),
         "io_uring" => return flag(Flag::IoUring, true),
@@ -245,7 +248,11 @@ impl MountOptions {
                 Flag::Dev => flags.set(MountFlags::NODEV, !on),
                 Flag::NoExec => flags.set(MountFlags::NOEXEC, *on),
                 Flag::NoAtime => flags.set(MountFlags::NOATIME, *on),
-                Flag::AllowOther | Flag::Passthrough | Flag::IoUring | Flag::Idmap => {}
+                Flag::AllowOther
+                | Flag::Passthrough
+                | Flag::IoUring
+                | Flag::Idmap
+                | Flag::Watch => {}
             }
         }
     }
@@ -265,6 +272,7 @@ impl MountOptions {
                         Flag::Passthrough => &mut options.passthrough,
                         Flag::IoUring => &mut options.io_uring,
                         Flag::Idmap => &mut options.idmap,
+                        Flag::Watch => &mut options.watch,
                     } = *on;
                 }
                 MountOption::Source(source) => options.source.clone_from(source),
@@ -274,6 +282,8 @@ impl MountOptions {
                         Timeout::Attr => &mut options.attr_timeout,
                         Timeout::Negative => &mut options.negative_timeout,
                     } = *time;
+                    // That is how long then, and no longer.
+                    options.watch = false;
                 }
                 MountOption::Threads(threads) => options.threads = *threads,
                 MountOption::Setting(_) | MountOption::Ignored => {}
@@ -294,6 +304,7 @@ mod tests {
         assert!(options.allow_other && !options.read_only, "the last wins");
         assert!(options.idmap && !Options::default().idmap);
         assert_eq!(options.attr_timeout, Duration::from_millis(500));
+        assert!(!options.watch, "a given timeout counts");
         assert_eq!(options.threads, 3);
     }
 

@@ -89,6 +89,9 @@ impl Server {
     pub(super) fn announce(&mut self, source: &Path, listener: Option<(Listener, Option<Bound>)>) {
         let at = self.mounted.mount_point();
         tracing::info!("{} is mounted on {}", source.display(), at.display());
+        if self.mounted.is_told_of_changes() {
+            tracing::debug!("the kernel caches names until the host reports a change");
+        }
         let metrics = listener.as_ref().map(|(at, _)| at.address.to_string());
         let pages = pages(
             self.mounted.observer(),

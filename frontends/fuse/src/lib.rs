@@ -21,6 +21,7 @@
 //! | `ops.rs`      | the operations, by node id; `ops/`: one file for each kind        |
 //! | `remembered.rs` | where forgotten nodes were, for file handles                    |
 //! | `removed.rs`  | files that have lost their last name                              |
+//! | `pushed.rs`   | changes behind the mount that the kernel is told of               |
 //! | `pressure.rs` | how many nodes there are and may be, and which requests wait      |
 //! | `shrink.rs`   | the worker that asks the kernel for nodes back                    |
 //! | `ahead.rs`    | how many open directories keep entries                            |
@@ -82,6 +83,7 @@ mod own;
 mod pressure;
 #[doc(hidden)]
 pub mod procfs;
+mod pushed;
 mod remembered;
 mod removed;
 mod serve;
@@ -108,6 +110,7 @@ pub use crate::metrics::{Observer, OperationStatistics, Statistics};
 use crate::mount_point::MountPoint;
 pub use crate::options::{FEWEST_NODES, Options};
 pub use crate::pressure::NodeStatistics;
+pub use crate::pushed::ToldStatistics;
 pub use crate::serve::{Served, serve};
 use crate::shrink::Worker;
 pub use crate::watch::Stuck;
@@ -226,6 +229,7 @@ fn mount_by(
         place: Some(place),
         unmounter: None,
         worker: None,
+        tellers: Vec::new(),
         mount_point,
         handler,
     };
@@ -234,6 +238,9 @@ fn mount_by(
         mounted.handler.ops.shown_as(device);
     }
     mounted.start(work).map_err(MountError::Refused)?;
+    if options.watch {
+        mounted.tell_of_changes().map_err(MountError::Refused)?;
+    }
     Ok(mounted)
 }
 
@@ -246,6 +253,8 @@ pub struct Mounted {
     transport: Option<Transport>,
     /// Ends with the session.
     worker: Option<JoinHandle<()>>,
+    /// As well.
+    tellers: Vec<JoinHandle<()>>,
     mount_point: PathBuf,
     /// `None` once it is unmounted.
     place: Option<MountPoint>,
@@ -265,6 +274,19 @@ impl Mounted {
         let worker = thread.spawn(move || work(Worker::new(&handler.ops, notifier, &at)));
         self.worker = Some(worker?);
         Ok(())
+    }
+
+    /// Starts to tell the kernel of changes, if the back end announces them.
+    fn tell_of_changes(&mut self) -> io::Result<()> {
+        let notifier = || self.notifier();
+        self.tellers = pushed::start(&self.handler, notifier, &self.mount_point)?;
+        Ok(())
+    }
+
+    /// True if the kernel caches names until it is told of changes
+    /// ([`Options::watch`](Options)).
+    pub fn is_told_of_changes(&self) -> bool {
+        !self.tellers.is_empty()
     }
 
     /// Makes `unmounter` unmount this mount from now on, detached if it is given true: for a
@@ -421,15 +443,18 @@ impl Mounted {
     fn join(&mut self) -> io::Result<()> {
         let transport = self.transport.take();
         transport.map_or(Ok(()), |transport| transport.join())?;
-        self.join_worker()
+        self.join_notifiers()
     }
 
-    /// Joins the worker, after the threads that answer: as long as one of them runs, the worker
-    /// may wait for its answer.
-    fn join_worker(&mut self) -> io::Result<()> {
+    /// Joins the threads that send notices, after those that answer: as long as one of these
+    /// runs, a notice may wait for its answer.
+    fn join_notifiers(&mut self) -> io::Result<()> {
         let worker = self.worker.take();
-        let ended = worker.map_or(Ok(()), JoinHandle::join);
-        ended.map_err(|_| io::Error::other("the thread that keeps nodes few panicked"))
+        for ended in worker.into_iter().chain(self.tellers.drain(..)) {
+            let ended = ended.join();
+            ended.map_err(|_| io::Error::other("a thread that sends notices panicked"))?;
+        }
+        Ok(())
     }
 }
 

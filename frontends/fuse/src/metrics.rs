@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rcuwalk::Result;
 
 use crate::pressure::NodeStatistics;
+use crate::pushed::ToldStatistics;
 use crate::watch::Stuck;
 use crate::wire::{Handler, Opcode};
 
@@ -197,6 +198,8 @@ pub struct Statistics {
     pub in_flight: u64,
     /// Those of them that are stuck, and the threads that answer.
     pub stuck: Stuck,
+    /// Notices of changes that were sent to the kernel.
+    pub told: ToldStatistics,
     /// Each kind of request that there was.
     pub operations: Vec<OperationStatistics>,
     /// The caches behind it.
@@ -218,6 +221,7 @@ impl Observer {
             open: handler.ops.open(),
             in_flight,
             stuck: handler.watch.stuck(),
+            told: handler.ops.pushed.statistics(),
             operations,
             vfs: handler.ops.vfs_statistics(),
         })

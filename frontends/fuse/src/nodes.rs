@@ -28,7 +28,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use rcuwalk::inode::{Entry, Iget, InodeCache, InodeRef, NodeId, NodeTable, Numbered, SweepCursor};
+use rcuwalk::inode::{
+    Entry, Iget, InodeCache, InodeRef, Key, NodeId, NodeTable, Numbered, SweepCursor, Unwaited,
+};
 use rcuwalk::{Attr, Error, FileType, Inode, InodeId, OpenFlags, Result, VfsPath};
 
 use crate::handles::OpenFile;
@@ -127,6 +129,12 @@ impl Node {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         let place = place.best();
         place.is_fresh().then(|| place.attr())
+    }
+
+    /// True if the back end announces each change of its attributes, and its best name's.
+    pub(crate) fn is_announced(&self) -> bool {
+        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        place.best().is_announced()
     }
 
     /// Records that the node is open as `file`.
@@ -372,6 +380,24 @@ impl Nodes {
     pub(crate) fn id_of(&self, path: &VfsPath) -> Option<NodeId> {
         let node = self.cache.ilookup(path.inode().key()).ok().flatten()?;
         Some(node.node_id())
+    }
+
+    /// Returns the node id of an inode, if the kernel knows it. Does not wait for a thread that
+    /// makes a node of it.
+    pub(crate) fn known(&self, inode: &Inode) -> Option<NodeId> {
+        let key = inode.key();
+        let found = self
+            .cache
+            .ilookup5_nowait_rcu(key.hash(), |node| node.key() == key);
+        match found.ok()?? {
+            Unwaited::Inode(node) => Some(node.node_id()),
+            Unwaited::New(_) => None,
+        }
+    }
+
+    /// The ids of all nodes, the root among them.
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        self.known.ids()
     }
 
     /// A name of the file `held` has been removed: if the kernel knows its node, the file stays

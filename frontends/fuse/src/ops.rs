@@ -18,10 +18,14 @@ mod files;
 mod names;
 mod room;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
+use std::sync::{Arc, OnceLock, Weak};
 
 use rcuwalk::inode::{NodeId, SweepCursor};
-use rcuwalk::{Attr, Context, Credentials, Error, FileType, Name, Result, Vfs, VfsPath};
+use rcuwalk::{
+    Attr, Context, Credentials, Error, FileType, Inode, Listener, Name, Result, Vfs, VfsPath,
+};
 
 pub(crate) use attr::Change;
 pub(crate) use files::{NewOpen, Offset};
@@ -33,6 +37,7 @@ use crate::handles::Handles;
 use crate::listing::OpenDir;
 use crate::nodes::{NodeEntry, NodeRef, Nodes};
 use crate::pressure::{NodeStatistics, Pressure};
+use crate::pushed::Pushed;
 use crate::removed;
 use crate::shares::Shares;
 use crate::through::Offer;
@@ -57,6 +62,8 @@ pub(crate) struct Ops {
     /// Whether passthrough is worth its cost for a new file.
     guess: Guess,
     room: Room,
+    /// Changes that the kernel is told of.
+    pub(crate) pushed: Pushed,
 }
 
 /// The answer to a LOOKUP. Dropped unsent, it takes its count back.
@@ -71,11 +78,23 @@ pub(crate) struct AttrReply {
     pub(crate) attr: Attr,
     /// The kernel may cache them until the timeout; otherwise it asks at each use.
     pub(crate) lasts: bool,
+    pub(crate) told: Told,
+}
+
+/// The changes of which the kernel will be told: it may cache the answer for longer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) name: bool,
+    pub(crate) attr: bool,
 }
 
 impl AttrReply {
     pub(crate) fn lasting(attr: Attr) -> AttrReply {
-        AttrReply { attr, lasts: true }
+        AttrReply {
+            attr,
+            lasts: true,
+            told: Told::default(),
+        }
     }
 
     /// The attributes of a node: with the inode number that users see, and without set-id bits
@@ -110,6 +129,7 @@ impl Ops {
             offer: Offer::default(),
             guess: Guess::default(),
             room: Room::default(),
+            pushed: Pushed::default(),
         })
     }
 
@@ -140,9 +160,15 @@ impl Ops {
         self.nodes.unused(cursor, step, most, found)
     }
 
+    /// Ends the threads that send notices.
+    pub(crate) fn end_notices(&self) {
+        self.pressure().end();
+        self.pushed.end();
+    }
+
     /// Ends the session, with all nodes and open files of the kernel.
     pub(crate) fn end(&self) {
-        self.pressure().end();
+        self.end_notices();
         self.handles.release_all();
         self.nodes.forget_all();
         if let Some(device) = self.shown_as.get() {
@@ -212,14 +238,53 @@ impl Ops {
         }
     }
 
-    /// The answer to a LOOKUP that has found `path`.
-    fn found(&self, path: &VfsPath) -> Result<Found<'_>> {
+    /// The answer to a request that has made `path`.
+    fn made(&self, path: &VfsPath) -> Result<Found<'_>> {
         let entry = self.nodes.entry(path)?;
+        // FRESH-1: pairs with the fence in `Handler::hear`. Either that finds the node, or this
+        // answer has the attributes as of the change.
+        fence(SeqCst);
+        let mut attr_reply = AttrReply::of(self.attr_at(entry.inode(), path), entry.inode());
+        attr_reply.told.name = path.is_announced();
         Ok(Found {
             generation: entry.inode().generation,
-            attr_reply: AttrReply::of(self.attr_at(entry.inode(), path), entry.inode()),
+            attr_reply,
             entry,
         })
+    }
+
+    /// The answer to a LOOKUP that has found `path`.
+    fn found(&self, path: &VfsPath) -> Result<Found<'_>> {
+        let mut found = self.made(path)?;
+        // The kernel alone knows the attributes of a file that it writes by itself.
+        let told = &mut found.attr_reply.told;
+        told.attr = told.name && !found.entry.inode().ways.are_through();
+        Ok(found)
+    }
+
+    /// True if the kernel will be told when a name comes into the directory `id`.
+    pub(crate) fn tells_of_names(&self, id: NodeId) -> bool {
+        self.pushed.is_prompt() && self.place(id).is_ok_and(|dir| dir.announces_names())
+    }
+
+    /// Has the back end announce changes.
+    pub(crate) fn listen(&self, listener: Weak<dyn Listener>) -> bool {
+        self.vfs.listen(listener)
+    }
+
+    /// Returns the node id of an inode, if the kernel knows it.
+    pub(crate) fn known(&self, inode: &Inode) -> Option<NodeId> {
+        self.nodes.known(inode)
+    }
+
+    /// True if the kernel knows that node.
+    pub(crate) fn knows(&self, id: NodeId) -> bool {
+        self.nodes.peek(id).is_some()
+    }
+
+    /// The ids of all nodes.
+    pub(crate) fn node_ids(&self) -> Vec<NodeId> {
+        self.nodes.ids()
     }
 }
 

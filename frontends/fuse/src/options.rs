@@ -55,6 +55,11 @@ pub struct Options {
     /// options, or the kernel ends the connection.
     #[doc(alias("FUSE_ALLOW_IDMAP", "MOUNT_ATTR_IDMAP"))]
     pub idmap: bool,
+    /// Where the back end announces each change ([`FileSystem::announces`](rcuwalk::FileSystem)),
+    /// the kernel caches names for an hour, and attributes and missing names for a minute, unless
+    /// the timeouts are longer, and is told of changes as they happen. Needs Linux 6.16.
+    #[doc(alias("FUSE_NOTIFY_INVAL_ENTRY", "FUSE_NOTIFY_INVAL_INODE"))]
+    pub watch: bool,
     /// Where the kernel offers it, requests come by io_uring, on the caller's processor: with
     /// fewer system calls, and without calls from one processor to another. Linux 6.15 and
     /// later have it if `/sys/module/fuse/parameters/enable_uring` says so; the default is `N`.
@@ -83,6 +88,7 @@ impl Default for Options {
             max_nodes: 800_000,
             passthrough: true,
             idmap: false,
+            watch: true,
             io_uring: true,
         }
     }
@@ -114,5 +120,6 @@ rcuwalk::setters!(Options {
     max_nodes: usize,
     passthrough: bool,
     idmap: bool,
+    watch: bool,
     io_uring: bool,
 });

@@ -231,7 +231,7 @@ impl<'o> Worker<'o> {
 
 /// Returns the mount points in the mount at `top`, as paths from there that begin with `/`.
 /// Covers this process's mount namespace only: others are not visible.
-fn mount_points_below(top: &Path) -> HashSet<Box<[u8]>> {
+pub(crate) fn mount_points_below(top: &Path) -> HashSet<Box<[u8]>> {
     let table = procfs::read("thread-self/mountinfo").unwrap_or_default();
     let lines = table.split(|byte| *byte == b'\n');
     let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));

@@ -30,7 +30,7 @@ use rustix::mount::UnmountFlags;
 
 pub(crate) use device::Transport;
 pub use device::rehearse;
-pub(crate) use handler::{Handler, Opcode, Request};
+pub(crate) use handler::{Handler, Opcode, Request, Timeouts};
 pub use notice::Notifier;
 
 use crate::Options;

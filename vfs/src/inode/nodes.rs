@@ -257,6 +257,33 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         looked
     }
 
+    /// All ids that the peer knows all the time that this takes, and some of the others: for a
+    /// daemon that tells the peer something about each. Takes no lock.
+    pub fn ids(&self) -> Vec<NodeId> {
+        loop {
+            let mut found = Vec::new();
+            let mut chain = 0;
+            let chains = self.table.view(&rcu::read_lock()).chains();
+            while chain < chains {
+                // One chain at a time, as above.
+                let guard = rcu::read_lock();
+                let view = self.table.view(&guard);
+                if view.chains() != chains {
+                    break;
+                }
+                view.find(chain as u64, |known| {
+                    found.push(known.id);
+                    false
+                });
+                chain += 1;
+            }
+            // Otherwise the table has changed its size, and some may have moved past us.
+            if chain == chains {
+                return found;
+            }
+        }
+    }
+
     /// How many LOOKUPs of `id` the peer has not given back.
     pub fn lookups(&self, id: NodeId) -> u64 {
         let bucket = self.lock(id);

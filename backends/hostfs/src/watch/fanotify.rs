@@ -18,7 +18,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::Id;
-use super::heard::{Change, Report};
+use super::heard::{By, Change, Report};
 use crate::host;
 use crate::identity::host_mount;
 use crate::sys;
@@ -92,6 +92,12 @@ impl Fanotify {
     /// own.
     pub(super) fn opens_files_of(&self, dir: InodeKey) -> bool {
         host_mount(dir) == host_mount(self.key)
+    }
+
+    /// Returns whether each change of the file with this key has a report that says which file
+    /// it is.
+    pub(super) fn tells_of(&self, file: InodeKey) -> bool {
+        self.numbers.is_some() && self.opens_files_of(file)
     }
 
     /// The inode key of a report's file, if it is in the root's mount and file system. `None`
@@ -170,7 +176,7 @@ fn each_event(mut bytes: &[u8], report: &mut impl FnMut(Report<'_>)) {
             // A file has been renamed, which its two directories report as well.
             _ if mask == libc::FAN_MOVE_SELF => {}
             Some(records) if mask & libc::FAN_Q_OVERFLOW == 0 => {
-                each_record(records, changes(mask), report);
+                each_record(records, mask, by(event), report);
             }
             _ => report(Report::Lost),
         }
@@ -196,7 +202,19 @@ fn changes(mask: u64) -> &'static [Change] {
     }
 }
 
-fn each_record(mut records: &[u8], changes: &[Change], report: &mut impl FnMut(Report<'_>)) {
+/// The thread that made a change; 0 is one that is not visible from here.
+fn by(event: &[u8]) -> By {
+    match u32_at(event, 20) {
+        0 => By::Others,
+        thread => By::One(thread),
+    }
+}
+
+/// Events of a name, rather than of its file.
+const OF_NAMES: u64 =
+    libc::FAN_CREATE | libc::FAN_DELETE | libc::FAN_MOVED_FROM | libc::FAN_MOVED_TO;
+
+fn each_record(mut records: &[u8], mask: u64, by: By, report: &mut impl FnMut(Report<'_>)) {
     let (mut file, mut place) = (None, None);
     while let Some(record) = part(records, u32::from(u16_at(records, 2)), RECORD) {
         let body = &record[RECORD..];
@@ -216,18 +234,20 @@ fn each_record(mut records: &[u8], changes: &[Change], report: &mut impl FnMut(R
         records = &records[record.len()..];
     }
     match (place, file) {
-        (Some((dir, b".")), _) => report(Report::Itself { dir }),
+        (Some((dir, b".")), _) => report(Report::Itself { dir, by }),
         (Some((dir, name)), file) => {
-            for &change in changes {
+            for &change in changes(mask) {
                 report(Report::In {
                     dir,
                     name,
                     change,
+                    is_name: mask & OF_NAMES != 0,
                     file,
+                    by,
                 });
             }
         }
-        (None, Some(handle)) => report(Report::File { handle }),
+        (None, Some(handle)) => report(Report::File { handle, by }),
         (None, None) => report(Report::Lost),
     }
 }
@@ -290,8 +310,8 @@ mod tests {
             let first = |handle: &[u8]| handle.get(8).copied();
             seen.push(match report {
                 Report::In { dir, .. } => ("in", first(dir)),
-                Report::Itself { dir } => ("itself", first(dir)),
-                Report::File { handle } => ("file", first(handle)),
+                Report::Itself { dir, .. } => ("itself", first(dir)),
+                Report::File { handle, .. } => ("file", first(handle)),
                 Report::Ended { .. } => ("ended", None),
                 Report::Lost => ("lost", None),
             });

@@ -28,17 +28,46 @@ pub(super) enum Report<'a> {
         dir: &'a [u8],
         name: &'a [u8],
         change: Change,
+        /// The name was made, moved or removed.
+        is_name: bool,
         /// The file, where the report says which.
         file: Option<&'a [u8]>,
+        by: By,
     },
     /// This directory's own attributes changed.
-    Itself { dir: &'a [u8] },
+    Itself { dir: &'a [u8], by: By },
     /// This file's attributes changed, by no name.
-    File { handle: &'a [u8] },
+    File { handle: &'a [u8], by: By },
     /// There will be no more reports of this directory: it is gone.
     Ended { dir: &'a [u8] },
     /// An unknown event.
     Lost,
+}
+
+/// The threads that made a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    One(u32),
+    /// Several, or one that the host does not name.
+    Others,
+}
+
+impl By {
+    pub(super) fn one(self) -> Option<u32> {
+        match self {
+            By::One(thread) => Some(thread),
+            By::Others => None,
+        }
+    }
+}
+
+/// Adds a change by `by`.
+fn note_by(known: &mut Option<By>, by: By) {
+    *known = match known {
+        None => Some(by),
+        Some(known) if *known == by => Some(by),
+        Some(_) => Some(By::Others),
+    };
 }
 
 /// An event of a name that is not a directory's.
@@ -61,7 +90,7 @@ pub(super) enum Change {
 pub(super) struct Heard {
     pub(super) dirs: HashMap<InodeKey, Names>,
     /// By handle.
-    pub(super) files: HashSet<Box<[u8]>>,
+    pub(super) files: HashMap<Box<[u8]>, Option<By>>,
     /// Directories with no more reports to come.
     pub(super) ended: HashSet<InodeKey>,
     /// Anything may have happened.
@@ -76,6 +105,12 @@ pub(super) struct Names {
     pub(super) changed: bool,
     /// Names to look up.
     pub(super) made: HashSet<Box<[u8]>>,
+    /// Names that were made, moved or removed.
+    pub(super) names: HashMap<Box<[u8]>, Option<By>>,
+    /// The threads that changed the directory's attributes.
+    pub(super) by: Option<By>,
+    /// The directory's name in reports.
+    pub(super) id: Id,
 }
 
 impl Heard {
@@ -92,15 +127,20 @@ impl Heard {
                 dir,
                 name,
                 change,
+                is_name,
                 file,
+                by,
             } => {
-                self.note_file(file);
+                self.note_file(file, by);
                 let keys = known.get(dir).map_or(&[][..], Vec::as_slice);
                 let is_new = matches!(change, Change::Made | Change::Arrived(_));
                 let mut followed = false;
                 for key in keys {
-                    let names = self.dirs.entry(*key).or_default();
+                    let names = self.dir(*key, dir);
                     names.changed = true;
+                    if is_name {
+                        names.note_name(name, by);
+                    }
                     if follows(*key) {
                         followed = true;
                         if is_new && !names.made.contains(name) {
@@ -112,22 +152,41 @@ impl Heard {
                     self.missed |= fresh.note(dir, name, change);
                 }
             }
-            Report::Itself { dir } => {
+            Report::Itself { dir, by } => {
                 for key in known.get(dir).into_iter().flatten() {
-                    self.dirs.entry(*key).or_default();
+                    note_by(&mut self.dir(*key, dir).by, by);
                 }
             }
-            Report::File { handle } => self.note_file(Some(handle)),
+            Report::File { handle, by } => self.note_file(Some(handle), by),
             Report::Ended { dir } => self.ended.extend(known.get(dir).into_iter().flatten()),
             Report::Lost => self.lost = true,
         }
     }
 
-    fn note_file(&mut self, handle: Option<&[u8]>) {
-        if let Some(handle) = handle
-            && !self.files.contains(handle)
-        {
-            self.files.insert(Box::from(handle));
+    fn dir(&mut self, key: InodeKey, id: &[u8]) -> &mut Names {
+        let names = self.dirs.entry(key).or_default();
+        if names.id.is_empty() {
+            names.id = Box::from(id);
+        }
+        names
+    }
+
+    fn note_file(&mut self, handle: Option<&[u8]>, by: By) {
+        let Some(handle) = handle else { return };
+        match self.files.get_mut(handle) {
+            Some(known) => note_by(known, by),
+            None => _ = self.files.insert(Box::from(handle), Some(by)),
+        }
+    }
+}
+
+impl Names {
+    fn note_name(&mut self, name: &[u8], by: By) {
+        // The directory's times change with it.
+        note_by(&mut self.by, by);
+        match self.names.get_mut(name) {
+            Some(known) => note_by(known, by),
+            None => _ = self.names.insert(Box::from(name), Some(by)),
         }
     }
 }
@@ -214,7 +273,9 @@ mod tests {
                     dir: DIRS.get(*dir).unwrap_or(&&b"elsewhere"[..]),
                     name: name.as_bytes(),
                     change: *change,
+                    is_name: true,
                     file: None,
+                    by: By::Others,
                 };
                 heard.note(&report, &known, &mut fresh, |_| true);
             }

@@ -11,7 +11,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use super::Id;
-use super::heard::{Change, Report};
+use super::heard::{By, Change, Report};
 use crate::procfs::link_by_path;
 
 /// As fanotify's. With `EXCL_UNLINK`, writes by a removed name are not reported; otherwise
@@ -89,13 +89,18 @@ fn tell(event: &inotify::Event<'_>, report: &mut impl FnMut(Report<'_>)) {
         return report(Report::Ended { dir });
     }
     let Some(name) = event.file_name() else {
-        return report(Report::Itself { dir });
+        let by = By::Others;
+        return report(Report::Itself { dir, by });
     };
     report(Report::In {
         dir,
         name: name.to_bytes(),
         change: change(what, event.cookie()),
+        is_name: what.intersects(ReadFlags::CREATE | ReadFlags::DELETE)
+            || what.intersects(ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO),
         file: None,
+        // Not said.
+        by: By::Others,
     });
 }
 

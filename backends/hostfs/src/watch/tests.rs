@@ -420,6 +420,26 @@ fn mounts_of_the_host_are_watched() {
     });
 }
 
+/// FRESH-1: nothing in a directory reports that something is mounted on a name in it.
+#[test]
+fn a_mount_that_comes_and_goes_shows() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    with_each(a_tree, |tree, watcher| {
+        tree.warm(&["/a/file"]);
+        mount("none", tree.host("a"), "tmpfs", MountFlags::empty(), None).unwrap();
+        let mounted = Unmount(tree.host("a"));
+        tree.soon(&format!("FRESH-1: {watcher:?}: mounted"), || {
+            tree.lstat("/a/file").is_err()
+        });
+        drop(mounted);
+        tree.soon(&format!("FRESH-1: {watcher:?}: unmounted"), || {
+            tree.lstat("/a/file").is_ok()
+        });
+    });
+}
+
 /// FRESH-1: a second name in another cached directory is reported, whichever mount of the host
 /// both are in.
 #[test]

@@ -35,7 +35,9 @@ impl Ops {
     /// GETATTR.
     pub(crate) fn getattr(&self, id: NodeId) -> Result<AttrReply> {
         let node = self.nodes.get(id)?;
-        Ok(AttrReply::of(self.attr_of(&node)?, &node))
+        let mut reply = AttrReply::of(self.attr_of(&node)?, &node);
+        reply.told.attr = !node.ways.are_through() && node.is_announced();
+        Ok(reply)
     }
 
     /// Returns the cached attributes of the inode just found at `path`; or the host's, while

@@ -170,19 +170,25 @@ impl Ops {
 
     /// Returns a name that the kernel may be asked to drop: of a known node that is no
     /// directory and not open.
-    pub(crate) fn droppable_name(&self, id: NodeId) -> Option<DroppableName> {
+    pub(crate) fn droppable_name(&self, id: NodeId) -> Option<KnownName> {
         let node = self.nodes.peek(id)?;
-        let place = node.place();
-        if place.inode().kind() == FileType::Directory || node.open_file().is_some() {
+        let is_directory = node.place().inode().kind() == FileType::Directory;
+        if is_directory || node.open_file().is_some() {
             return None;
         }
+        self.name_of(id)
+    }
+
+    /// Returns a name of a known node, in a directory that the kernel knows.
+    pub(crate) fn name_of(&self, id: NodeId) -> Option<KnownName> {
+        let place = self.nodes.peek(id)?.place();
         let root = as_daemon(self.vfs.root());
         let path = self.vfs.path_of(&root, &place).ok()?;
         let slash = path.iter().rposition(|byte| *byte == b'/')?;
         let parent = &path[..slash.max(1)];
         let parent = self.vfs.lookup(&root, parent, LookupFlags::default());
         let parent = self.nodes.id_of(&parent.ok()?)?;
-        Some(DroppableName {
+        Some(KnownName {
             parent,
             path,
             slash,
@@ -201,12 +207,12 @@ impl Ops {
         let dir = self.place(parent)?;
         name(of)?;
         let made = self.ask(who, dir, umask, make)?;
-        self.found(&made)
+        self.made(&made)
     }
 }
 
-/// See [`Ops::droppable_name`].
-pub(crate) struct DroppableName {
+/// See [`Ops::name_of`].
+pub(crate) struct KnownName {
     /// The node id of the directory.
     pub(crate) parent: NodeId,
     /// The path from the root of the tree.
@@ -215,7 +221,7 @@ pub(crate) struct DroppableName {
     slash: usize,
 }
 
-impl DroppableName {
+impl KnownName {
     /// The last component.
     pub(crate) fn name(&self) -> &[u8] {
         &self.path[self.slash + 1..]

@@ -14,6 +14,7 @@ use rcuwalk::{Name, Result};
 /// Codes of notices.
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
+const INC_EPOCH: u32 = 8;
 const PRUNE: u32 = 9;
 
 /// `FUSE_EXPIRE_ONLY`.
@@ -74,6 +75,30 @@ impl Notifier {
     /// Those of the kernel; an unknown node is no error.
     #[doc(alias("FUSE_NOTIFY_INVAL_INODE", "fuse_reverse_inval_inode"))]
     pub fn invalidate_inode(&self, node: NodeId, data: Option<(u64, u64)>) -> Result<()> {
+        self.inode(node, data).map(drop)
+    }
+
+    /// Like [`invalidate_inode`](Self::invalidate_inode), of attributes alone. False if the kernel
+    /// does not have that inode, not yet or not any more.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn invalidate_known_inode(&self, node: NodeId) -> Result<bool> {
+        self.inode(node, None)
+    }
+
+    /// Each name may stand for something else by now, and missing ones may be there: the kernel
+    /// removes each from its cache when it is next used, as
+    /// [`invalidate_entry`](Self::invalidate_entry) does. Waits for no lock. From Linux 6.16 on.
+    ///
+    /// # Errors
+    /// `EINVAL` from a kernel that does not know this; otherwise as for the others.
+    #[doc(alias = "FUSE_NOTIFY_INC_EPOCH")]
+    pub fn begin_epoch(&self) -> Result<()> {
+        self.send(notice(INC_EPOCH)).map(drop)
+    }
+
+    fn inode(&self, node: NodeId, data: Option<(u64, u64)>) -> Result<bool> {
         // A negative offset leaves contents alone.
         let (offset, len) = match data {
             Some((offset, len)) => (signed(offset), signed(len)),
@@ -83,7 +108,7 @@ impl Notifier {
         notice.extend(node.0.to_ne_bytes());
         notice.extend(offset.to_ne_bytes());
         notice.extend(len.to_ne_bytes());
-        self.send(notice).map(drop)
+        self.send(notice)
     }
 
     /// The kernel drops the unused names of these nodes, and then forgets the nodes without

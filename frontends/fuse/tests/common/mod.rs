@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rcuwalk::{Freshness, Vfs};
 use rcuwalk_fuse::{Mounted, Options, mount};
-use rcuwalk_hostfs::{Actor, HostFs};
+use rcuwalk_hostfs::{Actor, HostFs, Watcher};
 use rcuwalk_memfs::MemFs;
 pub(crate) use rcuwalk_testkit::{setting, skip};
 
@@ -68,6 +68,26 @@ impl Mount {
         let host = HostFs::new(backing.path()).unwrap();
         let vfs = Vfs::new(host.with_freshness(Freshness::Always)).unwrap();
         Mount::with(vfs, Some(backing), "hostfs", options)
+    }
+
+    /// A host mount whose back end announces changes; `None` if the host or the kernel cannot.
+    pub(crate) fn watched(options: &Options) -> Option<Mount> {
+        if !can_mount() {
+            return None;
+        }
+        let backing = open_to_all();
+        let host = HostFs::new(backing.path()).unwrap();
+        let Ok(host) = host.watched_by(Watcher::Fanotify) else {
+            skip("needs root (fanotify)");
+            return None;
+        };
+        let vfs = Vfs::new(host).unwrap();
+        let mount = Mount::with(vfs, Some(backing), "hostfs", options);
+        if !mount.mounted.is_told_of_changes() {
+            skip("needs Linux 6.16 (FUSE_NOTIFY_INC_EPOCH), and ext4, xfs or tmpfs");
+            return None;
+        }
+        Some(mount)
     }
 
     /// A host mount of a directory that the caller removes.

@@ -47,7 +47,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         self.waiting.fetch_add(1, Relaxed);
         let closed = self.is_open.lock().unwrap();
         drop(self.opened.wait_while(closed, |is_open| !*is_open));

@@ -15,9 +15,10 @@ use super::ioctl::BackingFile;
 use crate::caller::Caller;
 use crate::listing::Keeping;
 use crate::ops::{AttrReply, Found, NewOpen, Ops};
+use crate::pushed;
 use crate::through::Backing;
 use crate::wire::values::{ioctl, seek, xattr_flags};
-use crate::wire::{self, Handler, Opcode};
+use crate::wire::{self, Handler, Opcode, Timeouts};
 
 /// `FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR`.
 const KEEP_CACHE: u32 = 1 << 1;
@@ -268,10 +269,16 @@ impl<'h> Call<'_, 'h> {
     }
 
     fn ttl(&self, reply: &AttrReply) -> Ttl {
+        let Timeouts { entry, attr, .. } = self.handler.timeouts;
+        let is_prompt = self.handler.ops.pushed.is_prompt();
         Ttl {
-            entry: self.handler.timeouts.entry,
+            entry: match is_prompt && reply.told.name {
+                true => entry.max(pushed::NAME),
+                false => entry,
+            },
             attr: match reply.lasts {
-                true => self.handler.timeouts.attr,
+                true if is_prompt && reply.told.attr => attr.max(pushed::ATTR),
+                true => attr,
                 false => Duration::ZERO,
             },
         }
@@ -289,7 +296,11 @@ impl<'h> Call<'_, 'h> {
 
     /// The answer to a LOOKUP: the kernel caches a missing name as well.
     fn found(&self, found: Result<Found<'_>>, out: &mut Reply) -> Result<KernelRefs> {
-        let ttl = self.handler.timeouts.negative;
+        let is_missing = matches!(found, Err(Error::NotFound));
+        let ttl = match is_missing && self.handler.ops.tells_of_names(self.header.node) {
+            true => self.handler.timeouts.negative.max(pushed::ATTR),
+            false => self.handler.timeouts.negative,
+        };
         match found {
             Err(Error::NotFound) if !ttl.is_zero() => {
                 let nothing = Attr::new(0, FileType::Regular, 0);

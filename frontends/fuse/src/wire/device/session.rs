@@ -282,7 +282,7 @@ impl Session {
     pub(super) fn wait_for_end(&self) -> bool {
         while !self.members.wait_for_end(TICK) {
             if self.members.are_stuck(&self.handler.watch) && is_cut(&self.device) {
-                self.handler.ops.pressure().end();
+                self.handler.ops.end_notices();
                 return false;
             }
         }
