@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rcuwalk_fuse::mount_point::MountPoint;
-use rcuwalk_fuse::procfs;
 
 use crate::failure::Words;
 
@@ -46,7 +45,7 @@ impl MountInfo {
 
 /// All mounts of this process's namespace; of several on one directory, the last is on top.
 pub(crate) fn mounts() -> io::Result<Vec<MountInfo>> {
-    let text = procfs::read("self/mountinfo").map_err(|err| {
+    let text = rcuwalk_procfs::read("self/mountinfo").map_err(|err| {
         let why = format!("cannot read /proc/self/mountinfo: {}", Words(&err));
         io::Error::new(err.kind(), why)
     })?;

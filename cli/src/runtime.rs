@@ -25,7 +25,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rcuwalk_fuse::{mount_point, procfs};
+use rcuwalk_fuse::mount_point;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::mountinfo::MountInfo;
@@ -250,7 +250,7 @@ fn connect_to(mount: &MountInfo) -> io::Result<UnixStream> {
         return Err(ErrorKind::PermissionDenied.into());
     }
     // By its descriptor: another file may have taken the name since the check.
-    let path = procfs::path_of(held.as_fd()).ok_or(ErrorKind::Unsupported)?;
+    let path = rcuwalk_procfs::path_of(held.as_fd()).ok_or(ErrorKind::Unsupported)?;
     let stream = connect(&path)?;
     match rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw() == owner {
         true => Ok(stream),

@@ -1,13 +1,13 @@
 //! `cargo xtask layers`: no crate uses what its layer may not use.
 //!
-//! | layer         | of ours, it may use | and it may not                       |
-//! |---------------|---------------------|--------------------------------------|
-//! | `sync`        | nothing             |                                      |
-//! | `vfs`         | `sync`              | do I/O, run async, contain `unsafe`  |
-//! | `backends/*`  | `vfs`               | use each other, even in their tests  |
-//! | `frontends/*` | `vfs`               |                                      |
-//! | `scan`        | `vfs`, `backends/*` | use front ends                       |
-//! | the rest      | all                 |                                      |
+//! | layer            | of ours, it may use | and it may not                       |
+//! |------------------|---------------------|--------------------------------------|
+//! | `sync`, `procfs` | nothing             |                                      |
+//! | `vfs`            | `sync`              | do I/O, run async, contain `unsafe`  |
+//! | `backends/*`     | `vfs`, `procfs`     | use each other, even in their tests  |
+//! | `frontends/*`    | `vfs`, `procfs`     |                                      |
+//! | `scan`           | `vfs`, `backends/*` | use front ends                       |
+//! | the rest         | all                 |                                      |
 //!
 //! Tests (dev-dependencies) are free, with the exception of the one rule in the table. Cargo
 //! says which crate depends on which; the sources of `vfs` are searched for I/O; nightly's
@@ -97,6 +97,8 @@ fn text(value: &Value) -> &str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layer {
     Sync,
+    /// /proc, for back ends and front ends.
+    Procfs,
     Vfs,
     Backend,
     Frontend,
@@ -111,6 +113,7 @@ impl Layer {
     fn of(dir: &str) -> Option<Layer> {
         match dir.split('/').collect::<Vec<_>>()[..] {
             ["sync"] => Some(Layer::Sync),
+            ["procfs"] => Some(Layer::Procfs),
             ["vfs"] => Some(Layer::Vfs),
             ["backends", _] => Some(Layer::Backend),
             ["frontends", _] => Some(Layer::Frontend),
@@ -126,7 +129,8 @@ impl Layer {
         use Layer::*;
         match (self, other) {
             (Backend, Backend) => false,
-            (Free, _) | (Vfs, Sync) | (Backend | Frontend, Vfs) | (Scan, Vfs | Backend) => true,
+            (Free, _) | (Vfs, Sync) | (Scan, Vfs | Backend) => true,
+            (Backend | Frontend, Vfs | Procfs) => true,
             _ => in_tests,
         }
     }
@@ -209,6 +213,7 @@ mod tests {
         };
         let dirs = [
             "sync",
+            "procfs",
             "vfs",
             "backends/a",
             "backends/b",
@@ -224,6 +229,8 @@ mod tests {
         for (user, used) in [
             ("sync", "vfs"),
             ("sync", "backends/a"),
+            ("procfs", "vfs"),
+            ("vfs", "procfs"),
             ("vfs", "backends/a"),
             ("vfs", "frontends/f"),
             ("vfs", "scan"),
@@ -266,7 +273,9 @@ mod tests {
             ("vfs", "bitflags"),
             ("backends/a", "vfs"),
             ("backends/a", "rustix"),
+            ("backends/a", "procfs"),
             ("frontends/f", "vfs"),
+            ("frontends/f", "procfs"),
             ("scan", "backends/a"),
             ("cli", "sync"),
         ] {

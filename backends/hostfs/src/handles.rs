@@ -48,7 +48,6 @@ use crate::host::{self, as_fd};
 use crate::identity::Stat;
 use crate::lookup::{ATTEMPTS, fill_link};
 use crate::pin::{kept, known, pinned};
-use crate::procfs::magic_link;
 use crate::sys;
 
 /// Tells the file of `at` apart from others that have had its inode number.
@@ -221,7 +220,7 @@ fn leads_to(root: BorrowedFd<'_>, path: &[u8], found: &Stat) -> bool {
 
 /// The host's path of the file that `fd` holds.
 fn path_of(fd: BorrowedFd<'_>) -> Result<Box<[u8]>> {
-    let (top, link) = magic_link(fd).map_err(|_| Error::Stale)?;
+    let (top, link) = rcuwalk_procfs::magic_link(fd).map_err(|_| Error::Stale)?;
     let read = || rustix::fs::readlinkat(top, &*link, Vec::new());
     let path = retry_on_intr(read).map_err(|_| Error::Stale)?;
     Ok(path.into_bytes().into())

@@ -222,8 +222,6 @@ pub use actor::{Actor, NotPrivileged};
 pub use dirs::DescriptorCounts;
 pub use identity::host_mount_id;
 pub use process::process_credentials;
-#[doc(hidden)]
-pub use procfs::hold_procfs;
 pub use scan::{HostScan, Order};
 #[doc(hidden)]
 pub use sys::close_on_exec_from;

@@ -364,7 +364,7 @@ impl HostFs {
         if held.key != stat.key || held.attr.kind != FileType::Symlink {
             return Ok(None);
         }
-        let is_top = dir.inode_key().ino == procfs::ROOT_INO;
+        let is_top = dir.inode_key().ino == rcuwalk_procfs::ROOT_INO;
         let is_guarded = !is_top && procfs::is_on_procfs(held.key, as_fd(&fd));
         fill_link(as_fd(&fd), &held, is_guarded).map(Some)
     }

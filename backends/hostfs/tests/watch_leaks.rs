@@ -39,7 +39,7 @@ fn nothing_is_left_of_a_watched_mount() {
     };
     tree.stat("/at").unwrap();
     // The process keeps one descriptor of /proc from its first use on.
-    rcuwalk_hostfs::hold_procfs().unwrap();
+    rcuwalk_procfs::hold().unwrap();
     let before = (open_descriptors(), threads());
     (0..30).for_each(mount_and_unmount);
     let now = || (open_descriptors(), threads());

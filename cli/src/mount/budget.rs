@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use rcuwalk::Budget;
-use rcuwalk_fuse::procfs;
 
 use crate::limits::raise_descriptor_limit;
 
@@ -119,8 +118,8 @@ fn size(text: &str) -> Result<usize, String> {
 
 /// Memory that this process may use: the machine's, or less in a control group.
 pub(super) fn memory() -> usize {
-    let info = procfs::read_to_string("meminfo").unwrap_or_default();
-    let groups = procfs::read_to_string("self/cgroup").unwrap_or_default();
+    let info = rcuwalk_procfs::read_to_string("meminfo").unwrap_or_default();
+    let groups = rcuwalk_procfs::read_to_string("self/cgroup").unwrap_or_default();
     // Without /proc, little.
     let all = total(&info).unwrap_or(1 << 30);
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));

@@ -32,7 +32,6 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use rcuwalk_fuse::procfs;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs,
@@ -148,7 +147,7 @@ fn only_source(reach: &Reach) -> io::Result<()> {
             .scope(Scope::from_all(abi))?
             .create()?
             // Credentials of callers. Files that ptrace(2)'s rules protect stay protected.
-            .add_rule(PathBeneath::new(procfs::hold()?, read))?;
+            .add_rule(PathBeneath::new(rcuwalk_procfs::hold()?, read))?;
         for (path, access) in paths {
             // Missing files need no rule.
             if let Some(path) = path.and_then(|path| PathFd::new(path).ok()) {
@@ -429,7 +428,7 @@ mod tests {
             refused(fs::read_dir("/etc").map(drop));
             assert!(fs::rename(source.join("f"), beside.join("h")).is_err());
             assert!(std::net::TcpListener::bind("127.0.0.1:0").is_err());
-            assert!(procfs::read("self/status").is_ok());
+            assert!(rcuwalk_procfs::read("self/status").is_ok());
         });
         asked.join().unwrap();
     }

@@ -15,7 +15,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use rcuwalk_fuse::procfs;
 use rustix::fs::{AtFlags, stat, statat};
 use rustix::process::setsid;
 use rustix::stdio::{dup2_stderr, dup2_stdout};
@@ -70,7 +69,7 @@ pub(super) fn start(argv: &[OsString]) -> Result<(), Failure> {
 pub(super) fn own_program() -> io::Result<PathBuf> {
     let path = PathBuf::from("/proc/self/exe");
     // From the checked procfs; a mount that covers /proc could name another program.
-    let own = statat(procfs::hold()?, "self/exe", AtFlags::empty())?;
+    let own = statat(rcuwalk_procfs::hold()?, "self/exe", AtFlags::empty())?;
     let there = stat(&path)?;
     match (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) {
         true => Ok(path),
@@ -91,8 +90,7 @@ impl InnerArgs {
             return Ok(());
         };
         // The owner of the namespace controls its /proc.
-        procfs::hold()
-            .and_then(|_| rcuwalk_hostfs::hold_procfs())
+        rcuwalk_procfs::hold()
             .map_err(|err| Failure::error(format_args!("cannot use /proc: {}", Words(&err))))?;
         let entered = File::open(namespace).and_then(|file| {
             let kind = Some(LinkNameSpaceType::Mount);

@@ -12,8 +12,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use rcuwalk_fuse::procfs;
-
 use super::options::only_known;
 
 /// Translates a call by mount(8) to arguments of `rcuwalk mount`; `None` for any other call.
@@ -139,7 +137,7 @@ impl Call {
 /// The arguments of the process that has called this one, if it is mount(8).
 pub(crate) fn caller() -> Vec<OsString> {
     let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
-    let line = procfs::read(format!("{parent}/cmdline")).unwrap_or_default();
+    let line = rcuwalk_procfs::read(format!("{parent}/cmdline")).unwrap_or_default();
     let args = line.split(|byte| *byte == 0);
     let args: Vec<OsString> = args.map(|arg| OsString::from_vec(arg.to_vec())).collect();
     let program = args

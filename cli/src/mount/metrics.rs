@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use rcuwalk::Why;
-use rcuwalk_fuse::{OperationStatistics, Statistics, procfs};
+use rcuwalk_fuse::{OperationStatistics, Statistics};
 
 pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -240,7 +240,7 @@ fn process(text: &mut Exposition) {
 
 /// Descriptors of this process, without the one that they are counted with.
 pub(super) fn open_descriptors() -> Option<usize> {
-    let listing = procfs::open("self/fd").ok()?;
+    let listing = rcuwalk_procfs::open("self/fd").ok()?;
     let entries = rustix::fs::Dir::read_from(listing).ok()?.flatten();
     let is_number = |name: &std::ffi::CStr| name.to_bytes().iter().all(u8::is_ascii_digit);
     let fds = entries.filter(|entry| is_number(entry.file_name())).count();
@@ -249,7 +249,7 @@ pub(super) fn open_descriptors() -> Option<usize> {
 }
 
 pub(super) fn resident_bytes() -> Option<usize> {
-    let statm = procfs::read_to_string("self/statm").ok()?;
+    let statm = rcuwalk_procfs::read_to_string("self/statm").ok()?;
     let pages: usize = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size())
 }

@@ -1,7 +1,7 @@
 //! Credentials of the caller, from a request.
 //!
 //! A request carries the user, the group and the thread, but not supplementary groups and
-//! capabilities. They are read from `TID/status` of the held procfs (`procfs.rs`), which costs
+//! capabilities. They are read from `TID/status` of the held procfs (`rcuwalk-procfs`), which costs
 //! two system calls and more, so only where they matter: after a refusal, and where a group
 //! decides the effect of a change. The caller waits for the answer meanwhile, so the thread
 //! still exists, unless it is killed; the file system user in that file must be the request's.
@@ -13,8 +13,6 @@
 //! kernel's check (`default_permissions`) counts, see [`Caller::is_checked`].
 
 use rcuwalk::{Caps, Credentials};
-
-use crate::procfs;
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +139,7 @@ impl Caller {
         const KILL: u64 = 1 << (libc::SIGKILL - 1);
         let status = match self.pid {
             0 => return false,
-            pid => procfs::read_to_string(format!("{pid}/status")).unwrap_or_default(),
+            pid => rcuwalk_procfs::read_to_string(format!("{pid}/status")).unwrap_or_default(),
         };
         let lines = status.lines();
         let mut pending = lines.filter_map(|line| {
@@ -156,8 +154,8 @@ impl Caller {
     /// True if its capabilities are over the same users as ours; false if that is unknown.
     #[doc(alias("user_namespaces(7)", "capable_wrt_inode_uidgid"))]
     fn is_of_our_users(self) -> bool {
-        let theirs = procfs::read_link(format!("{}/ns/user", self.pid));
-        let ours = procfs::read_link("self/ns/user");
+        let theirs = rcuwalk_procfs::read_link(format!("{}/ns/user", self.pid));
+        let ours = rcuwalk_procfs::read_link("self/ns/user");
         matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs == ours)
     }
 }
@@ -197,7 +195,7 @@ pub(crate) fn user_of_thread(pid: u32) -> Option<u32> {
 fn status_file(pid: u32) -> Option<String> {
     match pid {
         0 => None,
-        pid => procfs::read_to_string(format!("{pid}/status")).ok(),
+        pid => rcuwalk_procfs::read_to_string(format!("{pid}/status")).ok(),
     }
 }
 
@@ -236,7 +234,7 @@ mod tests {
     #[test]
     fn this_thread_can_be_read() {
         let pid = rustix::thread::gettid().as_raw_nonzero().get();
-        let status = procfs::read_to_string(format!("{pid}/status")).unwrap();
+        let status = rcuwalk_procfs::read_to_string(format!("{pid}/status")).unwrap();
         let uid = rustix::process::geteuid().as_raw();
         assert!(parse_status(&status, Some(uid)).is_some());
     }

@@ -32,7 +32,6 @@
 //! | `through.rs`  | contents that the kernel reads and writes by itself               |
 //! | `guess.rs`    | whether a new file will be small, and stay with requests          |
 //! | `mount_point.rs` | a mount point, held through renames and links                  |
-//! | `procfs.rs`   | /proc, checked once and held                                      |
 //! | `caller.rs`   | the credentials of a request's caller                             |
 //! | `interrupt.rs` | INTERRUPT: requests that are cancelled                           |
 //! | `own.rs`      | requests of our own threads                                       |
@@ -81,8 +80,6 @@ mod ops;
 mod options;
 mod own;
 mod pressure;
-#[doc(hidden)]
-pub mod procfs;
 mod pushed;
 mod remembered;
 mod removed;
@@ -461,7 +458,7 @@ impl Mounted {
 /// Returns the path of the mount `id` in this mount namespace; `None` if it is not in the tree.
 fn mounted_at(id: u64) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
-    let table = procfs::read("thread-self/mountinfo").ok()?;
+    let table = rcuwalk_procfs::read("thread-self/mountinfo").ok()?;
     let line = table.split(|byte| *byte == b'\n').find(|line| {
         let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
         str::from_utf8(first).is_ok_and(|first| first.parse() == Ok(id))

@@ -20,8 +20,6 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
 
-use crate::procfs;
-
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct MountPoint {
@@ -110,7 +108,7 @@ impl MountPoint {
             if id.is_some() && id_of(&root) != id {
                 return Err(Errno::INVAL);
             }
-            if let Some(root) = procfs::path_of(root.as_fd()) {
+            if let Some(root) = rcuwalk_procfs::path_of(root.as_fd()) {
                 // Unmounts the mount that was compared, wherever its name leads by now.
                 return unmount(&root, flags.difference(UnmountFlags::NOFOLLOW));
             }
@@ -121,7 +119,7 @@ impl MountPoint {
         // the kernel allows that only from another mount namespace, and the directory above stays
         // the same.
         let flags = flags | UnmountFlags::NOFOLLOW;
-        match procfs::path_of(self.above.as_fd()) {
+        match rcuwalk_procfs::path_of(self.above.as_fd()) {
             Some(above) => unmount(above.join(&self.name), flags),
             None => unmount(&self.path, flags),
         }
@@ -141,7 +139,7 @@ impl MountPoint {
             return Err(Errno::INVAL);
         }
         let flags = flags(fstatvfs(&root)?);
-        let path = procfs::path_of(root.as_fd());
+        let path = rcuwalk_procfs::path_of(root.as_fd());
         mount_remount(path.as_ref().unwrap_or(&self.path), flags, c"")
     }
 
@@ -156,7 +154,7 @@ pub fn id_of(fd: &OwnedFd) -> Option<u64> {
     use std::os::fd::AsRawFd;
     // thread-self, because a thread may have its own descriptor table.
     let path = format!("thread-self/fdinfo/{}", fd.as_raw_fd());
-    let told = procfs::read_to_string(path).ok()?;
+    let told = rcuwalk_procfs::read_to_string(path).ok()?;
     let mut lines = told.lines();
     let id = lines.find_map(|line| line.strip_prefix("mnt_id:"))?;
     id.trim().parse().ok()

@@ -39,7 +39,6 @@ use rcuwalk::inode::{NodeId, SweepCursor};
 
 use crate::ops::Ops;
 use crate::pressure::Pressure;
-use crate::procfs;
 use crate::wire::Notifier;
 
 /// How the worker asks the kernel to drop nodes.
@@ -232,7 +231,7 @@ impl<'o> Worker<'o> {
 /// Returns the mount points in the mount at `top`, as paths from there that begin with `/`.
 /// Covers this process's mount namespace only: others are not visible.
 pub(crate) fn mount_points_below(top: &Path) -> HashSet<Box<[u8]>> {
-    let table = procfs::read("thread-self/mountinfo").unwrap_or_default();
+    let table = rcuwalk_procfs::read("thread-self/mountinfo").unwrap_or_default();
     let lines = table.split(|byte| *byte == b'\n');
     let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     let below = points.filter_map(|point| {

@@ -49,7 +49,6 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit};
 
 use crate::caller::{self, UNTOLD};
-use crate::procfs;
 
 /// The watcher's interval.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -110,7 +109,7 @@ impl Work {
     /// either. False if the state is not known.
     fn has_work_to_do(&self) -> bool {
         let thread = self.thread.load(Relaxed);
-        let stat = procfs::read(format!("self/task/{thread}/stat")).unwrap_or_default();
+        let stat = rcuwalk_procfs::read(format!("self/task/{thread}/stat")).unwrap_or_default();
         // The state comes after the name, which may contain anything but is in parentheses.
         let name = stat.iter().rposition(|byte| *byte == b')');
         name.is_some_and(|end| stat[end..].starts_with(b") R"))

@@ -14,9 +14,12 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use rcuwalk::{Error, InodeFlags, Result, SetTime, StatFs, XattrFlags};
+use rcuwalk_procfs::path_of;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{
@@ -28,7 +31,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::names::bits;
 use super::{as_fd, duplicate, err, stat_fd};
 use crate::dirs::Pin;
-use crate::procfs::{link_by_path, through};
+use crate::procfs::through;
 use crate::sys;
 
 /// A file, held.
@@ -216,7 +219,8 @@ impl<'a> Held<'a> {
             return Err(Error::Busy);
         }
         let truncate = || {
-            let path = CString::new(link_by_path(self.fd())?).map_err(|_| Errno::INVAL)?;
+            let path = path_of(self.fd()).ok_or(Errno::OPNOTSUPP)?;
+            let path = CString::new(path.into_os_string().into_vec()).map_err(|_| Errno::INVAL)?;
             sys::truncate(&path, size)
         };
         retry_on_intr(truncate).map_err(err)
@@ -278,7 +282,7 @@ impl<'a> Held<'a> {
         by_fd: impl Fn(&mut Vec<u8>) -> rustix::io::Result<usize>,
         by_dir: impl Fn(&Pin, &mut Vec<u8>) -> rustix::io::Result<usize>,
         by_link: impl Fn(BorrowedFd<'_>, &CStr, &mut Vec<u8>) -> rustix::io::Result<usize>,
-        by_path: impl Fn(&str, &mut Vec<u8>) -> rustix::io::Result<usize>,
+        by_path: impl Fn(&Path, &mut Vec<u8>) -> rustix::io::Result<usize>,
     ) -> Result<Box<[u8]>> {
         let by_path = |value: &mut Vec<u8>| {
             let value = RefCell::new(value);
@@ -353,16 +357,17 @@ pub(crate) fn sync(fd: BorrowedFd<'_>, data_only: bool) -> Result<()> {
 fn through_at<T>(
     fd: BorrowedFd<'_>,
     at: impl Fn(BorrowedFd<'_>, &CStr) -> rustix::io::Result<T>,
-    by_path: impl Fn(&str) -> rustix::io::Result<T>,
+    by_path: impl Fn(&Path) -> rustix::io::Result<T>,
 ) -> Result<T> {
     through(fd, |top, link| {
         let path = CString::new(link).map_err(|_| Errno::INVAL)?;
         match at(top, &path) {
             // The kernel is too old, or a seccomp filter forbids the call, with either errno. A
             // refusal by the file itself is repeated below.
-            Err(errno @ (Errno::NOSYS | Errno::PERM)) => match link_by_path(fd) {
-                Err(_) if errno == Errno::PERM => Err(errno),
-                path => by_path(&path?),
+            Err(errno @ (Errno::NOSYS | Errno::PERM)) => match path_of(fd) {
+                Some(path) => by_path(&path),
+                None if errno == Errno::PERM => Err(errno),
+                None => Err(Errno::OPNOTSUPP),
             },
             done => done,
         }

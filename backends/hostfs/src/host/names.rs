@@ -9,7 +9,6 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{err, open_name};
-use crate::procfs::magic_link;
 
 /// Makes a regular file and opens it with `access`.
 pub(crate) fn make_file(
@@ -63,7 +62,8 @@ pub(crate) fn link(held: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: Name<'_>) ->
         // Needs CAP_DAC_READ_SEARCH, or the very credentials that opened `held`. All others get
         // "no file".
         Err(Errno::NOENT) => {
-            let (top, source) = magic_link(held).map_err(err)?;
+            let (top, source) =
+                rcuwalk_procfs::magic_link(held).map_err(|_| Error::NotSupported)?;
             retry_on_intr(|| linkat(top, &*source, dir, path, AtFlags::SYMLINK_FOLLOW))
         }
         done => done,

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 use super::Id;
 use super::heard::{By, Change, Report};
-use crate::procfs::link_by_path;
 
 /// As fanotify's. With `EXCL_UNLINK`, writes by a removed name are not reported; otherwise
 /// every temporary file without a name would be, without telling which file it is.
@@ -39,7 +38,11 @@ impl Inotify {
     /// Watches `dir`, and returns its name in reports. The caller holds the lock of the map, so
     /// that no [`forget`](Self::forget) comes in between.
     pub(super) fn watch(&self, dir: BorrowedFd<'_>) -> Result<Id, Errno> {
-        let wd = inotify::add_watch(&self.0, link_by_path(dir)?, WATCH)?;
+        let wd = inotify::add_watch(
+            &self.0,
+            rcuwalk_procfs::path_of(dir).ok_or(Errno::OPNOTSUPP)?,
+            WATCH,
+        )?;
         Ok(Box::from(wd.to_ne_bytes()))
     }
 

@@ -1,13 +1,24 @@
 //! A checked descriptor of procfs: files read through it come from the kernel.
 //!
-//! The daemon reads the groups and capabilities of a caller, the place of a mount, and its own
-//! descriptors in /proc, and acts on the answer. Another file system that covers /proc would
-//! answer in the kernel's place. So would the /proc of a mount namespace that the daemon enters
-//! to mount there (`mount -N`): a container's root controls that one.
+//! A daemon reads a caller's groups and capabilities, mounts, and its own descriptors in /proc,
+//! and acts on the answer. Another file system that covers /proc would answer in the kernel's
+//! place. So would the /proc of a mount namespace that the daemon enters later: a container's
+//! root controls that one.
 //!
-//! [`hold`] opens /proc once, before the daemon enters any other namespace, and keeps it if it
-//! is the root of procfs. [`open`] starts there, and follows neither mounts nor magic links
-//! below it. hostfs has a descriptor of its own: a back end uses nothing of a front end.
+//! [`hold`] opens /proc once, and keeps it if it is the root of procfs. Anything mounted below
+//! it, in the namespace that the process started in, was mounted by the administrator of that
+//! namespace. [`open`] starts there, and follows neither mounts nor magic links.
+//!
+//! Some system calls take no `O_PATH` descriptor. For those the kernel is given a magic link:
+//! `thread-self/fd/N` leads to the file of descriptor N, without looking at any name. The path
+//! leads through the thread, because threads of one process may have different descriptors.
+//!
+//! | the system call takes             | give it        |
+//! |-----------------------------------|----------------|
+//! | a directory and a path from there | [`magic_link`] |
+//! | only a path                       | [`path_of`]    |
+
+#![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -19,7 +30,7 @@ use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstat, fstat
 use rustix::io::{Errno, retry_on_intr};
 
 /// `PROC_ROOT_INO`: no other directory of procfs has this number.
-const ROOT_INO: u64 = 1;
+pub const ROOT_INO: u64 = 1;
 
 /// procfs, if it was found. A failure is not kept: /proc may be mounted later.
 static PROCFS: OnceLock<OwnedFd> = OnceLock::new();
@@ -84,7 +95,15 @@ pub fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     Ok(std::ffi::OsString::from_vec(target.into_bytes()).into())
 }
 
-/// Returns a path to the file of `fd`, for system calls that take no descriptor.
+/// Returns the top of procfs, and the path from there to the file that `fd` holds.
+///
+/// # Errors
+/// Those of [`hold`].
+pub fn magic_link(fd: BorrowedFd<'_>) -> io::Result<(BorrowedFd<'static>, String)> {
+    Ok((hold()?, link(fd)))
+}
+
+/// Returns a path to the file that `fd` holds, for system calls that take no descriptor.
 ///
 /// `None` if /proc, at this moment, is not the procfs that is held. Only a process that may
 /// mount in this mount namespace can change that before the call.
@@ -92,14 +111,22 @@ pub fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
     let held = fstat(hold().ok()?).ok()?;
     let there = fstat(open_top(Path::new("/proc")).ok()?).ok()?;
     let is_same = (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino);
-    is_same.then(|| format!("/proc/self/fd/{}", fd.as_raw_fd()).into())
+    is_same.then(|| Path::new("/proc").join(link(fd)))
+}
+
+/// Returns whether the file that `fd` holds lies on a procfs, the held one or another.
+pub fn is_procfs(fd: BorrowedFd<'_>) -> bool {
+    retry_on_intr(|| fstatfs(fd)).is_ok_and(|told| told.f_type == PROC_SUPER_MAGIC)
+}
+
+fn link(fd: BorrowedFd<'_>) -> String {
+    format!("thread-self/fd/{}", fd.as_raw_fd())
 }
 
 fn open_top(at: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let top = retry_on_intr(|| openat(CWD, at, flags, Mode::empty()))?;
-    let is_procfs = fstatfs(&top)?.f_type == PROC_SUPER_MAGIC;
-    match is_procfs && fstat(&top)?.st_ino == ROOT_INO {
+    match is_procfs(top.as_fd()) && fstat(&top)?.st_ino == ROOT_INO {
         true => Ok(top),
         false => Err(io::Error::other("/proc is covered: it is not procfs")),
     }
@@ -128,9 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_reached_by_a_path() {
+    fn a_descriptor_is_reached_both_ways() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let path = path_of(file.as_file().as_fd()).unwrap();
+        let fd = file.as_file().as_fd();
+        let (top, link) = magic_link(fd).unwrap();
+        let target = rustix::fs::readlinkat(top, link, Vec::new()).unwrap();
+        assert_eq!(target.to_str().unwrap(), file.path().to_str().unwrap());
+        let path = path_of(fd).unwrap();
         assert_eq!(std::fs::read_link(path).unwrap(), file.path());
     }
 }
