@@ -42,7 +42,12 @@ impl Failure {
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// As [`print`], after another printer: `done` is its result.
+pub(crate) fn printed(done: io::Result<()>) -> Result<(), Failure> {
+    match done {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(Failure::error(format_args!(
             "cannot write to standard output: {err}"
         ))),

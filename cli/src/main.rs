@@ -36,6 +36,7 @@ mod signals;
 
 use std::env;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -73,10 +74,20 @@ fn main() -> ExitCode {
     let is_command = |name: &std::ffi::OsStr| Cli::command().find_subcommand(name).is_some();
     match mount::helper::translate(&args, is_command, mount::helper::caller) {
         Some(translated) => for_mount(translated),
-        None => match run(Cli::parse_from(&args), &args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => failure.report(),
+        None => match Cli::try_parse_from(&args) {
+            Ok(cli) => run(cli, &args).map_or_else(Failure::report, |()| ExitCode::SUCCESS),
+            Err(err) => not_run(&err),
         },
+    }
+}
+
+/// Prints the help or the version, which are results, or the error in the arguments. clap's own
+/// `exit` ignores that standard output is full.
+fn not_run(err: &clap::Error) -> ExitCode {
+    let done = err.print().and_then(|()| io::stdout().flush());
+    match failure::printed(done) {
+        Err(failure) if !err.use_stderr() => failure.report(),
+        _ => ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(1)),
     }
 }
 

@@ -78,11 +78,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let target = unfollowed_target(&vfs, &ctx, bytes, &trace);
         print(&table.of(bytes, &trace, target.as_deref()))?;
         if let Err(err) = trace.result {
-            failed.push(format!(
-                "{} - {}",
-                bytes.escape_ascii(),
-                errno_text(err.errno())
-            ));
+            let shown = match bytes {
+                b"" => "an empty path".to_owned(),
+                _ => bytes.escape_ascii().to_string(),
+            };
+            failed.push(format!("{shown} - {}", errno_text(err.errno())));
         }
     }
     if failed.is_empty() {

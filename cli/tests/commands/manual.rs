@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{names, rcuwalk, run, run_well, skip};
+use crate::common::{Ended, names, rcuwalk, run, run_well, skip};
 
 fn pages() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -113,4 +113,16 @@ fn shells_take_the_completions() {
 
 fn has(program: &str) -> bool {
     Path::new("/bin").join(program).exists() || Path::new("/usr/bin").join(program).exists()
+}
+
+#[test]
+fn help_that_cannot_be_printed_is_an_error() {
+    for args in [&["--help"][..], &["--version"], &["scan", "--help"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let ended = Ended::from(rcuwalk(args).stdout(full).output().unwrap());
+        assert_eq!(ended.code, Some(1), "{args:?}");
+        let err = ended.err;
+        assert!(err.contains("standard output: No space left"), "{err}");
+    }
+    assert_eq!(run(&mut rcuwalk(["--nonsense"])).code, Some(2));
 }

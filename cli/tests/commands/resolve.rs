@@ -125,7 +125,7 @@ fn one_bad_path_does_not_keep_the_others_from_being_shown() {
     let ended = resolve(&tree(), &["nope", "d/f", "", "neither"]);
     assert_eq!(ended.code, Some(1));
     let expected = "rcuwalk: nope - No such file or directory\n\
-                    rcuwalk:  - No such file or directory\n\
+                    rcuwalk: an empty path - No such file or directory\n\
                     rcuwalk: neither - No such file or directory\n";
     assert_eq!(ended.err, expected);
     assert!(ended.out.contains("\nd/f\n"));
