@@ -16,6 +16,7 @@ use super::*;
 use crate::PerThread;
 use crate::lock::Mutex;
 use crate::model::MODEL;
+use crate::shared::Flag;
 
 /// The size a table starts with and never goes below.
 pub(super) const SMALLEST: usize = if MODEL { 2 } else { 1024 };

@@ -1,6 +1,7 @@
 //! Counted objects by themselves.
 
 use super::*;
+use crate::lock::Rank;
 use std::sync::Arc;
 
 const BUSY: Flag = Flag::new(0);
