@@ -36,6 +36,7 @@ pub(crate) use make::Make;
 use crate::attr::FileType;
 use crate::context::{AsPath, Context, VfsPath};
 use crate::error::{Error, Result};
+use crate::file::File;
 use crate::filesystem::RenameFlags;
 use crate::vfs::Vfs;
 use crate::walk::{LookupFlags, Parent, path_parentat};
@@ -169,6 +170,31 @@ impl Vfs {
     #[doc(alias("vfs_unlink", "unlink(2)"))]
     pub fn unlink(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<()> {
         self.retry(ctx, |reval| self.unlink_name(ctx, path.as_ref(), reval))
+    }
+
+    /// Like [`unlink`](Self::unlink). Returns the file, open as a path
+    /// ([`OpenFlags::PATH`]): if that was its last name, it lives on until this is dropped, and
+    /// can be opened again.
+    ///
+    /// ```
+    /// # let vfs = rcuwalk::Vfs::new(rcuwalk_memfs::MemFs::new())?;
+    /// use rcuwalk::{Credentials, OpenFlags};
+    ///
+    /// let root = vfs.context(Credentials::root());
+    /// vfs.create(&root, "/file", 0o644)?;
+    /// let removed = vfs.unlink_open(&root, "/file")?;
+    /// assert_eq!(removed.attr().nlink, 0);
+    /// assert!(vfs.open(&root, removed.path(), OpenFlags::READ).is_ok());
+    /// # Ok::<(), rcuwalk::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`unlink`](Self::unlink); [`Error::TooManyOpenFiles`] if the file cannot be held: then
+    /// it has not been removed.
+    ///
+    /// [`OpenFlags::PATH`]: crate::OpenFlags::PATH
+    pub fn unlink_open(&self, ctx: &Context, path: impl AsRef<[u8]>) -> Result<File> {
+        self.retry(ctx, |reval| self.unlink_held(ctx, path.as_ref(), reval))
     }
 
     /// Removes an empty directory.

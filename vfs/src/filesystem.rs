@@ -340,6 +340,23 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::ReadOnly)
     }
 
+    /// Like [`unlink`](Self::unlink), for a caller that keeps the file afterwards: first holds it as
+    /// [`open_place`](Self::open_place) does, in `held`. For a back end that confirms the name
+    /// by holding the file. The default makes both calls.
+    ///
+    /// What is in `held` after an error is dropped once the VFS has released its locks (CALL-1).
+    fn unlink_open(
+        &self,
+        by: &Caller<'_>,
+        dir: &Inode,
+        name: Name<'_>,
+        inode: &Inode,
+        held: &mut Option<Box<dyn FileHandle>>,
+    ) -> Result<()> {
+        *held = self.open_place(by, &At::new(inode).below(dir, name))?;
+        self.unlink(by, dir, name, inode)
+    }
+
     /// Removes an empty directory.
     ///
     /// # Errors

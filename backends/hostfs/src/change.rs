@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A file that loses its only name while it is not open has no attributes to report afterwards,
-//! so it is not held.
+//! so it is not held, unless the caller wants it: then the descriptor that holds it confirms the
+//! name, and the first statx(2) falls away.
 //!
 //! At (a) there is an unavoidable window: the host has no call that removes a name if it still
 //! stands for a given file. If another process replaces the file just then, the new one is
@@ -25,15 +26,17 @@
 //! last name may have gone. A rename whose new name is not the moved inode is [`Error::Stale`]:
 //! the caller looks the names up again.
 
-use rcuwalk::{At, Caller, Error, FileType, Inode, Name, Rename, RenameFlags, Result};
+use rcuwalk::{At, Caller, Error, FileHandle, FileType, Inode, Name, Rename, RenameFlags, Result};
 use rustix::fs::RenameFlags as HostRenameFlags;
 
 use crate::HostFs;
 use crate::create::adopt_whiteout;
 use crate::dirs::Pin;
+use crate::file::held_place;
 use crate::host::held::Held;
 use crate::host::{self, names};
 use crate::identity::Stat;
+use crate::opened::Opened;
 use crate::pin::{
     Nameless, confirm, hold_as_decided, hold_name, kept, known, pinned, publish, publish_dir,
 };
@@ -85,6 +88,38 @@ pub(crate) fn remove(
     }
     publish(fs, &held, inode);
     publish_dir(fs, dir, &dir_pin);
+    done
+}
+
+/// Removes a name of a file that is no directory, and holds the file, which also confirms the
+/// name.
+pub(crate) fn remove_held(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    (dir, name): (&Inode, Name<'_>),
+    inode: &Inode,
+    held: &mut Option<Box<dyn FileHandle>>,
+) -> Result<()> {
+    if inode.private::<Nameless>().is_some() {
+        return remove(fs, by, dir, name, inode);
+    }
+    let dir_pin = pinned(by.sb, dir)?;
+    let is_open = fs.opened.has(inode);
+    let (place, stat) = hold_name(fs, by.sb, dir, name, inode)?;
+    let place = Opened::held(&fs.opened, inode, place)?;
+    if !is_whose_it_was(&stat, inode) {
+        stat.publish(inode);
+        return Err(Error::Stale);
+    }
+    // As with `remove_last`: where no open file and no report will tell, the answer is known.
+    let is_last = stat.attr.nlink == 1 && !is_open && !fs.is_watched();
+    let done = fs.act(by, || names::remove(dir_pin.fd(), name, inode.kind()));
+    match (&done, is_last) {
+        (Ok(()), true) => stat.removed().publish(inode),
+        _ => publish(fs, &Held::kept(place.fd()), inode),
+    }
+    publish_dir(fs, dir, &dir_pin);
+    *held = Some(held_place(place));
     done
 }
 

@@ -200,7 +200,12 @@ pub(crate) fn open_place(
         return Ok(Some(Box::new(HeldPlace::Directory(dir.pin(by.sb)?))));
     }
     let fd = Opened::held(&fs.opened, at.inode, hold(fs, by, at)?)?;
-    Ok(Some(Box::new(HeldPlace::File(fd))))
+    Ok(Some(held_place(fd)))
+}
+
+/// The handle of a file that is held by `fd`.
+pub(crate) fn held_place(fd: Opened) -> Box<dyn FileHandle> {
+    Box::new(HeldPlace::File(fd))
 }
 
 /// The host's words for `flags`.

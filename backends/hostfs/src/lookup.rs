@@ -213,6 +213,17 @@ impl FileSystem for HostFs {
         change::remove(self, by, dir, name, inode)
     }
 
+    fn unlink_open(
+        &self,
+        by: &Caller<'_>,
+        dir: &Inode,
+        name: Name<'_>,
+        inode: &Inode,
+        held: &mut Option<Box<dyn FileHandle>>,
+    ) -> Result<()> {
+        change::remove_held(self, by, (dir, name), inode, held)
+    }
+
     fn rmdir(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
         change::remove(self, by, dir, name, inode)
     }

@@ -3,10 +3,13 @@
 use super::locked::{LastName, Locked};
 use super::victim::{Attempt, with_victim};
 use crate::attr::FileType;
-use crate::context::Context;
+use crate::context::{Context, VfsPath};
 use crate::dentry::{DentryRef, Flags};
 use crate::error::{Error, Result};
+use crate::file::File;
 use crate::mount::Writing;
+use crate::name::Name;
+use crate::open::OpenFlags;
 use crate::vfs::Vfs;
 use crate::vfs_inode::{DEAD_DIR, InodeRef};
 use crate::walk::{LastType, LookupFlags};
@@ -14,6 +17,50 @@ use crate::walk::{LastType, LookupFlags};
 impl Vfs {
     #[doc(alias = "do_unlinkat")]
     pub(super) fn unlink_name(&self, ctx: &Context, path: &[u8], flags: LookupFlags) -> Result<()> {
+        self.unlink_as(ctx, path, flags, |dir, victim| {
+            let (by, name) = (dir.caller(), victim.name());
+            dir.fs().unlink(&by, dir.inode, name, victim.inode)
+        })
+    }
+
+    /// Removes a name, and returns the file that it stood for.
+    pub(super) fn unlink_held(
+        &self,
+        ctx: &Context,
+        path: &[u8],
+        flags: LookupFlags,
+    ) -> Result<File> {
+        // Both outlive the locks: dropping them runs `Drop` code of the back end (CALL-1).
+        let (mut at, mut held) = (None, None);
+        self.unlink_as(ctx, path, flags, |dir, victim| {
+            // Before the removal: a dentry in use is unhashed, and stays this file's.
+            at = Some(VfsPath::new(
+                dir.path.mnt().clone(),
+                victim.dentry.clone(),
+                victim.inode.clone(),
+            ));
+            let (by, name) = (dir.caller(), victim.name());
+            dir.fs()
+                .unlink_open(&by, dir.inode, name, victim.inode, &mut held)
+        })?;
+        let at = at.ok_or(Error::NotFound)?;
+        Ok(File::new(
+            at,
+            OpenFlags::PATH,
+            ctx.credentials(),
+            held,
+            None,
+        ))
+    }
+
+    /// Removes a name by `remove`, which asks the back end.
+    fn unlink_as(
+        &self,
+        ctx: &Context,
+        path: &[u8],
+        flags: LookupFlags,
+        remove: impl FnOnce(&Locked<'_>, &Removed<'_>) -> Result<()>,
+    ) -> Result<()> {
         let parent = self.parent_of(ctx, (ctx.cwd(), path), flags)?;
         let name = parent.name(Error::IsADirectory)?;
         let _writing = Writing::new(&**parent.dir.mnt())?;
@@ -31,9 +78,13 @@ impl Vfs {
         if is_mountpoint(dentry) {
             return Err(Error::Busy);
         }
-        let (by, name) = (dir.caller(), last.name.name);
         let lived = inode.nlink() > 0;
-        let done = dir.fs().unlink(&by, dir.inode, name, inode);
+        let victim = Removed {
+            last: &last,
+            dentry,
+            inode,
+        };
+        let done = remove(&dir, &victim);
         done.inspect_err(|_| dir.not_removed(&last, inode, lived))?;
         dir.removed(&last, dentry, inode);
         Ok(())
@@ -71,6 +122,19 @@ impl Vfs {
             dir.removed(&last, dentry, inode);
             Ok(Attempt::Done)
         })
+    }
+}
+
+/// A name that is being removed, and the file that it stands for.
+struct Removed<'a> {
+    last: &'a LastName<'a>,
+    dentry: &'a DentryRef,
+    inode: &'a InodeRef,
+}
+
+impl Removed<'_> {
+    fn name(&self) -> Name<'_> {
+        self.last.name.name
     }
 }
 

@@ -206,6 +206,31 @@ fn what_is_removed_is_what_is_there() {
     );
 }
 
+/// EDGE-1: a file that is removed and held tells how many names it has left, and can be read,
+/// whether or not it is open besides.
+#[test]
+fn a_removed_file_that_is_held_lives_on() {
+    for (names, is_open) in [(1, false), (1, true), (2, false), (2, true)] {
+        let tree = one_file(AN_HOUR);
+        if names == 2 {
+            fs::hard_link(tree.host("d/file"), tree.host("second")).unwrap();
+        }
+        let open = is_open.then(|| tree.vfs.open(&tree.ctx, "/d/file", OpenFlags::READ));
+        let before = tree.stat("/d/file").unwrap();
+        let held = tree.vfs.unlink_open(&tree.ctx, "/d/file").unwrap();
+        let what = format!("EDGE-1: {names} names, open: {is_open}");
+        assert!(!tree.host("d/file").exists(), "{what}");
+        assert_eq!(held.attr().nlink, names - 1, "{what}");
+        assert_eq!(held.attr().ino, before.ino, "{what}");
+        assert!(held.attr().ctime >= before.ctime, "{what}");
+        drop(open);
+        let again = tree.vfs.open(&tree.ctx, held.path(), OpenFlags::READ);
+        let mut contents = [0; 8];
+        assert_eq!(again.unwrap().read_at(&mut contents, 0), Ok(3), "{what}");
+        assert_eq!(&contents[..3], b"old", "{what}");
+    }
+}
+
 /// EDGE-1: a removal checks the current state: the kind, and in a sticky directory the owner.
 #[test]
 fn the_right_to_remove_is_revalidated() {
@@ -239,8 +264,9 @@ fn the_right_to_remove_is_revalidated() {
     fs::set_permissions(tree.host("d"), Permissions::from_mode(0o1777)).unwrap();
     let who = Credentials::user(1000, 1000);
     let who = tree.vfs.context(who);
-    for names in [1, 2] {
+    for (names, keeps) in [(1, false), (2, false), (1, true), (2, true)] {
         remake(false);
+        let _ = fs::remove_file(tree.host("d/second"));
         if names == 2 {
             fs::hard_link(tree.host("d/file"), tree.host("d/second")).unwrap();
         }
@@ -249,7 +275,10 @@ fn the_right_to_remove_is_revalidated() {
             tree.vfs.drop_caches();
             assert_eq!(tree.stat("/d/file").unwrap().uid, was);
             chown(tree.host("d/file"), Some(is), Some(is)).unwrap();
-            let removed = tree.vfs.unlink(&who, "/d/file");
+            let removed = match keeps {
+                true => tree.vfs.unlink_open(&who, "/d/file").map(drop),
+                false => tree.vfs.unlink(&who, "/d/file"),
+            };
             let gone = !tree.host("d/file").exists();
             assert_eq!(gone, is == 1000, "EDGE-1: {names} names: {removed:?}");
             let refused = matches!(removed, Err(Error::NotPermitted));

@@ -203,6 +203,10 @@ fn a_read_only_host_says_erofs() {
                 ),
                 ("link", t.fs.link(by, &at, root, name("new"))),
                 ("unlink", t.fs.unlink(by, root, name("file"), &file)),
+                (
+                    "unlink_open",
+                    t.fs.unlink_open(by, root, name("file"), &file, &mut None),
+                ),
                 ("rmdir", t.fs.rmdir(by, root, name("dir"), &dir)),
                 ("rename", t.fs.rename(by, &how)),
                 ("chmod", t.fs.setattr(by, &at, &mode)),

@@ -99,7 +99,7 @@ fn all_of_it() -> SetAttr {
         .mtime(time)
 }
 
-const OPERATIONS: [(&str, Operation); 9] = [
+const OPERATIONS: [(&str, Operation); 10] = [
     ("open", |t, inode| {
         let flags = OpenFlags::READ | OpenFlags::WRITE;
         t.fs.open(&t.by, &t.at("file", inode), flags).map(drop)
@@ -128,6 +128,9 @@ const OPERATIONS: [(&str, Operation); 9] = [
     }),
     ("unlink", |t, inode| {
         t.fs.unlink(&t.by, t.root, name("file"), inode)
+    }),
+    ("unlink_open", |t, inode| {
+        t.fs.unlink_open(&t.by, t.root, name("file"), inode, &mut None)
     }),
     ("rename", |t, inode| {
         let how = Rename::new((t.root, name("file")), (t.root, name("second")), inode);

@@ -76,8 +76,11 @@ fn what_is_in_the_way_is_seen() {
 /// later call.
 #[test]
 fn what_is_gone_is_missed() {
-    const CHANGE: [(&str, Call); 5] = [
+    const CHANGE: [(&str, Call); 6] = [
         ("unlink", |vfs, ctx| vfs.unlink(ctx, "/file")),
+        ("unlink_open", |vfs, ctx| {
+            vfs.unlink_open(ctx, "/file").map(drop)
+        }),
         ("rename", |vfs, ctx| vfs.rename(ctx, "/file", "/elsewhere")),
         ("link", |vfs, ctx| {
             vfs.link(ctx, "/file", "/elsewhere").map(drop)

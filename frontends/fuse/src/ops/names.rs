@@ -108,10 +108,19 @@ impl Ops {
     /// UNLINK.
     pub(crate) fn unlink(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<()> {
         let (dir, of) = (self.place(parent)?, name(of)?);
-        let held = self.hold(who, &dir, of);
-        self.ask(who, dir, 0, |ctx| self.vfs.unlink(ctx, of))?;
+        // HOLD-1: the removed file stays open, unless the user has reached the bound.
+        let share = self.removed.share(who.user());
+        let file = self.ask(who, dir, 0, |ctx| match share {
+            Some(_) => match self.vfs.unlink_open(ctx, of) {
+                // Nor can it stay open where there is no descriptor left.
+                Err(Error::TooManyOpenFiles) => self.vfs.unlink(ctx, of).map(|()| None),
+                removed => removed.map(Some),
+            },
+            None => self.vfs.unlink(ctx, of).map(|()| None),
+        })?;
         self.room.will_come();
-        self.has_lost_a_name(held);
+        let held = file.zip(share);
+        self.has_lost_a_name(held.map(|(file, _share)| HeldFile { file, _share }));
         Ok(())
     }
 
