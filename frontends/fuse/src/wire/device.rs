@@ -81,6 +81,9 @@ pub(super) fn serve(
         !ring_threads.is_empty()
     })?;
     let (rings, mut threads) = ring_threads.register()?.into_parts();
+    if may_ring && rings.is_empty() && session.mount_point.is_some() {
+        uring::say_if_off();
+    }
     let by_ring: Vec<_> = threads.iter().map(RingThread::slot).collect();
     let members = session.begin(rings, &by_ring);
     for (at, member) in members.into_iter().enumerate() {

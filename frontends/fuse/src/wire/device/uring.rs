@@ -21,6 +21,7 @@ mod queues;
 mod ring;
 
 use std::cell::Cell;
+use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,6 +42,20 @@ use super::session::{DeviceChannel, Group, Session};
 use crate::interrupt::Slot;
 use crate::through::Backing;
 use crate::wire::Handler;
+
+/// The kernel's setting: whether it offers rings to what is mounted from then on.
+const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Logs what rings would bring, if the kernel has them and they are off.
+pub(super) fn say_if_off() {
+    // A kernel without them has no such setting.
+    if fs::read(SETTING).is_ok_and(|setting| setting.first() == Some(&b'N')) {
+        tracing::info!(
+            "requests come by /dev/fuse; by io_uring, finding, making and removing files takes \
+             a fifth to a third less time: as root, `echo Y > {SETTING}` before mounting"
+        );
+    }
+}
 
 /// Threads that have a ring each, and wait for their orders. Dropping them ends them.
 #[derive(Default)]
