@@ -86,6 +86,8 @@ OPTIONS OF -o:
                             kernel can be told (Linux 6.16), and no timeout is given: names are
                             cached for an hour then, attributes and missing names for a minute
   nopassthrough             have the kernel ask for contents even where it need not
+  writeback                 have the kernel hold written data back, and write it in larger pieces;
+                            for a tree that nothing else changes. Contents go by request then
   idmap                     allow mount -o X-mount.idmap (Linux 6.12); then the kernel alone checks
                             permissions
   noio_uring                read requests from /dev/fuse even where the kernel offers io_uring

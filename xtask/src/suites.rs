@@ -34,6 +34,14 @@ pub(crate) use tools::install;
 /// A mount: its name, and the tree.
 const TREES: [(&str, Tree); 2] = [("memfs", Tree::Memory), ("hostfs", Tree::Host)];
 
+/// The mounts on which files are written: their names, trees, and further options.
+const FILES: [(&str, Tree, &str); 4] = [
+    ("memfs", Tree::Memory, ""),
+    ("hostfs", Tree::Host, ""),
+    ("memfs-writeback", Tree::Memory, ",writeback"),
+    ("hostfs-writeback", Tree::Host, ",writeback"),
+];
+
 /// The timeouts for names and attributes in seconds: none, so that each question reaches the
 /// daemon; the default; and one so long that a missing invalidation shows.
 const CACHED_FOR: [&str; 3] = ["0", "1", "3600"];
@@ -67,15 +75,15 @@ pub(crate) fn run(root: &Path) -> Result<Done> {
             mounted.unmount()?;
         }
     }
-    // It waits for answers most of the time, so both at once.
+    // It waits for answers most of the time, so all at once.
     thread::scope(|scope| {
         let setting = &setting;
-        let run = move |(name, tree)| {
-            let mut mounted = setting.mount(tree, name, "1")?;
+        let run = move |(name, tree, more)| {
+            let mut mounted = setting.mount_with(tree, name, "1", more)?;
             fsx::run(setting, &mut mounted, name)?;
             mounted.unmount()
         };
-        let runs = TREES.map(|tree| scope.spawn(move || run(tree)));
+        let runs = FILES.map(|file| scope.spawn(move || run(file)));
         let ended = runs.map(|run| run.join().unwrap_or(Err("fsx's thread panicked".into())));
         ended.into_iter().collect::<Result<Vec<()>>>()
     })?;
@@ -104,6 +112,10 @@ struct Setting<'s> {
 
 impl Setting<'_> {
     fn mount(&self, tree: Tree, name: &str, seconds: &str) -> Result<Mounted> {
+        self.mount_with(tree, name, seconds, "")
+    }
+
+    fn mount_with(&self, tree: Tree, name: &str, seconds: &str, more: &str) -> Result<Mounted> {
         let source = match tree {
             Tree::Memory => "memfs".into(),
             Tree::Host => self.scratch.new_backing()?,
@@ -111,7 +123,7 @@ impl Setting<'_> {
         let at = self.scratch.path().join(name);
         let options = format!(
             "allow_other,suid,dev,entry_timeout={seconds},attr_timeout={seconds},\
-             negative_timeout={seconds}"
+             negative_timeout={seconds}{more}"
         );
         Mounted::new(&self.rcuwalk, &source, at, &options)
     }

@@ -75,6 +75,7 @@ enum Flag {
     NoExec,
     NoAtime,
     Passthrough,
+    WriteBack,
     IoUring,
     Idmap,
     Watch,
@@ -134,6 +135,8 @@ fn one(option: &str) -> Result<MountOption, String> {
         "nopassthrough" => return flag(Flag::Passthrough, false),
         "watch" => return flag(Flag::Watch, true),
         "nowatch" => return flag(Flag::Watch, false),
+        "writeback" => return flag(Flag::WriteBack, true),
+        "nowriteback" => return flag(Flag::WriteBack, false),
         "idmap" => return flag(Flag::Idmap, true),
         "noidmap" => return flag(Flag::Idmap, false),
         "io_uring" => return flag(Flag::IoUring, true),
@@ -250,6 +253,7 @@ impl MountOptions {
                 Flag::NoAtime => flags.set(MountFlags::NOATIME, *on),
                 Flag::AllowOther
                 | Flag::Passthrough
+                | Flag::WriteBack
                 | Flag::IoUring
                 | Flag::Idmap
                 | Flag::Watch => {}
@@ -270,6 +274,7 @@ impl MountOptions {
                         Flag::NoExec => &mut options.noexec,
                         Flag::NoAtime => &mut options.noatime,
                         Flag::Passthrough => &mut options.passthrough,
+                        Flag::WriteBack => &mut options.writeback,
                         Flag::IoUring => &mut options.io_uring,
                         Flag::Idmap => &mut options.idmap,
                         Flag::Watch => &mut options.watch,

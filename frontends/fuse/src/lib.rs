@@ -67,6 +67,7 @@
 #![warn(missing_debug_implementations)]
 
 mod ahead;
+mod back;
 mod caller;
 mod guess;
 mod handles;

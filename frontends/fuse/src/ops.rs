@@ -31,6 +31,7 @@ pub(crate) use attr::Change;
 pub(crate) use files::{NewOpen, Offset};
 
 use crate::ahead::Ahead;
+use crate::back::WriteBack;
 use crate::caller::Caller;
 use crate::guess::Guess;
 use crate::handles::Handles;
@@ -59,6 +60,8 @@ pub(crate) struct Ops {
     shown_as: OnceLock<u64>,
     /// Whether passthrough is possible.
     pub(crate) offer: Offer,
+    /// Whether the kernel holds written data back.
+    pub(crate) back: WriteBack,
     /// Whether passthrough is worth its cost for a new file.
     guess: Guess,
     room: Room,
@@ -127,6 +130,7 @@ impl Ops {
             vfs,
             shown_as: OnceLock::new(),
             offer: Offer::default(),
+            back: WriteBack::default(),
             guess: Guess::default(),
             room: Room::default(),
             pushed: Pushed::default(),

@@ -48,6 +48,13 @@ pub struct Options {
     /// those without asking. Needs Linux 6.9 and CAP_SYS_ADMIN; without either the kernel sends
     /// requests, as it does for a file on a stacked file system.
     pub passthrough: bool,
+    /// The kernel holds written data back, and writes it in larger pieces later: small writes cost
+    /// no request each. For a tree that only this mount changes: size and times of a file are the
+    /// kernel's as long as it knows the file, whatever becomes of it elsewhere, and written data
+    /// is lost with the daemon until fsync(2) or close(2). Contents go by request then, whatever
+    /// `passthrough` says.
+    #[doc(alias = "FUSE_WRITEBACK_CACHE")]
+    pub writeback: bool,
     /// The mount can be idmapped (`mount -o X-mount.idmap`, mount_setattr(2)). Needs Linux
     /// 6.12. The kernel then sends no user with most requests, on other mounts of the tree as
     /// well, so its check of permissions is the only one: not for a back end that acts as the
@@ -87,6 +94,7 @@ impl Default for Options {
             threads: 0,
             max_nodes: 800_000,
             passthrough: true,
+            writeback: false,
             idmap: false,
             watch: true,
             io_uring: true,
@@ -119,6 +127,7 @@ rcuwalk::setters!(Options {
     threads: usize,
     max_nodes: usize,
     passthrough: bool,
+    writeback: bool,
     idmap: bool,
     watch: bool,
     io_uring: bool,

@@ -11,4 +11,5 @@ mod mounts {
     mod privileges;
     mod removed;
     mod requests;
+    mod writeback;
 }

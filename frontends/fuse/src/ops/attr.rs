@@ -119,7 +119,10 @@ impl Ops {
             }
             _ => what.mode.is_some() || what.gid.is_some(),
         };
-        let full = by_group.then(|| who.for_set_ids());
+        let full = match self.back.is_kernels(what) {
+            true => Some(Credentials::root()),
+            false => by_group.then(|| who.for_set_ids()),
+        };
         let ask = |ctx: &Context| match self.vfs.setattr(ctx, ctx.cwd(), what, HELD) {
             Err(err @ (Error::Stale | Error::NotFound)) => match node.open_file() {
                 Some(open) => open.file.as_user(ctx).setattr(what),

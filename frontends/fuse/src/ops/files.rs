@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use rcuwalk::inode::NodeId;
-use rcuwalk::{Allocate, Context, Error, File, FileType, OpenFlags, Result};
+use rcuwalk::{Allocate, Context, Error, File, FileType, InodeFlags, OpenFlags, Result, VfsPath};
 
 use super::names::bits;
 use super::{Found, Ops, SET_IDS, as_daemon, at_place, name};
@@ -27,6 +27,8 @@ pub(crate) enum Offset {
 /// A file that has just been opened.
 pub(crate) struct NewOpen {
     pub(crate) handle: u64,
+    /// The kernel must not hold written data back: the file can only be appended to.
+    pub(crate) is_direct: bool,
     open: Arc<OpenFile>,
     node: NodeRef,
 }
@@ -37,16 +39,40 @@ impl Ops {
         let share = self.share(who)?;
         let node = self.nodes.get(id)?;
         let flags = open_flags(flags) - OpenFlags::CREATE - OpenFlags::EXCL;
-        let open = |ctx: &Context| self.vfs.open(ctx, ctx.cwd(), flags);
         let file = at_place(&node, |place| {
-            let place = place.clone();
-            // A host that sees the caller goes by the caller's capabilities at the open.
-            match flags.contains(OpenFlags::WRITE) && place.attr().mode & SET_IDS != 0 {
-                true => open(&Context::within(place, who.for_set_ids())),
-                false => self.ask(who, place, 0, open),
+            let open = |flags| self.open_place(who, place, flags);
+            let more = self.back.flags(flags);
+            match open(more) {
+                // Only to append, or not to be read by the caller.
+                Err(Error::NotPermitted | Error::PermissionDenied) if more != flags => {
+                    self.open_for_kernel(open(flags)?, more)
+                }
+                opened => opened,
             }
         })?;
         Ok(self.keep(file, node, None, share))
+    }
+
+    fn open_place(&self, who: Caller, place: &VfsPath, flags: OpenFlags) -> Result<File> {
+        let open = |ctx: &Context| self.vfs.open(ctx, ctx.cwd(), flags);
+        let place = place.clone();
+        // A host that sees the caller goes by the caller's capabilities at the open.
+        match flags.contains(OpenFlags::WRITE) && place.attr().mode & SET_IDS != 0 {
+            true => open(&Context::within(place, who.for_set_ids())),
+            false => self.ask(who, place, 0, open),
+        }
+    }
+
+    /// Opens once more, as the daemon, a file that its user may open as `opened` and not by
+    /// `flags`, which the kernel needs. If the daemon may not either, parts of pages cannot be
+    /// written.
+    fn open_for_kernel(&self, opened: File, flags: OpenFlags) -> Result<File> {
+        if opened.attr().flags.contains(InodeFlags::APPEND) {
+            return Ok(opened);
+        }
+        let ctx = as_daemon(opened.path().clone());
+        let more = self.vfs.open(&ctx, ctx.cwd(), flags - OpenFlags::TRUNC);
+        Ok(more.unwrap_or(opened))
     }
 
     /// CREATE: makes the file if it is missing, and opens it.
@@ -62,7 +88,7 @@ impl Ops {
         let share = self.share(who)?;
         let (dir, of) = (self.place(parent)?, name(of)?);
         let asked = open_flags(flags);
-        let mut flags = asked | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
+        let mut flags = self.back.flags(asked) | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
         // The kernel has checked that the caller may make a file, not that it may open this
         // one.
         flags.set(
@@ -98,7 +124,8 @@ impl Ops {
         self.slow_down();
         let share = self.share(who)?;
         let dir = self.place(dir)?;
-        let flags = (open_flags(flags) | OpenFlags::TMPFILE) - OpenFlags::CREATE;
+        let flags = self.back.flags(open_flags(flags));
+        let flags = (flags | OpenFlags::TMPFILE) - OpenFlags::CREATE;
         let file = self.ask(who, dir, umask, |ctx| {
             self.vfs.open(ctx, ctx.cwd(), flags.mode(bits(mode)))
         })?;
@@ -160,8 +187,8 @@ impl Ops {
         Ok(read)
     }
 
-    /// WRITE. With `is_cached` it writes back a mapped page: to its own offset, also if the
-    /// handle appends, and without a caller, so set-id bits stay.
+    /// WRITE. With `is_cached` it writes a page back: to its own offset, also if the handle
+    /// appends, and without a caller, so set-id bits stay.
     pub(crate) fn write(
         &self,
         who: Caller,
@@ -185,8 +212,10 @@ impl Ops {
             false => None,
         };
         let file = anew.as_ref().unwrap_or(&open.file);
-        write_all(who, data, |at, rest| {
-            file.as_user(&ctx).write_at(rest, offset + at)
+        self.room.ask(|| {
+            write_all(who, data, |at, rest| {
+                file.as_user(&ctx).write_at(rest, offset + at)
+            })
         })
     }
 
@@ -385,6 +414,7 @@ impl Ops {
     fn keep(&self, file: File, node: NodeRef, made_by: Option<u32>, share: Share) -> NewOpen {
         // Open files of a back end without descriptors are not limited.
         let share = file.holds_descriptor().then_some(share);
+        let is_direct = self.back.is_on() && file.flags().contains(OpenFlags::APPEND);
         let open = Arc::new(OpenFile {
             file,
             made_by,
@@ -394,6 +424,7 @@ impl Ops {
         node.opened(&open);
         NewOpen {
             handle: self.handles.add(Opened::File(open.clone())),
+            is_direct,
             open,
             node,
         }

@@ -27,6 +27,8 @@ pub(crate) struct Handler {
     pub(crate) watch: Watch,
     /// Passthrough is wanted, where it is possible.
     pub(crate) passthrough: bool,
+    /// The kernel may hold written data back.
+    pub(crate) writeback: bool,
     /// Idmapped mounts are wanted, where the kernel has them.
     pub(crate) idmap: bool,
     pub(crate) agreed: Agreed,
@@ -101,6 +103,7 @@ impl Handler {
             own: OwnThreads::default(),
             watch: Watch::new(),
             passthrough: options.passthrough,
+            writeback: options.writeback,
             idmap: options.idmap,
             agreed: Agreed::default(),
         })

@@ -77,6 +77,7 @@ pub(super) mod init {
     pub(in super::super) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(in super::super) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(in super::super) const READDIRPLUS_AUTO: u64 = 1 << 14;
+    pub(in super::super) const WRITEBACK_CACHE: u64 = 1 << 16;
     pub(in super::super) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(in super::super) const HANDLE_KILLPRIV: u64 = 1 << 19;
     pub(in super::super) const POSIX_ACL: u64 = 1 << 20;
@@ -104,7 +105,7 @@ pub(super) mod set {
     pub(in super::super) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// `FUSE_WRITE_CACHE`: a mapped page.
+/// `FUSE_WRITE_CACHE`: data that the kernel has held back, or a mapped page.
 pub(super) const WRITE_CACHE: u32 = 1;
 /// `FUSE_WRITE_KILL_SUIDGID`: the caller lacks CAP_FSETID.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;

@@ -22,6 +22,8 @@ use crate::wire::{self, Handler, Opcode, Timeouts};
 
 /// `FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR`.
 const KEEP_CACHE: u32 = 1 << 1;
+/// `FOPEN_DIRECT_IO`.
+const DIRECT_IO: u32 = 1;
 const CACHE_DIR: u32 = 1 << 3;
 
 /// A request that is being answered.
@@ -323,14 +325,15 @@ impl<'h> Call<'_, 'h> {
     }
 
     fn open(&self, flags: i32, out: &mut Reply) -> Result<KernelRefs> {
-        let (handle, way) = self.run(Opcode::Open, |ops, who, id| {
+        let (new, way) = self.run(Opcode::Open, |ops, who, id| {
             let new = ops.open_file(who, id, flags)?;
             let way = ops.settle(&new, self.register);
-            Ok((new.handle, way))
+            Ok((new, way))
         })?;
         let backing = way.backing().map(BackingFile::id);
-        out.open(handle, 0, backing);
-        Ok(KernelRefs::Handle(handle))
+        let flags = if new.is_direct { DIRECT_IO } else { 0 };
+        out.open(new.handle, flags, backing);
+        Ok(KernelRefs::Handle(new.handle))
     }
 
     fn created(

@@ -101,6 +101,7 @@ impl<'h, L: Channel> Dispatcher<'h, L> {
             Ok((header, Operation::Init(offered))) => {
                 let wanted = init::Wanted {
                     passthrough: self.handler.passthrough,
+                    writeback: self.handler.writeback,
                     idmap: self.handler.idmap,
                 };
                 let answer = init::answer(&offered, &wanted, has_rings);
@@ -119,6 +120,9 @@ impl<'h, L: Channel> Dispatcher<'h, L> {
                     }
                     if terms.passes {
                         self.handler.ops.offer.accepted();
+                    }
+                    if terms.writes_back() {
+                        self.handler.ops.back.accepted();
                     }
                 }
                 let errno = if let Next::Disagreed(errno) = next {

@@ -16,7 +16,7 @@
 //! | `OVER_IO_URING`      | where it is wanted, and rings can be made: see `uring.rs`    |
 //! | `ATOMIC_O_TRUNC`     | is not: an OPEN that truncates would come before the kernel checks whether the file is being executed (`ETXTBSY`); so it truncates by a SETATTR of its own |
 //! | `CACHE_SYMLINKS`     | is not: a new link may get an old number                     |
-//! | `WRITEBACK_CACHE`    | is not: sizes and times are the VFS's                        |
+//! | `WRITEBACK_CACHE`    | only where it is wanted: sizes and times are the kernel's then, see `back.rs`; the kernel has either this or `PASSTHROUGH` |
 //!
 //! `HAS_EXPIRE_ONLY` (6.2) is a statement of the kernel, and needs no promise: a kernel without
 //! it does more than requested, see [`Notifier`](crate::Notifier).
@@ -50,6 +50,7 @@ const PROMISED: u64 = bits::ASYNC_READ
 /// Features that are promised if they are wanted and offered.
 pub(super) struct Wanted {
     pub(super) passthrough: bool,
+    pub(super) writeback: bool,
     pub(super) idmap: bool,
 }
 
@@ -70,6 +71,11 @@ impl Terms {
     /// Requests that write or truncate say whether the caller may keep set-id bits.
     pub(super) fn tells_set_ids(&self) -> bool {
         self.flags & bits::HANDLE_KILLPRIV_V2 != 0
+    }
+
+    /// The kernel holds written data back.
+    pub(super) fn writes_back(&self) -> bool {
+        self.flags & bits::WRITEBACK_CACHE != 0
     }
 
     /// Mounts may be idmapped.
@@ -113,11 +119,13 @@ pub(super) fn answer(
     }
     // The upper bits are valid only with this flag.
     let offers = |bit| flags & bits::INIT_EXT != 0 && flags & bit != 0;
-    let passes = wanted.passthrough && offers(bits::PASSTHROUGH);
+    let writes_back = wanted.writeback && flags & bits::WRITEBACK_CACHE != 0;
+    let passes = wanted.passthrough && !writes_back && offers(bits::PASSTHROUGH);
     let rings = offers(bits::OVER_IO_URING) && has_rings();
     let bit = |set, bit| if set { bit } else { 0 };
     let promised = PROMISED
         | bit(passes, bits::PASSTHROUGH)
+        | bit(writes_back, bits::WRITEBACK_CACHE)
         | bit(wanted.idmap && offers(bits::ALLOW_IDMAP), bits::ALLOW_IDMAP)
         | bit(rings, bits::OVER_IO_URING);
     Answer::Agreed(Terms {

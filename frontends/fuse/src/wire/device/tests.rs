@@ -207,6 +207,7 @@ fn versions_are_agreed_on_or_not() {
     let (asked_for_rings, has_rings) = (Cell::new(0), Cell::new(true));
     let wanted = init::Wanted {
         passthrough: true,
+        writeback: false,
         idmap: true,
     };
     let offer = |major, minor, flags| {
@@ -255,6 +256,32 @@ fn versions_are_agreed_on_or_not() {
     let promises_upper = |terms: init::Terms| terms.passes || terms.rings || terms.has_idmaps();
     assert!(matches!(agreed, init::Answer::Agreed(terms) if !promises_upper(terms)));
     assert_eq!(asked_for_rings.get(), 0, "none are offered");
+}
+
+/// A kernel accepts either: data that it holds back, or files of the host.
+#[test]
+fn what_is_held_back_does_not_pass_through() {
+    let agreed = |writeback, flags| {
+        let wanted = init::Wanted {
+            passthrough: true,
+            writeback,
+            idmap: false,
+        };
+        let offered = Offered {
+            major: 7,
+            minor: 45,
+            max_readahead: 1 << 17,
+            flags,
+        };
+        match init::answer(&offered, &wanted, || false) {
+            init::Answer::Agreed(terms) => (terms.writes_back(), terms.passes),
+            _ => panic!("7.45 is not agreed on"),
+        }
+    };
+    assert_eq!(agreed(false, !0), (false, true));
+    assert_eq!(agreed(true, !0), (true, false));
+    let without = !bits::WRITEBACK_CACHE;
+    assert_eq!(agreed(true, without), (false, true), "not offered");
 }
 
 /// A kernel that refuses answers while the test says so.
