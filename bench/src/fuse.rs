@@ -65,6 +65,8 @@ pub struct Fuse {
     pub dirs: usize,
     /// Files in each of these.
     pub files: usize,
+    /// Directories, with as many files each, that are walked twice, with a pause.
+    pub many: usize,
     /// Files that are made and removed, by all makers together.
     pub made: usize,
     /// Entries of the directory that is listed.
@@ -83,8 +85,8 @@ impl Fuse {
     /// Steady medians in a minute or two.
     pub const ROUNDS: usize = 7;
 
-    /// As the issue that asked for it has it: 20 threads walk, 8 make and remove 20,000
-    /// files, 200,000 entries are listed.
+    /// As the issue that asked for it has it: 20 threads walk 25,000 files, and 200,000, 8 make
+    /// and remove 20,000 files, 200,000 entries are listed.
     pub fn new() -> Fuse {
         Fuse {
             walkers: 20,
@@ -93,6 +95,7 @@ impl Fuse {
             trees: 20,
             dirs: 25,
             files: 50,
+            many: 4_000,
             made: 20_000,
             listed: 200_000,
             mib: 256,

@@ -10,6 +10,7 @@ fn small() -> Fuse {
         trees: 2,
         dirs: 2,
         files: 7,
+        many: 6,
         made: 10,
         listed: 100,
         mib: 1,
@@ -22,12 +23,12 @@ fn small() -> Fuse {
 fn what_is_walked_is_there_and_nothing_else() {
     let size = small();
     let tree = Tree::make(&size).unwrap();
-    let walked = work::walk(tree.path(), &tree, 3).unwrap();
+    let walked = work::walk(tree.path(), &tree.walked, 3).unwrap();
     assert_eq!(walked.count, 28);
     let by_name = work::by_name(tree.path(), &tree, 2).unwrap();
     assert_eq!((by_name.count, by_name.sum), (walked.count, walked.sum));
     fs::write(tree.path().join("walked/01/01/f0003"), b"other").unwrap();
-    let changed = work::walk(tree.path(), &tree, 3).unwrap();
+    let changed = work::walk(tree.path(), &tree.walked, 3).unwrap();
     assert_eq!(changed.count, 28);
     assert_ne!(changed.sum, walked.sum, "its size and time are seen");
 }

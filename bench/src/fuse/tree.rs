@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! walked/00/00/f0000 …    empty files, each with a size of its own
+//! many/0000/f0000 …       the same, of which there are more
 //! made/00 …               a directory for each thread that makes files
 //! listed/entry-000000 …
 //! data                    read, and overwritten
@@ -23,6 +24,8 @@ pub(super) struct Tree {
     root: TempDir,
     /// Directories that are walked, from the root.
     pub(super) walked: Vec<PathBuf>,
+    /// Those that are walked again later.
+    pub(super) many: Vec<PathBuf>,
     /// The names in each of them.
     pub(super) names: Vec<String>,
 }
@@ -42,9 +45,12 @@ impl Tree {
         let tree = Tree {
             root,
             walked: walked(size),
+            many: (0..size.many)
+                .map(|dir| format!("many/{dir:04}").into())
+                .collect(),
             names: (0..size.files).map(|n| format!("f{n:04}")).collect(),
         };
-        for (at, dir) in tree.walked.iter().enumerate() {
+        for (at, dir) in tree.walked.iter().chain(&tree.many).enumerate() {
             let dir = tree.path().join(dir);
             fs::create_dir_all(&dir)?;
             for (n, name) in tree.names.iter().enumerate() {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use super::daemon::{Daemon, Mounting, Served};
@@ -50,6 +51,7 @@ impl Contender<'_> {
         // freed for a while.
         for works in [
             &[Work::ColdWalk, Work::HotWalk][..],
+            &[Work::ManyCold, Work::ManyAgain][..],
             &[Work::ColdNames][..],
             &[Work::Read, Work::Write][..],
             &[Work::Create, Work::Unlink, Work::List][..],
@@ -143,7 +145,12 @@ pub(super) fn timed(
 
 fn one(work: Work, root: &Path, size: &Fuse, tree: &Tree, stamp: u64) -> io::Result<Done> {
     match work {
-        Work::ColdWalk | Work::HotWalk => work::walk(root, tree, size.walkers),
+        Work::ColdWalk | Work::HotWalk => work::walk(root, &tree.walked, size.walkers),
+        Work::ManyCold => work::walk(root, &tree.many, size.walkers),
+        Work::ManyAgain => {
+            thread::sleep(size.timeout * 2);
+            work::walk(root, &tree.many, size.walkers)
+        }
         Work::ColdNames => work::by_name(root, tree, size.walkers),
         Work::Create => work::create(root, size),
         Work::Unlink => work::unlink(root, size),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -24,6 +24,10 @@ pub enum Work {
     ColdWalk,
     /// The same once more.
     HotWalk,
+    /// Many more directories and files are walked, just after mounting.
+    ManyCold,
+    /// The same two seconds later: what was valid for a second is asked for again.
+    ManyAgain,
     /// Each file is looked at by a name that is known beforehand, just after mounting.
     ColdNames,
     /// Empty files are made: open(2), and close(2).
@@ -40,9 +44,11 @@ pub enum Work {
 
 impl Work {
     /// In the order of a turn.
-    pub const ALL: [Work; 8] = [
+    pub const ALL: [Work; 10] = [
         Work::ColdWalk,
         Work::HotWalk,
+        Work::ManyCold,
+        Work::ManyAgain,
         Work::ColdNames,
         Work::Create,
         Work::Unlink,
@@ -55,6 +61,8 @@ impl Work {
         match self {
             Work::ColdWalk => "cold walk",
             Work::HotWalk => "hot walk",
+            Work::ManyCold => "many, cold",
+            Work::ManyAgain => "many, 2 s on",
             Work::ColdNames => "cold, by name",
             Work::Create => "create",
             Work::Unlink => "unlink",
@@ -86,8 +94,8 @@ const BLOCK: usize = 128 << 10;
 const PAGE: usize = 4096;
 
 /// Walks the directories, shared out among threads.
-pub(super) fn walk(root: &Path, tree: &Tree, threads: usize) -> io::Result<Done> {
-    share(root, tree, threads, |dir, at| {
+pub(super) fn walk(root: &Path, dirs: &[PathBuf], threads: usize) -> io::Result<Done> {
+    share(root, dirs, threads, |dir, at| {
         let mut seen = Done::default();
         let mut buffer = vec![MaybeUninit::uninit(); 32 << 10];
         let mut names = RawDir::new(&dir, &mut buffer);
@@ -106,7 +114,7 @@ pub(super) fn walk(root: &Path, tree: &Tree, threads: usize) -> io::Result<Done>
 
 /// Looks at each file by its name, without listing.
 pub(super) fn by_name(root: &Path, tree: &Tree, threads: usize) -> io::Result<Done> {
-    share(root, tree, threads, |dir, at| {
+    share(root, &tree.walked, threads, |dir, at| {
         let mut seen = Done::default();
         for name in &tree.names {
             let stat = statat(&dir, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -120,7 +128,7 @@ pub(super) fn by_name(root: &Path, tree: &Tree, threads: usize) -> io::Result<Do
 /// Each directory of the walk is one thread's.
 fn share(
     root: &Path,
-    tree: &Tree,
+    dirs: &[PathBuf],
     threads: usize,
     visit: impl Fn(OwnedFd, usize) -> io::Result<Done> + Sync,
 ) -> io::Result<Done> {
@@ -131,7 +139,7 @@ fn share(
         let mut seen = Done::default();
         loop {
             let at = next.fetch_add(1, Relaxed);
-            let Some(dir) = tree.walked.get(at) else {
+            let Some(dir) = dirs.get(at) else {
                 return Ok(seen);
             };
             let dir = openat(&root, dir, flags, Mode::empty())?;
