@@ -6,6 +6,7 @@ mod common;
 mod mounts {
     mod again;
     mod devices;
+    mod fair;
     mod io_uring;
     mod mounted;
     mod privileges;
