@@ -15,6 +15,12 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     at(bytes, offset).map_or(0, u32::from_le_bytes)
 }
 
+/// As [`u16_at`].
+#[inline]
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    at(bytes, offset).map_or(0, u64::from_le_bytes)
+}
+
 /// As [`u16_at`]; the journal is big-endian.
 #[inline]
 pub(crate) fn be32_at(bytes: &[u8], offset: usize) -> u32 {

@@ -37,59 +37,6 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 
-/// An owner's number and generation and an inode of the usual size, side by side; aligned
-/// as the instruction likes it.
-#[repr(align(16))]
-pub(crate) struct Owned(pub(crate) [u8; OWNED]);
-
-/// The length of an [`Owned`].
-pub(crate) const OWNED: usize = 8 + 256;
-/// As much of it as goes second.
-const SECOND: usize = 128;
-
-impl Owned {
-    /// crc32c of all of it.
-    ///
-    /// Each step of the instruction waits for the one before. So we go through both halves
-    /// at once, as if there were two files, and put them together: in the time of one.
-    #[inline]
-    pub(crate) fn crc32c(&self, seed: u32) -> u32 {
-        let (first, second) = self.0.split_at(OWNED - SECOND);
-        let second = crc32c(0, second);
-        let first = crc32c(seed, first);
-        let table = |index: usize| AFTER_SECOND[index][usize::from(first.to_le_bytes()[index])];
-        second ^ table(0) ^ table(1) ^ table(2) ^ table(3)
-    }
-}
-
-/// What becomes of each byte of a crc32c by going on over as many zeros as the second half
-/// has bytes. It is linear, so what the second half adds can be added later.
-static AFTER_SECOND: [[u32; 256]; 4] = {
-    let mut table = [[0; 256]; 4];
-    let mut bit = 0;
-    while bit < 32 {
-        let mut crc = 1_u32 << bit;
-        let mut step = 0;
-        while step < 8 * SECOND {
-            crc = if crc & 1 == 1 {
-                crc >> 1 ^ 0x82f6_3b78
-            } else {
-                crc >> 1
-            };
-            step += 1;
-        }
-        let mut byte = 0;
-        while byte < 256 {
-            if byte & 1 << (bit % 8) != 0 {
-                table[bit / 8][byte] ^= crc;
-            }
-            byte += 1;
-        }
-        bit += 1;
-    }
-    table
-};
-
 /// crc16 (ARC) of `bytes`, going on from `seed`.
 pub(crate) fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(seed, |crc, byte| {
@@ -137,19 +84,6 @@ mod tests {
             crc32c(7, b"123456789")
         );
         assert_eq!(crc16(crc16(7, b"12345"), b"6789"), crc16(7, b"123456789"));
-    }
-
-    /// Both halves put together are the whole, for any seed and contents.
-    #[test]
-    fn two_halves_make_a_whole() {
-        let mut owned = Owned([0; OWNED]);
-        for round in 0..50_u32 {
-            for (index, byte) in owned.0.iter_mut().enumerate() {
-                *byte = (index as u32 * round * 7 + round) as u8;
-            }
-            let seed = round.wrapping_mul(0x9E37_79B9);
-            assert_eq!(owned.crc32c(seed), crc32c(seed, &owned.0));
-        }
     }
 
     /// Samples are about one in sixteen, in any run of numbers.
