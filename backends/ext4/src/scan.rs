@@ -5,6 +5,7 @@
 //! |-----------------|---------------------------------------------------------------|
 //! | this file       | what can be asked for; threads, from the root to the end      |
 //! | `scan/worker.rs`| one directory: its names, joined with their inodes            |
+//! | `scan/tasks.rs` | which directory a thread lists next                           |
 //! | `scan/inodes.rs`| an inode, from the table or the image                         |
 //! | `scan/table.rs` | all inodes of the image, read in one go ([`Order::Inode`])    |
 //!
@@ -17,6 +18,7 @@
 
 mod inodes;
 mod table;
+mod tasks;
 mod worker;
 
 use std::collections::HashSet;
@@ -32,7 +34,8 @@ use crate::fs::ROOT;
 use crate::volume::Volume;
 use inodes::{Inodes, Met};
 use table::Table;
-use worker::{Task, Worker};
+use tasks::Task;
+use worker::Worker;
 
 /// Where inodes are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

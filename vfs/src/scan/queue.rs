@@ -2,8 +2,9 @@
 //!
 //! A thread keeps its tasks to itself and does the newest first, which keeps the tree's depth,
 //! not its width, in memory. Only when other threads wait does it give away the older half of
-//! them: the ones nearest to the root, with the most below. So the lock here is rarely taken,
-//! and no thread searches for tasks.
+//! them: the ones nearest to the root, with the most below. A waiting thread takes its share of
+//! them at once, neighbours in their order. So the lock here is rarely taken, and no thread
+//! searches for tasks.
 
 use std::fmt;
 use std::mem;
@@ -91,12 +92,13 @@ impl<T> Queue<T> {
         }
         match mine.pop() {
             Some(task) if !self.is_ended() && !stop.load(Relaxed) => Some(task),
-            _ => self.take(stop),
+            _ => self.take(mine, stop),
         }
     }
 
-    /// Another thread's task; `None` when no thread has a task left, or when the scan must end.
-    fn take(&self, stop: &AtomicBool) -> Option<T> {
+    /// Moves this thread's share of the given tasks to `mine`, and returns the newest of them;
+    /// `None` when no thread has a task left, or when the scan must end.
+    fn take(&self, mine: &mut Vec<T>, stop: &AtomicBool) -> Option<T> {
         let mut state = self.lock();
         state.waiting += 1;
         loop {
@@ -115,10 +117,13 @@ impl<T> Queue<T> {
                 self.more.notify_all();
                 return None;
             }
-            if let Some(task) = state.tasks.pop() {
+            if !state.tasks.is_empty() {
+                let share = state.tasks.len().div_ceil(state.waiting);
+                let older = state.tasks.len() - share;
+                mine.extend(state.tasks.drain(older..));
                 state.waiting -= 1;
                 self.note(&state);
-                return Some(task);
+                return mine.pop();
             }
             self.note(&state);
             let waited = self.more.wait_timeout(state, LOOK);
@@ -209,6 +214,21 @@ mod tests {
             assert_eq!(done.into_inner(), (1 << 13) - 1);
             assert!(!queue.is_ended());
         }
+    }
+
+    /// A waiting thread takes all that was given if no other thread waits, and half if one does.
+    #[test]
+    fn a_waiting_thread_takes_its_share() {
+        let (queue, stop) = (Queue::new(2), AtomicBool::new(false));
+        queue.give([1, 2, 3, 4]);
+        let mut mine = Vec::new();
+        assert_eq!(queue.next(&mut mine, &stop), Some(4));
+        assert_eq!(mine, [1, 2, 3]);
+        queue.give([5, 6, 7, 8]);
+        queue.lock().waiting = 1;
+        mine.clear();
+        assert_eq!(queue.next(&mut mine, &stop), Some(8));
+        assert_eq!(mine, [7]);
     }
 
     /// No thread waits for one that panicked, or after the scan was stopped.

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use rcuwalk::FileType;
 
 use super::inodes::Inodes;
+use super::tasks::{Task, Tasks};
 use super::*;
 use crate::dir::Directory;
 use crate::dir::block::Entry;
@@ -17,19 +18,13 @@ use crate::link;
 /// directories could make paths longer than itself.
 const MAX_PATH: usize = 16 * rcuwalk::PATH_MAX;
 
-/// A directory to be listed.
-pub(super) struct Task {
-    ino: u32,
-    path: Box<[u8]>,
-}
-
 /// One thread and its visitor.
 pub(super) struct Worker<'s, V> {
     shared: &'s Shared<'s>,
     inodes: Inodes<'s>,
     visitor: V,
     /// Directories that no other worker has been given.
-    mine: Vec<Task>,
+    tasks: Tasks,
 }
 
 impl<'s, V: Visitor> Worker<'s, V> {
@@ -38,7 +33,7 @@ impl<'s, V: Visitor> Worker<'s, V> {
             shared,
             inodes,
             visitor,
-            mine: Vec::new(),
+            tasks: Tasks::default(),
         }
     }
 
@@ -47,7 +42,7 @@ impl<'s, V: Visitor> Worker<'s, V> {
         let told = match self.inodes.get(ROOT) {
             Ok((attr, generation)) => {
                 self.shared.visited.first(ROOT);
-                self.mine.push(Task {
+                self.tasks.push(Task {
                     ino: ROOT,
                     path: Box::default(),
                 });
@@ -71,7 +66,7 @@ impl<'s, V: Visitor> Worker<'s, V> {
     pub(super) fn work(mut self) -> V {
         let shared = self.shared;
         let _ends = shared.queue.end_on_panic();
-        while let Some(task) = shared.queue.next(&mut self.mine, shared.stop) {
+        while let Some(task) = self.tasks.next(&shared.queue, shared.stop) {
             if self.directory(&task).is_break() {
                 shared.queue.end();
             }
@@ -161,7 +156,7 @@ impl<'s, V: Visitor> Worker<'s, V> {
             );
             return self.visitor.problem(&path, &err);
         }
-        self.mine.push(Task {
+        self.tasks.push(Task {
             ino: entry.ino,
             path: path.into(),
         });
