@@ -82,11 +82,11 @@ impl Ext4 {
         Ext4::options().open(path)
     }
 
-    /// The default options: all checksums verified, 32 MiB of cached metadata.
+    /// The default options: all checksums verified, 8 MiB of cached metadata.
     pub fn options() -> OpenOptions {
         OpenOptions {
             checksums: Checksums::default(),
-            cache_bytes: 32 << 20,
+            cache_bytes: 8 << 20,
         }
     }
 
