@@ -304,6 +304,13 @@ impl Dentry {
             && self.long_name.load(guard).map(|long| &***long) == name.long_bytes()
     }
 
+    /// The words of its name. The caller holds a lock that keeps the name, or no other thread has
+    /// seen the dentry yet.
+    fn name_words(&self) -> NameWords {
+        let words = self.words.each_ref().map(|word| word.load(Relaxed));
+        NameWords::of(words, self.flags().contains(Flags::LONG))
+    }
+
     /// True if both are the same name in the same directory. The caller holds a lock
     /// that keeps this one's name; the other has not been seen by anyone yet.
     pub(crate) fn is_like(&self, other: &Dentry) -> bool {

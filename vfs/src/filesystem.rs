@@ -191,7 +191,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// (the rest of a block) go to `around`, in the order in which it finds them, until that
     /// breaks; `name` itself may be among them. Entries that cannot be read are left out.
     ///
-    /// Called with the directory held exclusively.
+    /// Called with the directory held shared, as `lookup` is: other lookups in it and listings go on
+    /// meanwhile, but no other call of this method in it.
     #[doc(alias("readdirplus", "nfs_readdir_use_readdirplus"))]
     fn lookup_around(
         &self,

@@ -24,7 +24,7 @@ pub use acl::Asked;
 use attr::{AclState, AttrCell};
 pub(crate) use attr::{Protection, hold_writers};
 use extra::Extra;
-pub(crate) use extra::{LATE_LINK, LinkTarget, Listed, MALLOC_HEADER};
+pub(crate) use extra::{Allowance, LATE_LINK, LinkTarget, Listed, MALLOC_HEADER};
 pub(crate) use lock::InodeLock;
 
 use crate::attr::{Attr, FileType, InodeFlags};

@@ -209,23 +209,25 @@ impl Dcache {
         self.table.prefetch_chain(dentry.hash.load(Relaxed));
     }
 
-    /// Adds a dentry without a request for it, unless the name is cached. The caller holds the
-    /// directory exclusively.
+    /// Adds a dentry without a request for it, unless the name is cached or in lookup. The caller
+    /// holds the directory, at least shared.
     pub(crate) fn add_unasked(&self, dentry: DentryRef) {
-        let is_time = match dentry.inode_ref() {
+        let inode = dentry.inode_ref();
+        let is_time = self.unless_in_lookup(&dentry, || match &inode {
             Some(inode) if inode.kind() == FileType::Directory => {
-                self.add_unasked_dir(&dentry, &inode)
+                self.add_unasked_dir(&dentry, inode)
             }
             _ => self.hash_unasked(&dentry),
-        };
-        drop(dentry);
+        });
+        drop((dentry, inode));
         if is_time == Some(true) {
             self.reclaim();
         }
     }
 
     /// Puts a new dentry on its chain; `None` if its name is there. A dead one that is still
-    /// there is enough to let it be. Otherwise as [`hash_new`](Self::hash_new).
+    /// there is enough to let it be. The caller has the right to add the name, or no thread has.
+    /// Otherwise as [`hash_new`](Self::hash_new).
     pub(super) fn hash_unasked(&self, dentry: &DentryRef) -> Option<bool> {
         let mut bucket = self.table.lock(dentry.hash.load(Relaxed));
         let is_new = bucket.find(|old| old.is_like(dentry)).is_none();

@@ -3,11 +3,15 @@
 //! DENTRY-2: one in-lookup dentry per (parent, name). The first thread that misses a name gets
 //! an [`InLookup`] and asks the back end; threads that come meanwhile sleep until it is done,
 //! and look in the cache again.
+//!
+//! A name that comes [unasked](Dcache::add_unasked) is added under the lock of its shard, if no
+//! thread has it in lookup. A lookup that begins later finds it in the cache: it asks the cache
+//! under the same lock. One that has begun adds the name itself.
 
 use rcuwalk_sync::lock::{Mutex, Rank};
-use rcuwalk_sync::{Flag, Ref};
+use rcuwalk_sync::{Flag, HashKey, Ref, rcu};
 
-use super::{Dcache, DentryRef, FoundIn, NameHash, NameWords, Unspliced, Validity};
+use super::{Dcache, Dentry, DentryRef, FoundIn, NameHash, NameWords, Unspliced, Validity};
 use crate::vfs_inode::InodeRef;
 
 const SHARDS: usize = 64;
@@ -30,26 +34,30 @@ struct Pending {
 }
 
 impl Pending {
-    fn is(&self, dir: usize, name: &NameHash<'_>) -> bool {
-        self.dir == dir && self.name == name.words
+    fn is(&self, dir: usize, name: &NameWords) -> bool {
+        self.dir == dir && self.name == *name
     }
 }
 
 pub(super) struct LookupTable {
-    shards: Box<[Mutex<Vec<Pending>>]>,
+    shards: Box<[Shard]>,
 }
+
+/// On lines of its own: each miss and each name that comes unasked locks one.
+#[repr(align(128))]
+struct Shard(Mutex<Vec<Pending>>);
 
 impl LookupTable {
     pub(super) fn new() -> LookupTable {
         let shards = (0..SHARDS)
-            .map(|_| Mutex::new(Rank::InLookup, Vec::new()))
+            .map(|_| Shard(Mutex::new(Rank::InLookup, Vec::new())))
             .collect();
         LookupTable { shards }
     }
 
     fn shard(&self, hash: u64) -> &Mutex<Vec<Pending>> {
         // The lower bits: the upper half is nothing but the parent's address.
-        &self.shards[hash as usize % SHARDS]
+        &self.shards[hash as usize % SHARDS].0
     }
 }
 
@@ -91,7 +99,7 @@ impl Dcache {
             if let Some(dentry) = self.d_lookup_locked(parent, &name) {
                 return ParallelLookup::Cached(dentry);
             }
-            let others = shard.iter_mut().find(|other| other.is(dir, &name));
+            let others = shard.iter_mut().find(|other| other.is(dir, &name.words));
             let Some(others) = others else {
                 let mine = self.begin(&mut shard, parent, (name, hash));
                 return ParallelLookup::Mine(mine);
@@ -118,8 +126,24 @@ impl Dcache {
             self.put(dentry);
             return None;
         }
-        let is_pending = shard.iter().any(|other| other.is(dir, &name));
+        let is_pending = shard.iter().any(|other| other.is(dir, &name.words));
         (!is_pending).then(|| self.begin(&mut shard, parent, (name, hash)))
+    }
+
+    /// Runs `add` for a new dentry if no thread has its name in lookup; none begins meanwhile.
+    pub(super) fn unless_in_lookup<R>(
+        &self,
+        dentry: &Dentry,
+        add: impl FnOnce() -> Option<R>,
+    ) -> Option<R> {
+        let dir = dentry.parent(&rcu::read_lock())?.address();
+        let name = dentry.name_words();
+        let shard = self.in_lookup.shard(dentry.hash()).lock();
+        let is_pending = shard.iter().any(|other| other.is(dir, &name));
+        match is_pending {
+            true => None,
+            false => add(),
+        }
     }
 
     fn begin<'a>(
@@ -157,7 +181,7 @@ impl InLookup<'_> {
 
 impl Drop for InLookup<'_> {
     fn drop(&mut self) {
-        let (dir, name) = (self.parent.address(), &self.name);
+        let (dir, name) = (self.parent.address(), &self.name.words);
         let entry = {
             let mut shard = self.dcache.in_lookup.shard(self.hash).lock();
             let at = shard.iter().position(|pending| pending.is(dir, name));

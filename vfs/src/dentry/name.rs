@@ -28,6 +28,10 @@ impl NameWords {
         NameWords { words, long: false }
     }
 
+    pub(super) fn of(words: [u64; 3], long: bool) -> NameWords {
+        NameWords { words, long }
+    }
+
     pub(crate) fn is_long(&self) -> bool {
         self.long
     }

@@ -286,7 +286,7 @@ impl Dcache {
     }
 
     /// Adds a dentry without a request for it, for a directory that has none. The caller holds
-    /// the directory above it exclusively.
+    /// the directory above it, and no thread has the name in lookup.
     pub(super) fn add_unasked_dir(&self, new: &DentryRef, inode: &InodeRef) -> Option<bool> {
         let _one_at_a_time = inode.shared().lock(Rank::Inode);
         if self.alias_of(inode).is_some() || inode.shared().has(ROOT_DIR) {

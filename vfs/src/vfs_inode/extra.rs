@@ -5,7 +5,7 @@
 //! access ACL, or with the first attributes that [`AttrCell`](super::attr::AttrCell) cannot keep
 //! in few bits, and keeps it.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use once_cell::race::OnceBox;
 use rcuwalk_sync::lock::{Rank, Ranked, RwLock};
@@ -100,9 +100,23 @@ impl Extra {
 }
 
 /// How many names of a directory may be read in unasked, because it has been listed; see
-/// `walk/around.rs`. A hint.
+/// `walk/around.rs`. A hint, so relaxed orderings do: a thread that reads another number reads in
+/// more or fewer names unasked.
 #[derive(Default)]
-pub(crate) struct Listed(AtomicU16);
+pub(crate) struct Listed {
+    units: AtomicU16,
+    /// A thread reads names in unasked.
+    is_used: AtomicBool,
+}
+
+/// The right to read in names of a directory unasked: one thread's at a time.
+pub(crate) struct Allowance<'a> {
+    listed: &'a Listed,
+    allowed: u32,
+    used: u32,
+    /// Any number, another one each time.
+    chance: u64,
+}
 
 impl Ranked for Listed {
     const RANK: Rank = Rank::DirRwsem;
@@ -115,23 +129,52 @@ impl Listed {
     /// Sets the number of names that a listing has returned.
     pub(crate) fn set(&self, names: u32) {
         let units = names.div_ceil(Self::UNIT);
-        // Relaxed: a thread that reads another number reads in more or less names unasked.
-        self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
-    }
-
-    /// Sets the number that is left. `chance` is any number, another one each time: it rounds a
-    /// part of a unit up or down, so that in the long run none is lost or won. If it were
-    /// always rounded up, blocks of fewer names than a unit would cost nothing.
-    pub(crate) fn leave(&self, names: u32, chance: u64) {
-        // Fibonacci hashing: numbers that follow each other are far apart.
-        let any = chance.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let units = names.saturating_add(any as u32 % Self::UNIT) / Self::UNIT;
-        self.0.store(units.try_into().unwrap_or(u16::MAX), Relaxed);
+        let units = units.try_into().unwrap_or(u16::MAX);
+        self.units.store(units, Relaxed);
     }
 
     /// How many names may come unasked.
     pub(crate) fn names(&self) -> u32 {
-        u32::from(self.0.load(Relaxed)) * Self::UNIT
+        u32::from(self.units.load(Relaxed)) * Self::UNIT
+    }
+
+    /// Begins to use the allowance. `None` if nothing is left, or if another thread is using it:
+    /// that one reads in the names that this one would. `chance` is any number, another one each
+    /// time.
+    pub(crate) fn begin(&self, chance: u64) -> Option<Allowance<'_>> {
+        if self.names() == 0 || self.is_used.swap(true, Relaxed) {
+            return None;
+        }
+        Some(Allowance {
+            listed: self,
+            allowed: self.names(),
+            used: 0,
+            chance,
+        })
+    }
+}
+
+impl Allowance<'_> {
+    /// Uses it for one name. False if that was the last one.
+    pub(crate) fn use_one(&mut self) -> bool {
+        self.used += 1;
+        self.used < self.allowed
+    }
+}
+
+impl Drop for Allowance<'_> {
+    /// Subtracts what was used, also if the back end has failed on the way. Part of a unit is
+    /// rounded up or down by chance, so that in the long run none is lost or won: if it were
+    /// always rounded down, blocks of fewer names than a unit would cost nothing.
+    fn drop(&mut self) {
+        // Fibonacci hashing: numbers that follow each other are far apart.
+        let any = self.chance.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let units = (self.used + any as u32 % Listed::UNIT) / Listed::UNIT;
+        let units = u16::try_from(units).unwrap_or(u16::MAX);
+        // A listing may have set it meanwhile.
+        let subtract = |left: u16| Some(left.saturating_sub(units));
+        let _ = self.listed.units.fetch_update(Relaxed, Relaxed, subtract);
+        self.listed.is_used.store(false, Relaxed);
     }
 }
 

@@ -9,89 +9,73 @@
 //! of them than the listing returned ([`Listed`](crate::vfs_inode::Listed)). Random names are
 //! looked up one by one.
 //!
-//! DENTRY-2 holds: the directory is held exclusively, so none of its names is being
-//! looked up by anyone else.
+//! The directory is held shared, as for any lookup: lookups of other names in it and listings go
+//! on meanwhile. One thread at a time reads in neighbours in a directory; another one that misses
+//! a name there looks up that name alone, and does not wait.
+//!
+//! DENTRY-2: each name is added by the thread that has the right to. The name that was asked for
+//! is in lookup, by this thread. A neighbour is added if it is neither cached nor in lookup, in one
+//! step ([`Dcache::add_unasked`]). Changes hold the directory exclusively, so an answer of the
+//! back end is not outdated before it has been added (DENTRY-3).
 
 use std::ops::ControlFlow;
 
 use super::refs::RefWalk;
-use crate::dentry::{Dcache, DentryRef, FoundIn, NameHash};
-use crate::error::{Error, Result};
-use crate::trace::Origin;
-use crate::vfs_inode::{DEAD_DIR, InodeRef};
+use crate::dentry::{Dcache, DentryRef, FoundIn, NameHash, Validity};
+use crate::error::Result;
+use crate::name::Name;
+use crate::vfs_inode::{Allowance, InodeRef};
 
 /// Dentries on their way: enough that a bucket has arrived when its turn comes.
 const ON_THE_WAY: usize = 16;
 
 impl RefWalk<'_> {
-    /// Looks `name` up with its neighbours; `None` if that is not to be done here.
-    pub(super) fn lookup_around(
+    /// Asks the back end for `name`, which the caller has in lookup, and adds its neighbours to the
+    /// cache.
+    pub(super) fn ask_around(
         &self,
-        dir: &InodeRef,
+        at: &FoundIn<'_>,
         name: &NameHash<'_>,
-    ) -> Result<Option<DentryRef>> {
-        let sb = &self.at.mnt().sb;
-        if !sb.looks_around || dir.rwsem().read().names() == 0 {
-            return Ok(None);
-        }
-        let caches = &self.request.ns.caches;
-        let dcache = &caches.dcache;
-        let parent = self.at.dentry();
-        let exclusive = dir.rwsem().write();
-        let left = exclusive.names();
-        if left == 0 {
-            // Used up while this one waited.
-            return Ok(None);
-        }
-        if let Some(dentry) = dcache.d_lookup(parent, name) {
-            // Another thread was first; the normal lookup checks whether the name is valid.
-            dcache.put(dentry);
-            return Ok(None);
-        }
-        if dir.shared().has(DEAD_DIR) {
-            return Err(Error::NotFound);
-        }
-        let so_many = caches.counters.get().slow_lookup();
-        self.record.how(Origin::LookedUp);
-        let validity = sb.validity(Some(dir));
+        validity: Validity,
+        allowance: Allowance<'_>,
+    ) -> Result<Option<InodeRef>> {
+        let (sb, dcache) = (at.sb, &self.request.ns.caches.dcache);
         let mut unasked = Unasked {
-            left,
+            allowance,
             on_the_way: Default::default(),
             next: 0,
         };
+        let mut around = |neighbour: Name<'_>, inode: InodeRef| {
+            if neighbour != name.name {
+                let neighbour = dcache.name(neighbour);
+                let dentry = dcache.d_alloc(at.dir, &neighbour, inode, validity);
+                unasked.add(dentry, dcache);
+            }
+            match unasked.allowance.use_one() {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        };
         let inode = sb
             .fs()
-            .lookup_around(sb, dir, name.name, &mut |name, inode| {
-                let dentry = dcache.d_alloc(parent, &dcache.name(name), inode, validity);
-                unasked.add(dentry, dcache)
-            });
+            .lookup_around(sb, at.dir_inode, name.name, &mut around);
+        // Also after an error: what came before it has come.
         for dentry in unasked.on_the_way.into_iter().flatten() {
             dcache.add_unasked(dentry);
         }
-        // Also after an error: what came before it has come.
-        exclusive.leave(unasked.left, so_many);
-        let at = FoundIn::only(sb, (parent, dir));
-        let dentry = inode.map(|inode| match dcache.d_lookup(parent, name) {
-            Some(dentry) => Some(dentry),
-            // If a directory cannot move here now, the normal lookup handles it.
-            None => dcache.d_splice(&at, name, inode, validity).ok(),
-        });
-        drop(exclusive);
-        caches.make_room();
-        dentry
+        inode
     }
 }
 
 /// Names added to the cache without a lookup.
-struct Unasked {
-    /// How many more are allowed.
-    left: u32,
+struct Unasked<'a> {
+    allowance: Allowance<'a>,
     on_the_way: [Option<DentryRef>; ON_THE_WAY],
     next: usize,
 }
 
-impl Unasked {
-    fn add(&mut self, dentry: DentryRef, dcache: &Dcache) -> ControlFlow<()> {
+impl Unasked<'_> {
+    fn add(&mut self, dentry: DentryRef, dcache: &Dcache) {
         if let Some(first) = self.on_the_way[self.next].replace(dentry) {
             dcache.add_unasked(first);
         }
@@ -100,10 +84,5 @@ impl Unasked {
             dcache.prefetch_chain(half_way);
         }
         self.next = (self.next + 1) % ON_THE_WAY;
-        self.left = self.left.saturating_sub(1);
-        match self.left {
-            0 => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        }
     }
 }

@@ -20,7 +20,7 @@ use crate::name::Name;
 use crate::permission::Access;
 use crate::target::Target;
 use crate::trace::Origin;
-use crate::vfs_inode::{DEAD_DIR, Inode, InodeRef, LinkTarget};
+use crate::vfs_inode::{DEAD_DIR, Inode, InodeRef, LinkTarget, Listed};
 
 /// A text of a REF-walk: the caller's path, or a link's target, held.
 #[derive(Clone)]
@@ -256,16 +256,13 @@ impl<'a> RefWalk<'a> {
         let caches = &self.request.ns.caches;
         let sb = &self.at.mnt().sb;
         let dir = self.at.inode_held();
-        if let Some(dentry) = self.lookup_around(dir, name)? {
-            return Ok(dentry);
-        }
         let place = (self.at.dentry(), dir);
         let mut has_asked_above = false;
         loop {
             let found = {
                 // Shared: lookups and listings go on side by side, changes wait for them.
-                let _shared = dir.rwsem().read();
-                self.lookup_in(&FoundIn::only(sb, place), name)
+                let shared = dir.rwsem().read();
+                self.lookup_in(&FoundIn::only(sb, place), name, &shared)
             };
             let dentry = match found? {
                 Ok(dentry) => Some(dentry),
@@ -285,11 +282,13 @@ impl<'a> RefWalk<'a> {
         }
     }
 
-    /// Looks a name up in a locked directory.
+    /// Looks a name up in a directory that is locked shared, and together with its neighbours if
+    /// it has been `listed`.
     fn lookup_in(
         &self,
         at: &FoundIn<'_>,
         name: &NameHash<'_>,
+        listed: &Listed,
     ) -> Result<std::result::Result<DentryRef, Unspliced>> {
         let (caches, dir, sb) = (&self.request.ns.caches, at.dir_inode, at.sb);
         loop {
@@ -305,11 +304,18 @@ impl<'a> RefWalk<'a> {
                     if dir.shared().has(DEAD_DIR) {
                         return Err(Error::NotFound);
                     }
-                    caches.counters.get().slow_lookup();
+                    let so_many = caches.counters.get().slow_lookup();
                     self.record.how(Origin::LookedUp);
                     // Taken before asking: the answer may be older than its arrival.
                     let validity = sb.validity(Some(dir));
-                    let inode = sb.fs().lookup(sb, dir, name.name)?;
+                    let around = match sb.looks_around {
+                        true => listed.begin(so_many),
+                        false => None,
+                    };
+                    let inode = match around {
+                        Some(allowance) => self.ask_around(at, name, validity, allowance)?,
+                        None => sb.fs().lookup(sb, dir, name.name)?,
+                    };
                     return Ok(in_lookup.done(at, inode, validity));
                 }
             }

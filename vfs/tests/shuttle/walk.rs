@@ -10,8 +10,6 @@
 //! | `is_still_true` does not look at the count      | `half_a_rename_is_not_cached`          |
 //! | neither `resolve` nor `may_lookup` rechecks the count for an error | `a_path_is_not_denied_by_two_moments` |
 //! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
-//! | `lookup_around` holds the directory shared      | `a_name_that_comes_unasked_is_there_once`|
-//! | `lookup_around` does not hold it                | both models of unasked names             |
 //! | `put` asks whether it is hashed, and then drops | `the_last_to_let_go_of_it_is_its_end`    |
 //! | a put looks at the word, and then subtracts      | `no_name_is_lost_to_the_shrinker`        |
 //! | `d_lookup_rcu` does not recheck (60,000 schedules) | `half_a_rename_is_not_found_by_reference` |
@@ -661,17 +659,19 @@ fn a_path_is_of_one_moment() {
 /// thread looks it up at the same time.
 #[test]
 fn a_name_that_comes_unasked_is_there_once() {
-    outcomes_are("DENTRY-2", [(3, 4, NONE, 4)], || {
-        let tree = Tree::listed("/a/ /a/b /a/c");
-        let (second, third) = (tree.clone(), tree.clone());
-        let second = spawn(move || second.ino("/a/c"));
-        let third = spawn(move || third.ino("/a/missing"));
-        let b = tree.ino("/a/b");
-        assert_eq!(tree.ino("/a/missing"), NONE);
-        let (c, missing) = (second.join().unwrap(), third.join().unwrap());
-        // `a`, and the three in it.
-        (b, c, missing, tree.vfs.statistics().dentries.0)
-    });
+    for names in ["/a/ /a/b /a/c", "/a/ /a/b /a/c/"] {
+        outcomes_are("DENTRY-2", [(3, 4, NONE, 4)], move || {
+            let tree = Tree::listed(names);
+            let (second, third) = (tree.clone(), tree.clone());
+            let second = spawn(move || second.ino("/a/c"));
+            let third = spawn(move || third.ino("/a/missing"));
+            let b = tree.ino("/a/b");
+            assert_eq!(tree.ino("/a/missing"), NONE);
+            let (c, missing) = (second.join().unwrap(), third.join().unwrap());
+            // `a`, and the three in it.
+            (b, c, missing, tree.vfs.statistics().dentries.0)
+        });
+    }
 }
 
 /// DENTRY-3: a name that comes unasked while names change refers to the right file afterwards.

@@ -1,8 +1,10 @@
 //! Names that are looked up together with one, after a listing.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rcuwalk::{
     Attr, Budget, Credentials, Emit, Error, FileType, Inode, InodeRef, LookupFlags, Name, RawEntry,
@@ -17,12 +19,17 @@ struct Blocks {
     calls: Arc<Calls>,
 }
 
+/// How long a call waits for another one that does not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 #[derive(Default)]
 struct Calls {
     alone: AtomicU64,
     around: AtomicU64,
     /// The name that was asked for cannot be read.
     fail: AtomicBool,
+    /// A lookup of neighbours says that it has begun, and waits here before it goes on.
+    meets: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
 impl Blocks {
@@ -66,6 +73,12 @@ impl Wrapper for Blocks {
         around: &mut dyn FnMut(Name<'_>, InodeRef) -> ControlFlow<()>,
     ) -> Result<Option<InodeRef>> {
         self.calls.around.fetch_add(1, Relaxed);
+        if let Some((begun, goes_on)) = self.calls.meets.lock().unwrap().take() {
+            begun.send(()).unwrap();
+            goes_on
+                .recv_timeout(PATIENCE)
+                .expect("others do not wait for this call");
+        }
         let Some(number) = self.number(name) else {
             return Ok(None);
         };
@@ -131,6 +144,39 @@ fn a_listing_makes_one_lookup_do_for_a_block() {
     assert!(matches!(stat(&vfs, 1000), Err(Error::NotFound)));
     assert!(matches!(stat(&vfs, 1000), Err(Error::NotFound)));
     assert_eq!(vfs.statistics().dentries.0, 1001, "the missing name, too");
+}
+
+/// LOCK-1: while a thread reads in the neighbours of a name, other threads look up missing and cached
+/// names of the directory, also one of those neighbours, and list it. DENTRY-2: each name is
+/// cached once.
+#[test]
+fn no_other_name_waits_for_a_lookup_of_neighbours() {
+    let (vfs, calls) = mounted(1000, 100, Budget::default());
+    let ctx = vfs.context(Credentials::root());
+    stat(&vfs, 999).unwrap();
+    assert_eq!(vfs.read_dir(&ctx, "/").unwrap().count(), 1000);
+    let ((begun, has_begun), (go_on, goes_on)) = (channel(), channel());
+    *calls.meets.lock().unwrap() = Some((begun, goes_on));
+    std::thread::scope(|scope| {
+        let around = scope.spawn(|| stat(&vfs, 0).unwrap().ino);
+        has_begun
+            .recv_timeout(PATIENCE)
+            .expect("a listing came before");
+        let alone = calls.alone.load(Relaxed);
+        for number in [7, 500, 999] {
+            assert_eq!(stat(&vfs, number).unwrap().ino, number + 10);
+        }
+        assert!(matches!(stat(&vfs, 1000), Err(Error::NotFound)));
+        assert_eq!(calls.alone.load(Relaxed) - alone, 3, "7, 500 and 1000");
+        assert_eq!(vfs.read_dir(&ctx, "/").unwrap().count(), 1000);
+        go_on.send(()).unwrap();
+        assert_eq!(around.join().unwrap(), 10);
+    });
+    assert_eq!(calls.around.load(Relaxed), 1, "one at a time");
+    // The block of a hundred, and the three others.
+    assert_eq!(vfs.statistics().dentries.0, 103, "DENTRY-2");
+    stat(&vfs, 100).unwrap();
+    assert_eq!(calls.around.load(Relaxed), 2, "the next one may");
 }
 
 /// MEM-1: without a listing nothing is read in unasked, and after one no more than it
