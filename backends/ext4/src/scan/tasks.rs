@@ -9,19 +9,31 @@
 //! Directories found meanwhile wait until the batch is done. The newest are taken first, so each
 //! level of the tree has at most the subdirectories of one batch in memory, and not all of its
 //! own.
+//!
+//! Threads that get different parts of the image share no pieces. There are too few directories
+//! at the top of the tree for that, and two of those may have been filled at the same time. So
+//! the first thread lists small ones there by itself, before it gives away half of what is below.
 
 use std::cmp::Reverse;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rcuwalk::scan::Queue;
 
 /// The most directories of a batch: a few times those that are filled at the same time.
 const BATCH: usize = 1024;
 
+/// The most directories that the first thread lists before it gives any away.
+const TOP: usize = 64;
+
+/// The most bytes that each of them has: some 400 names.
+const SMALL: u64 = 16 << 10;
+
 /// A directory to be listed.
 pub(super) struct Task {
     pub(super) ino: u32,
     pub(super) path: Box<[u8]>,
+    /// Of its blocks.
+    pub(super) size: u64,
 }
 
 /// The directories of one thread.
@@ -33,9 +45,17 @@ pub(super) struct Tasks {
     left: usize,
     /// Found since the batch began.
     found: Vec<Task>,
+    /// How many more may be listed before any is given away.
+    top: usize,
 }
 
 impl Tasks {
+    /// Pushes the root, where this thread begins.
+    pub(super) fn push_root(&mut self, root: Task) {
+        self.push(root);
+        self.top = TOP;
+    }
+
     pub(super) fn push(&mut self, task: Task) {
         self.found.push(task);
     }
@@ -43,14 +63,29 @@ impl Tasks {
     /// The next directory; another thread's if there is none here. `None` when no thread has one
     /// left, or when the scan must end.
     pub(super) fn next(&mut self, queue: &Queue<Task>, stop: &AtomicBool) -> Option<Task> {
-        // The queue gives away a half of `mine` alone.
-        if self.left == 0 || queue.is_wanted() {
+        if self.left == 0 {
             self.begin_batch();
         }
+        if queue.is_wanted() {
+            if !queue.is_ended() && !stop.load(Relaxed) && self.is_top() {
+                self.top -= 1;
+                self.left -= 1;
+                return self.mine.pop();
+            }
+            // The queue gives away a half of `mine` alone.
+            self.begin_batch();
+        }
+        self.top = self.top.saturating_sub(1);
         let next = queue.next(&mut self.mine, stop);
         // Tasks taken from another thread are no batch yet: then `left` was 0.
         self.left = self.left.saturating_sub(1).min(self.mine.len());
         next
+    }
+
+    /// True if the next directory is a small one at the top of the tree.
+    fn is_top(&self) -> bool {
+        let is_small = self.mine.last().is_some_and(|task| task.size <= SMALL);
+        is_small && self.top > 0 && self.left > 0 && self.mine.len() <= TOP
     }
 
     fn begin_batch(&mut self) {
@@ -65,10 +100,14 @@ impl Tasks {
 mod tests {
     use super::*;
 
+    fn task(ino: u32, size: u64) -> Task {
+        let path = Box::default();
+        Task { ino, path, size }
+    }
+
     fn push(tasks: &mut Tasks, inos: impl IntoIterator<Item = u32>) {
         for ino in inos {
-            let path = Box::default();
-            tasks.push(Task { ino, path });
+            tasks.push(task(ino, SMALL));
         }
     }
 
@@ -122,5 +161,31 @@ mod tests {
         };
         assert_eq!(rest(&mut one, 2), [2, 3].map(Some));
         assert_eq!(rest(&mut other, 3), [5, 6, 7].map(Some));
+    }
+
+    /// While another thread waits, the first one lists small directories at the top. When it comes
+    /// to a large one, it gives away half of all that it has found.
+    #[test]
+    fn small_directories_at_the_top_are_listed_before_any_is_given_away() {
+        for (size, kept) in [(SMALL, 3), (SMALL + 1, 0)] {
+            let queue = Queue::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| next(&mut Tasks::default(), &queue));
+                while !queue.is_wanted() {
+                    std::thread::yield_now();
+                }
+                let mut tasks = Tasks::default();
+                tasks.push_root(task(1, SMALL));
+                assert_eq!(next(&mut tasks, &queue), Some(1));
+                tasks.push(task(2, SMALL));
+                tasks.push(task(3, size));
+                assert_eq!(next(&mut tasks, &queue), Some(2));
+                push(&mut tasks, 10..=13);
+                assert_eq!(next(&mut tasks, &queue), Some(3));
+                assert_eq!(next(&mut tasks, &queue), Some(10));
+                assert_eq!(tasks.mine.len(), kept);
+                queue.end();
+            });
+        }
     }
 }

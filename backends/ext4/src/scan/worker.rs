@@ -42,9 +42,10 @@ impl<'s, V: Visitor> Worker<'s, V> {
         let told = match self.inodes.get(ROOT) {
             Ok((attr, generation)) => {
                 self.shared.visited.first(ROOT);
-                self.tasks.push(Task {
+                self.tasks.push_root(Task {
                     ino: ROOT,
                     path: Box::default(),
+                    size: attr.size,
                 });
                 self.visitor.entry(&ScanEntry {
                     dir: b"",
@@ -133,12 +134,12 @@ impl<'s, V: Visitor> Worker<'s, V> {
             handle: None,
         })?;
         match attr.kind {
-            FileType::Directory => self.go_down(task, entry),
+            FileType::Directory => self.go_down(task, entry, attr.size),
             _ => ControlFlow::Continue(()),
         }
     }
 
-    fn go_down(&mut self, task: &Task, entry: &Entry<'_>) -> ControlFlow<()> {
+    fn go_down(&mut self, task: &Task, entry: &Entry<'_>, size: u64) -> ControlFlow<()> {
         if !self.shared.visited.first(entry.ino) {
             let err = bad_entry(
                 task,
@@ -159,6 +160,7 @@ impl<'s, V: Visitor> Worker<'s, V> {
         self.tasks.push(Task {
             ino: entry.ino,
             path: path.into(),
+            size,
         });
         ControlFlow::Continue(())
     }
