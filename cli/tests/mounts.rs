@@ -9,5 +9,6 @@ mod mounts {
     mod many;
     mod metrics;
     mod mount;
+    mod pushed;
     mod users;
 }

@@ -310,6 +310,10 @@ mod tests {
         assert!(options.idmap && !Options::default().idmap);
         assert_eq!(options.attr_timeout, Duration::from_millis(500));
         assert!(!options.watch, "a given timeout counts");
+        for (given, watch) in [("watch", true), ("watch,nowatch", false)] {
+            parse(given).unwrap().apply(&mut options);
+            assert_eq!(options.watch, watch, "{given}");
+        }
         assert_eq!(options.threads, 3);
     }
 

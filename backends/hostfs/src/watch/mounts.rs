@@ -3,13 +3,13 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::host;
 
@@ -25,7 +25,7 @@ impl Mounts {
     /// `None` without procfs: then a mount is noticed when its name is asked for again.
     pub(super) fn new(root: BorrowedFd<'_>) -> Option<Mounts> {
         let mut mounts = Mounts {
-            table: File::open("/proc/thread-self/mountinfo").ok()?,
+            table: rcuwalk_procfs::open("thread-self/mountinfo").ok()?,
             root: host::duplicate(root).ok()?,
             first: 0,
         };
@@ -58,8 +58,8 @@ impl Mounts {
     }
 
     fn path(&self) -> Option<PathBuf> {
-        let link = format!("/proc/self/fd/{}", self.root.as_raw_fd());
-        let path = fs::read_link(link).ok()?;
+        let (_, link) = rcuwalk_procfs::magic_link(self.root.as_fd()).ok()?;
+        let path = rcuwalk_procfs::read_link(link).ok()?;
         // Of one that has been removed, or is out of reach, it is no path.
         let is_path = path.is_absolute() && !path.as_os_str().as_bytes().ends_with(b" (deleted)");
         is_path.then_some(path)
