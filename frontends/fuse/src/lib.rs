@@ -51,7 +51,8 @@
 //!
 //! The kernel caches names, attributes and "no such name" for as long as [`Options`] say. A
 //! change through the mount shows at once; a change behind it, on the host, shows when that
-//! time is over and the back end has noticed. File contents are cached by the page, and dropped
+//! time is over and the back end has noticed. Where the back end announces changes
+//! ([`Options::watch`]), the times are longer, and the kernel is told. File contents are cached by the page, and dropped
 //! when size or time of the file have changed; with passthrough ([`Options::passthrough`]) the
 //! mount has no pages of its own, and uses those of the host's file.
 //!
