@@ -41,6 +41,8 @@ pub enum Rank {
     /// `Inode::rwsem`, held across a directory change. Two of them: ancestor
     /// first, otherwise by address.
     DirRwsem,
+    /// The cached listing of a directory.
+    Listing,
     /// A back end's own locks, taken inside its methods.
     BackEnd,
     /// A bucket of a table of node ids.

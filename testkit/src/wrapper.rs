@@ -175,6 +175,8 @@ forward! {
         fn shown(&self, device: u64, is_shown: bool);
         fn looks_around(&self) -> bool;
         fn announces(&self, inode: &Inode) -> bool;
+        fn caches_listings(&self) -> bool;
+        fn lists_all_names(&self, sb: &SuperBlock, dir: &Inode) -> bool;
         fn read_only(&self) -> bool;
         fn freshness(&self) -> Freshness;
         fn touch_atime(&self, inode: &Inode);

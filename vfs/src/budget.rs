@@ -30,6 +30,10 @@ pub struct Budget {
     /// Descriptors that back ends keep with inodes; hostfs keeps those of the directories
     /// that were used last.
     pub fds: usize,
+    /// Bytes of cached listings, beside `bytes`: 0 for none. A listing takes 40 bytes and the
+    /// name for each entry at most, and one that is longer than all of this is not kept. See
+    /// [`FileSystem::caches_listings`](crate::FileSystem::caches_listings).
+    pub listings: usize,
 }
 
 setters!(Budget {
@@ -37,17 +41,19 @@ setters!(Budget {
     inodes: usize,
     bytes: usize,
     fds: usize,
+    listings: usize,
 });
 
 impl Default for Budget {
-    /// A million names, a million inodes, 512 MiB, and 512 descriptors: half of a process's
-    /// usual limit. Raise it where the limit has been raised.
+    /// A million names, a million inodes, 512 MiB, 64 MiB of listings, and 512 descriptors: half
+    /// of a process's usual limit. Raise it where the limit has been raised.
     fn default() -> Self {
         Budget {
             dentries: 1 << 20,
             inodes: 1 << 20,
             bytes: 512 << 20,
             fds: 512,
+            listings: 64 << 20,
         }
     }
 }

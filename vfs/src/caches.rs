@@ -9,6 +9,7 @@ use crate::budget::Budget;
 use crate::dentry::Dcache;
 use crate::descriptors::{Descriptors, HeldDescriptor};
 use crate::inode::{InodeCache, Scheme};
+use crate::readdir::Listings;
 use crate::stats::{self, Counters, Statistics};
 use crate::vfs_inode::{Inode, InodeId, VfsInode};
 
@@ -21,6 +22,7 @@ pub(crate) struct Caches {
     pub(crate) dcache: Dcache,
     pub(crate) counters: PerThread<Counters>,
     pub(crate) descriptors: Arc<Descriptors>,
+    pub(crate) listings: Arc<Listings>,
     next_super_block: AtomicU32,
 }
 
@@ -38,6 +40,7 @@ impl Caches {
             icache,
             counters: PerThread::new(),
             descriptors: Descriptors::new(budget.fds),
+            listings: Listings::new(budget.listings),
             next_super_block: AtomicU32::new(1),
         }
     }
@@ -48,6 +51,7 @@ impl Caches {
 
     /// Names first: they hold the inodes. Returns how many inodes went.
     pub(crate) fn drop_unused(&self) -> usize {
+        self.listings.clear();
         self.dcache.drop_unused();
         self.icache.drop_unused()
     }
@@ -99,6 +103,7 @@ impl Caches {
             inodes_evicted: self.icache.evicted(),
             scanned: self.dcache.scanned() + self.icache.scanned(),
             fds: self.descriptors.held(),
+            listings: self.listings.size(),
             ..stats::sum(&self.counters)
         }
     }

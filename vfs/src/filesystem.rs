@@ -215,6 +215,23 @@ pub trait FileSystem: Send + Sync + 'static {
     #[doc(alias = "iterate_shared")]
     fn read_dir(&self, sb: &SuperBlock, dir: &Inode, from: u64, emit: &mut dyn Emit) -> Result<()>;
 
+    /// Whether the VFS keeps the listings of directories, within its budget: then a listing that is
+    /// repeated asks nothing, and neither does a lookup of a missing name in a directory that
+    /// was listed to the end. Only under [`Freshness::Always`] and [`Freshness::Watched`]. Not for
+    /// a back end that lists as fast as memory. Such a back end lists the same entries at the
+    /// same positions until the directory changes.
+    fn caches_listings(&self) -> bool {
+        false
+    }
+
+    /// True if a name that no listing of `dir` has is certainly missing. Not so where a lookup
+    /// finds more than is listed (`.snapshot`, automounts, names without regard to case). Asked
+    /// once for a directory whose listing is cached, with no lock held.
+    fn lists_all_names(&self, sb: &SuperBlock, dir: &Inode) -> bool {
+        let _ = (sb, dir);
+        false
+    }
+
     /// Opens a regular file for what `flags` say: of these only `READ`, `WRITE`,
     /// `APPEND`, `SYNC` and `DSYNC` are the back end's. A truncation follows by
     /// [`setattr`](Self::setattr).

@@ -108,6 +108,21 @@ impl SuperBlock {
         }
     }
 
+    /// Whether a listing with that [validity](Self::validity) is still what the back end would
+    /// list. A listing is cached only where changes are told: as a whole it would outlive a
+    /// time by which each of its names must be asked for again.
+    pub(crate) fn is_listing_fresh(&self, dir: &Inode, until: u64) -> bool {
+        match self.freshness {
+            Freshness::Always => true,
+            Freshness::EachUse | Freshness::Ttl(_) => false,
+            Freshness::Watched => {
+                let version = dir.names_version();
+                let now = self.stamp(version);
+                version != 0 && epoch(now) != NO_EPOCH && until == now
+            }
+        }
+    }
+
     /// Whether the cached attributes of a path are still valid, whatever its name refers to
     /// now.
     pub(crate) fn is_place_fresh(&self, dentry: &Dentry, guard: &RcuGuard) -> bool {

@@ -6,8 +6,14 @@
 //! position that no other entry gets, and a batch goes on after the last position
 //! taken. hostfs keeps it as far as the host does, see there.
 
+mod blob;
+mod cache;
+mod listings;
 mod records;
 
+use cache::Batch;
+pub(crate) use cache::DirCache;
+pub(crate) use listings::Listings;
 pub use records::Entries;
 use records::{Growing, Room, Slice, Writer};
 
@@ -15,7 +21,8 @@ use crate::attr::FileType;
 use crate::context::VfsPath;
 use crate::error::{Error, Result};
 use crate::filesystem::RawEntry;
-use crate::vfs_inode::DEAD_DIR;
+use crate::super_block::SuperBlock;
+use crate::vfs_inode::{DEAD_DIR, InodeRef};
 
 /// Bytes of records fetched from the back end at a time: a thousand entries with short names.
 const BATCH: usize = 32 * 1024;
@@ -167,13 +174,44 @@ fn read<R: Room>(
     if inode.shared().has(DEAD_DIR) {
         return Err(Error::NotFound);
     }
-    let read = sb.fs().read_dir(sb, &inode, from, writer);
+    let read = match sb.caches_listings {
+        true => read_cached((sb, &inode), from, writer),
+        false => sb.fs().read_dir(sb, &inode, from, writer),
+    };
     if sb.looks_around {
         let mut listed = shared.names();
         count(&mut listed, writer.count);
         shared.set(listed);
     }
+    drop(shared);
+    sb.caches.listings.make_room();
     read
+}
+
+/// As the back end, with the directory's cached listing where it can answer. The caller holds the
+/// directory shared.
+fn read_cached<R: Room>(
+    (sb, inode): (&SuperBlock, &InodeRef),
+    from: u64,
+    writer: &mut Writer<R>,
+) -> Result<()> {
+    let cache = inode.or_listing(&sb.caches.listings);
+    if cache.copy((sb, inode), from, writer) {
+        sb.caches.counters.get().listed_from_cache();
+        return Ok(());
+    }
+    // Taken before asking: the answer may be older than its arrival (FRESH-1).
+    let validity = sb.validity(Some(inode));
+    sb.fs().read_dir(sb, inode, from, writer)?;
+    let records = writer.written();
+    cache.append(&Batch {
+        from,
+        records,
+        last: Entries::new(records).last().map_or(from, |last| last.next),
+        is_all: !writer.is_full && !writer.is_bad,
+        valid_until: validity.until,
+    });
+    Ok(())
 }
 
 impl Iterator for ReadDir {

@@ -50,6 +50,8 @@ pub(crate) struct Counters {
     ref_walks: AtomicU64,
     slow_lookups: AtomicU64,
     revalidations: AtomicU64,
+    listed_from_cache: AtomicU64,
+    missing_by_listing: AtomicU64,
     unlazied: [AtomicU64; REASONS],
     restarts: [AtomicU64; REASONS],
 }
@@ -82,6 +84,12 @@ impl Counters {
     }
     pub(crate) fn revalidation(&self) {
         bump(&self.revalidations);
+    }
+    pub(crate) fn listed_from_cache(&self) {
+        bump(&self.listed_from_cache);
+    }
+    pub(crate) fn missing_by_listing(&self) {
+        bump(&self.missing_by_listing);
     }
     pub(crate) fn unlazied(&self, why: Why) {
         bump(&self.unlazied[why as usize]);
@@ -122,6 +130,12 @@ pub struct Statistics {
     /// Unused names and inodes that a thread has looked at to evict some of them.
     #[doc(alias = "pgscan")]
     pub scanned: u64,
+    /// Directories with a cached listing, and the bytes of all listings.
+    pub listings: (usize, usize),
+    /// Batches of entries copied from a cached listing.
+    pub listed_from_cache: u64,
+    /// Missing names that a cached listing has answered for.
+    pub missing_by_listing: u64,
     /// Descriptors that back ends keep with inodes.
     pub fds: usize,
     /// Bytes of retired objects that wait for readers, process-wide.
@@ -146,6 +160,8 @@ pub(crate) fn sum(counters: &PerThread<Counters>) -> Statistics {
         sum.ref_walks += one.ref_walks.load(Relaxed);
         sum.slow_lookups += one.slow_lookups.load(Relaxed);
         sum.revalidations += one.revalidations.load(Relaxed);
+        sum.listed_from_cache += one.listed_from_cache.load(Relaxed);
+        sum.missing_by_listing += one.missing_by_listing.load(Relaxed);
         for (total, part) in sum.unlazied.iter_mut().zip(&one.unlazied) {
             *total += part.load(Relaxed);
         }

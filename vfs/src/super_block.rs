@@ -29,6 +29,8 @@ pub struct SuperBlock {
     pub(crate) listener: OnceLock<Weak<dyn Listener>>,
     /// See [`FileSystem::looks_around`].
     pub(crate) looks_around: bool,
+    /// Listings are cached: see [`FileSystem::caches_listings`].
+    pub(crate) caches_listings: bool,
     /// See [`FileSystem::read_only`].
     #[doc(alias("SB_RDONLY", "sb_rdonly"))]
     pub(crate) read_only: bool,
@@ -58,6 +60,9 @@ impl SuperBlock {
             epoch: AtomicU32::new(FIRST_EPOCH),
             listener: OnceLock::new(),
             looks_around: fs.looks_around(),
+            caches_listings: fs.caches_listings()
+                && caches.listings.limit() > 0
+                && matches!(fs.freshness(), Freshness::Always | Freshness::Watched),
             read_only: fs.read_only(),
             posix_acl: fs.posix_acl(),
             fs,

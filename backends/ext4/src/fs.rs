@@ -31,7 +31,7 @@ use rcuwalk::{
 use crate::dir::Directory;
 use crate::error::{DIRECTORY, Error, Place, Result};
 use crate::ext4::Ext4;
-use crate::inode::RawInode;
+use crate::inode::{InodeFlags, RawInode};
 use crate::link;
 use crate::super_block::SuperBlock;
 use crate::volume::{InodeCursor, Volume};
@@ -174,6 +174,20 @@ impl FileSystem for Ext4 {
                 .iget_named(sb, &mut InodeCursor::default(), dir, found.ino)
                 .map(Some),
         }
+    }
+
+    fn caches_listings(&self) -> bool {
+        true
+    }
+
+    /// Names are found by hash and listed by block; an image that is damaged may differ. Names
+    /// without regard to case, and encrypted ones, are found in another way.
+    fn lists_all_names(&self, _sb: &Sb, dir: &Inode) -> bool {
+        let dir = self.read_again(dir);
+        dir.is_ok_and(|dir| {
+            let other = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
+            !dir.flags.intersects(other)
+        })
     }
 
     fn looks_around(&self) -> bool {

@@ -22,8 +22,8 @@
 
 use rcuwalk::{Emit, Error, FileType, RawEntry, Result};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{FileType as HostType, RawDir, SeekFrom};
-use rustix::io::Errno;
+use rustix::fs::{FileType as HostType, RawDir, SeekFrom, ioctl_getflags};
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::host::{as_fd, err};
 
@@ -63,6 +63,20 @@ pub(crate) fn read(dir: &OwnedFd, from: u64, emit: &mut dyn Emit) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// True if names are found in this directory in another way than they are listed: without regard
+/// to case, or encrypted.
+#[doc(alias("FS_CASEFOLD_FL", "FS_ENCRYPT_FL"))]
+pub(crate) fn has_other_names(dir: &OwnedFd) -> Result<bool> {
+    const ENCRYPT: u32 = 0x800;
+    const CASEFOLD: u32 = 0x4000_0000;
+    match retry_on_intr(|| ioctl_getflags(dir)) {
+        Ok(flags) => Ok(flags.bits() & (ENCRYPT | CASEFOLD) != 0),
+        // A file system without such flags.
+        Err(Errno::NOTTY | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(err(errno)),
+    }
 }
 
 fn seek(dir: BorrowedFd<'_>, from: Position) -> Result<()> {

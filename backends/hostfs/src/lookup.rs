@@ -172,6 +172,19 @@ impl FileSystem for HostFs {
         listing::read(&open, from, emit)
     }
 
+    fn caches_listings(&self) -> bool {
+        true
+    }
+
+    fn lists_all_names(&self, sb: &SuperBlock, dir: &Inode) -> bool {
+        let flags = || {
+            let pin = pinned(sb, dir)?;
+            let open = self.dirs.open(|| host::open_dir(pin.fd()))?;
+            listing::has_other_names(&open)
+        };
+        self.numbers.list_all(dir.inode_key()) && flags().is_ok_and(|other| !other)
+    }
+
     fn open(&self, by: &Caller<'_>, at: &At<'_>, flags: OpenFlags) -> Result<Box<dyn FileHandle>> {
         file::open(self, by, at, flags)
     }

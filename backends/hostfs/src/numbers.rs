@@ -46,10 +46,17 @@ const INDICES: u64 = 1 << (62 - BITS);
 /// was mounted again (the last one on btrfs): never twice within one tick of the clock.
 const COUNT_UP: [u64; 2] = [0x0102_1994, 0x9123_683E];
 
+/// File systems that find no names that they do not list: tmpfs, btrfs and ext4. Others may have
+/// automounts, `.snapshot`, or names without regard to case; xfs does not tell whether it was made
+/// with those.
+const LIST_ALL: [u64; 3] = [0x0102_1994, 0x9123_683E, 0xEF53];
+
 /// The devices that have been seen, each with its index.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     root: u64,
+    /// The root's file system lists all names that it finds: see [`LIST_ALL`].
+    list_all: bool,
     /// The root's file system does not reuse numbers.
     count_up: bool,
     others: RwLock<HashMap<u64, u64>>,
@@ -61,9 +68,16 @@ impl Numbers {
         let kind = statfs(fd).map(|told| told.kind);
         Numbers {
             root: host_device(root),
-            count_up: kind.is_ok_and(|kind| COUNT_UP.contains(&kind)),
+            count_up: kind.as_ref().is_ok_and(|kind| COUNT_UP.contains(kind)),
+            list_all: kind.is_ok_and(|kind| LIST_ALL.contains(&kind)),
             others: RwLock::default(),
         }
+    }
+
+    /// True if the file system of `key` finds no names that it does not list, except in
+    /// directories with flags that say otherwise.
+    pub(crate) fn list_all(&self, key: InodeKey) -> bool {
+        self.list_all && host_device(key) == self.root
     }
 
     /// True if no other file of the same time of birth ever has the inode number of `key`.
@@ -121,6 +135,7 @@ mod tests {
 
     fn of_root(space: u64) -> Numbers {
         Numbers {
+            list_all: false,
             root: host_device(InodeKey { ino: 2, space }),
             count_up: false,
             others: RwLock::default(),

@@ -93,6 +93,11 @@ impl<T: Ranked> RwLock<T> {
         Some(WriteGuard { inner, _held: held })
     }
 
+    /// The guarded data. `&mut self` shows that the lock is free.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn write_ranked(&self, nested: bool) -> WriteGuard<'_, T> {
         assert_may_sleep();
         let held = Held::new(T::RANK, nested);

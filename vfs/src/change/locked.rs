@@ -230,6 +230,11 @@ impl<'a> Locked<'a> {
             }
         }
         let inode = self.fs().lookup(self.sb(), self.inode, name)?;
+        if inode.is_some()
+            && let Some(listing) = self.inode.listing()
+        {
+            listing.found(name.as_bytes());
+        }
         let dentry = match &inode {
             Some(found) => {
                 match dcache.d_splice(&self.found_in(), &hash, Some(found.clone()), validity) {
@@ -344,6 +349,9 @@ impl<'a> Locked<'a> {
     /// it, the change may be halfway, or the answer was lost. The next walk asks.
     #[doc(alias = "d_invalidate")]
     pub(super) fn invalidate(&self, last: &LastName<'_>) {
+        if let Some(listing) = self.inode.listing() {
+            listing.forget();
+        }
         if let Some(dentry) = &last.dentry {
             self.vfs.ns().caches.dcache.d_invalidate(dentry);
         }
@@ -351,6 +359,9 @@ impl<'a> Locked<'a> {
 
     /// Makes a missing name refer to `inode`, which has just been created or linked.
     pub(crate) fn instantiate(&self, last: &LastName<'_>, inode: InodeRef) -> DentryRef {
+        if let Some(listing) = self.inode.listing() {
+            listing.added(last.name.name.as_bytes(), inode.inode_key().ino);
+        }
         let caches = &self.vfs.ns().caches;
         let (dcache, at) = (&caches.dcache, self.found_in());
         let is_dir = inode.kind() == FileType::Directory;

@@ -151,6 +151,9 @@ impl Locked<'_> {
     fn removed(&self, last: &LastName<'_>, dentry: &DentryRef, inode: &InodeRef) {
         let dcache = &self.vfs.ns().caches.dcache;
         dcache.d_delete(dentry, last.validity);
+        if let Some(listing) = self.inode.listing() {
+            listing.removed(last.name.name.as_bytes());
+        }
         self.lost_a_name(inode);
     }
 

@@ -291,7 +291,18 @@ impl Renaming<'_, '_> {
         (from, to): (&DentryRef, &DentryRef),
     ) {
         let dcache = &self.from_dir.vfs.ns().caches.dcache;
+        // DENTRY-3: a cached listing has the new name before the old one goes.
+        let (from_names, to_names) = (self.from_dir.inode.listing(), self.to_dir.inode.listing());
+        if let Some(names) = to_names {
+            match pair.replaced {
+                Some(_) => names.replaced(),
+                None => names.added(target.name.name.as_bytes(), pair.moved.inode_key().ino),
+            }
+        }
         if self.is_exchange() {
+            if let Some(names) = from_names {
+                names.replaced();
+            }
             return dcache.d_exchange(from, to);
         }
         if let Some(inode) = pair.replaced
@@ -303,6 +314,12 @@ impl Renaming<'_, '_> {
         let nothing_left = (!whiteout).then_some(source.validity);
         let place = (self.to_dir.path.dentry(), &target.name);
         dcache.d_move(from, to, place, nothing_left);
+        if let Some(names) = from_names {
+            match whiteout {
+                true => names.replaced(),
+                false => names.removed(source.name.name.as_bytes()),
+            }
+        }
         if let Some(inode) = pair.replaced {
             self.to_dir.lost_a_name(inode);
         }

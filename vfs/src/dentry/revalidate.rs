@@ -177,6 +177,9 @@ impl CachedName<'_> {
     /// The back end has said that the name refers to another file. The caller has locked the
     /// directory.
     fn drop_outdated(&self, before: &Before) -> Checked {
+        if let Some(listing) = self.dir_inode.listing() {
+            listing.forget();
+        }
         let dcache = &self.sb.caches.dcache;
         let is_it = |locked: &Dentry| self.is_as_before(locked, before);
         match &before.inode {

@@ -17,7 +17,9 @@ use crate::filesystem::{Emit, RawEntry};
 
 const HEADER: usize = 19;
 /// Where in a record the type is.
-const TYPE: usize = 18;
+pub(super) const TYPE: usize = 18;
+/// The type of an entry that has been removed from a [`Blob`](super::blob::Blob).
+pub(super) const GONE: u8 = 0xFF;
 const ALIGN: usize = 8;
 
 /// Names beyond it do not occur in any file system, and a record has 16 bits for its length.
@@ -30,13 +32,20 @@ pub(crate) struct Writer<R> {
     pub(crate) count: u32,
     /// An entry did not fit.
     pub(crate) is_full: bool,
-    bad: bool,
+    /// The back end has handed over an entry that can have no name.
+    pub(crate) is_bad: bool,
 }
 
 /// Room for records.
 pub(crate) trait Room {
     /// The next `length` bytes, if there are that many.
     fn take(&mut self, length: usize) -> Option<&mut [u8]>;
+
+    /// How many bytes there are.
+    fn left(&self) -> usize;
+
+    /// The records written so far.
+    fn written(&self) -> &[u8];
 }
 
 /// The caller's buffer.
@@ -59,20 +68,31 @@ impl Room for Slice<'_> {
         self.used = end;
         Some(record)
     }
+
+    fn left(&self) -> usize {
+        self.buf.len() - self.used
+    }
+
+    fn written(&self) -> &[u8] {
+        &self.buf[..self.used]
+    }
 }
 
 /// A buffer that grows up to a limit.
 pub(crate) struct Growing<'b> {
     buf: &'b mut Vec<u8>,
+    start: usize,
     limit: usize,
 }
 
 impl<'b> Growing<'b> {
     /// Takes up to `room` bytes more.
     pub(crate) fn new(buf: &'b mut Vec<u8>, room: usize) -> Growing<'b> {
+        let start = buf.len();
         Growing {
-            limit: buf.len().saturating_add(room),
             buf,
+            start,
+            limit: start.saturating_add(room),
         }
     }
 }
@@ -87,6 +107,14 @@ impl Room for Growing<'_> {
         self.buf.resize(used + length, 0);
         Some(&mut self.buf[used..])
     }
+
+    fn left(&self) -> usize {
+        self.limit - self.buf.len()
+    }
+
+    fn written(&self) -> &[u8] {
+        &self.buf[self.start..]
+    }
 }
 
 impl<R: Room> Writer<R> {
@@ -95,8 +123,43 @@ impl<R: Room> Writer<R> {
             room,
             count: 0,
             is_full: false,
-            bad: false,
+            is_bad: false,
         }
+    }
+
+    /// The records written so far.
+    pub(super) fn written(&self) -> &[u8] {
+        self.room.written()
+    }
+
+    /// Copies records, without those of entries that are gone, until one does not fit: false then.
+    pub(super) fn copy(&mut self, records: &[u8]) -> bool {
+        let mut at = 0;
+        while at < records.len() {
+            // A run of records that fit and are there.
+            let (start, mut run) = (at, 0);
+            let mut is_gone = false;
+            while let Some(length) = length_of(&records[at..]) {
+                is_gone = records[at + TYPE] == GONE;
+                self.is_full = !is_gone && at + length - start > self.room.left();
+                if is_gone || self.is_full {
+                    break;
+                }
+                (at, run) = (at + length, run + 1);
+            }
+            let records_of_run = &records[start..at];
+            if run > 0 {
+                if let Some(room) = self.room.take(records_of_run.len()) {
+                    room.copy_from_slice(records_of_run);
+                }
+                self.count += run;
+            }
+            match length_of(&records[at..]) {
+                Some(length) if is_gone => at += length,
+                _ => break,
+            }
+        }
+        !self.is_full
     }
 
     /// The room that is left.
@@ -105,7 +168,7 @@ impl<R: Room> Writer<R> {
     /// `EIO` if the back end handed over an entry that can have no name.
     #[doc(alias = "verify_dirent_name")]
     pub(crate) fn finish(self) -> Result<R> {
-        match self.bad {
+        match self.is_bad {
             true => Err(Error::io(std::io::Error::from_raw_os_error(libc::EIO))),
             false => Ok(self.room),
         }
@@ -117,7 +180,7 @@ impl<R: Room> Emit for Writer<R> {
     fn entry(&mut self, entry: RawEntry<'_>) -> ControlFlow<()> {
         let is_name = entry.name.last().is_some_and(|last| *last != 0);
         if !is_name || entry.name.len() > LONGEST {
-            self.bad = true;
+            self.is_bad = true;
             return ControlFlow::Break(());
         }
         let Some(record) = self.room.take(length(entry.name)) else {
@@ -140,6 +203,17 @@ fn length(name: &[u8]) -> usize {
 fn length_of(buf: &[u8]) -> Option<usize> {
     let length = usize::from(u16::from_ne_bytes(*buf.get(16..)?.first_chunk()?));
     (length > HEADER && length <= buf.len()).then_some(length)
+}
+
+/// Marks the record at the start of a buffer as that of an entry that is gone. Returns its length.
+pub(super) fn mark_gone(buf: &mut [u8]) -> usize {
+    match length_of(buf) {
+        Some(length) => {
+            buf[TYPE] = GONE;
+            length
+        }
+        None => 0,
+    }
 }
 
 fn write(record: &mut [u8], entry: &RawEntry<'_>) {

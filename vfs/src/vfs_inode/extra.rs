@@ -5,6 +5,7 @@
 //! access ACL, or with the first attributes that [`AttrCell`](super::attr::AttrCell) cannot keep
 //! in few bits, and keeps it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use once_cell::race::OnceBox;
@@ -14,6 +15,7 @@ use rcuwalk_sync::{RcuPtr, Ref, Shared};
 use super::Inode;
 use super::packed::fits;
 use crate::attr::{Attr, FileType};
+use crate::readdir::{DirCache, Listings};
 
 /// See the head of this file.
 #[derive(Default)]
@@ -27,6 +29,8 @@ pub(super) struct Extra {
     pub(super) names_version: AtomicU32,
     /// A directory's: see [`Inode::path_valid_until`].
     pub(super) path_valid_until: AtomicU32,
+    /// A directory's: see [`Inode::listing`].
+    listing: OnceBox<Arc<DirCache>>,
     /// What the budget counts for this and for what hangs on it.
     bytes: u32,
     /// The target of a symbolic link, once it is known.
@@ -56,6 +60,10 @@ pub(crate) type LinkTarget = Box<[u8]>;
 /// the list.
 pub(crate) const LATE_LINK: usize = 64;
 
+/// What a directory has beside its cached listing, once it has been listed; every directory is
+/// taken to have it. The listing itself is counted by [`Listings`].
+const LATE_LISTING: usize = size_of::<DirCache>() + 4 * size_of::<usize>() + 2 * MALLOC_HEADER;
+
 /// What the system allocator spends beside a small object.
 pub(crate) const MALLOC_HEADER: usize = 8;
 
@@ -76,6 +84,9 @@ impl Extra {
         }
         let beside = |bytes: usize| Shared::<LinkTarget>::BYTES + bytes;
         let mut bytes = size_of::<Extra>() + MALLOC_HEADER;
+        if is_dir {
+            bytes += LATE_LISTING;
+        }
         if is_link {
             let length = target.as_ref().map_or(0, |target| target.len());
             bytes += beside(length.max(LATE_LINK));
@@ -194,6 +205,17 @@ impl Inode {
         self.attr.or_extra().alias.store(hash as u32, Relaxed);
     }
 
+    /// The cached entries of a directory that has been listed.
+    pub(crate) fn listing(&self) -> Option<&Arc<DirCache>> {
+        self.attr.extra()?.listing.get()
+    }
+
+    /// As above, of a directory that is being listed.
+    pub(crate) fn or_listing(&self, budget: &Arc<Listings>) -> &Arc<DirCache> {
+        let new = || Box::new(Arc::new(DirCache::new(budget.clone())));
+        self.attr.or_extra().listing.get_or_init(new)
+    }
+
     /// A symbolic link's target, if it is cached.
     pub(crate) fn link_target(&self) -> &RcuPtr<LinkTarget> {
         &self.attr.or_extra().target
@@ -216,7 +238,8 @@ mod tests {
         let of = |kind| InodeFill::new(Attr::new(1, kind, 0o644));
         let extra = size_of::<Extra>() + MALLOC_HEADER;
         assert_eq!(bytes(of(FileType::Regular)), 0, "MEM-1");
-        assert_eq!(bytes(of(FileType::Directory)), extra, "MEM-1");
+        let dir = bytes(of(FileType::Directory));
+        assert_eq!(dir, extra + LATE_LISTING, "MEM-1");
         let link = |length| bytes(of(FileType::Symlink).link(vec![b'x'; length]));
         assert_eq!(link(1000) - link(100), 900, "MEM-1");
         assert_eq!(

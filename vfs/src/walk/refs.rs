@@ -256,6 +256,14 @@ impl<'a> RefWalk<'a> {
         let caches = &self.request.ns.caches;
         let sb = &self.at.mnt().sb;
         let dir = self.at.inode_held();
+        if !self.reval
+            && let Some(listing) = dir.listing()
+            && listing.says_missing(sb, dir, name.name.as_bytes())
+        {
+            caches.counters.get().missing_by_listing();
+            self.record.how(Origin::Cached);
+            return Err(Error::NotFound);
+        }
         let place = (self.at.dentry(), dir);
         let mut has_asked_above = false;
         loop {
@@ -316,6 +324,11 @@ impl<'a> RefWalk<'a> {
                         Some(allowance) => self.ask_around(at, name, validity, allowance)?,
                         None => sb.fs().lookup(sb, dir, name.name)?,
                     };
+                    if inode.is_some()
+                        && let Some(listing) = dir.listing()
+                    {
+                        listing.found(name.name.as_bytes());
+                    }
                     return Ok(in_lookup.done(at, inode, validity));
                 }
             }

@@ -50,6 +50,8 @@ struct Flat {
     last: AtomicU64,
     /// Whether a name comes with all others of its directory.
     around: bool,
+    /// Listings are cached.
+    caches: bool,
     ended: Arc<AtomicU64>,
 }
 
@@ -98,6 +100,12 @@ impl Wrapper for Flat {
     }
     fn looks_around(&self) -> bool {
         self.around
+    }
+    fn caches_listings(&self) -> bool {
+        self.caches
+    }
+    fn lists_all_names(&self, _: &SuperBlock, _: &Inode) -> bool {
+        true
     }
     fn lookup_around(
         &self,
@@ -183,12 +191,12 @@ struct Tree {
 impl Tree {
     /// One entry per word, numbered from 2 on: `dir/`, `dir/file`.
     fn new(entries: &str) -> Tree {
-        Tree::of(entries, false)
+        Tree::of(entries, false, false, 100)
     }
 
     /// As [`new`](Self::new); nothing below `/a` is cached, and `/a` has been listed.
     fn listed(entries: &str) -> Tree {
-        let tree = Tree::of(entries, true);
+        let tree = Tree::of(entries, true, false, 100);
         let list = || tree.vfs.read_dir(&tree.ctx, "/a").unwrap().count();
         assert!(list() > 0);
         tree.vfs.drop_caches();
@@ -197,15 +205,21 @@ impl Tree {
         tree
     }
 
-    fn of(entries: &str, around: bool) -> Tree {
+    /// As [`new`](Self::new), with a cache that keeps listings and next to no names.
+    fn with_listings(entries: &str) -> Tree {
+        Tree::of(entries, false, true, 1)
+    }
+
+    fn of(entries: &str, around: bool, caches: bool, room: usize) -> Tree {
         let ended = Arc::default();
         let fs = Flat {
             names: Mutex::default(),
             last: AtomicU64::new(ROOT),
             around,
+            caches,
             ended: Arc::clone(&ended),
         };
-        let budget = Budget::default().dentries(100).inodes(100);
+        let budget = Budget::default().dentries(room).inodes(room);
         let vfs = Vfs::with_budget(Wrapped::new(fs), budget).unwrap();
         let ctx = vfs.context(Credentials::root());
         let tree = Tree { vfs, ctx, ended };
@@ -690,4 +704,68 @@ fn what_comes_unasked_is_not_outdated() {
         dropper.join().unwrap();
         (seen, tree.ino("/a/b"), tree.ino("/a/d"), tree.ino("/a/c"))
     });
+}
+
+/// DIR-2: a name that has been made is not missing by a listing that was built before, after or
+/// meanwhile; once it was found it stays.
+#[test]
+fn a_listing_does_not_hide_a_name_that_is_made() {
+    outcomes_are("DIR-2", [false, true], || {
+        let tree = Tree::with_listings("/a/ /a/b");
+        let list = |tree: &Tree| {
+            let entries = tree.vfs.read_dir(&tree.ctx, "/a").unwrap();
+            let names: Vec<_> = entries.map(|entry| entry.unwrap().name).collect();
+            assert!(names.contains(&Box::from(*b"b")), "DIR-1");
+            names.contains(&Box::from(*b"c"))
+        };
+        let lister = spawn({
+            let tree = tree.clone();
+            move || {
+                list(&tree);
+            }
+        });
+        let (listed, found) = tree.clone().beside(
+            |tree| {
+                tree.create("/a/c");
+                // The name leaves the small cache.
+                tree.ino("/x");
+                assert_ne!(tree.ino("/a/c"), NONE, "DIR-2");
+            },
+            |tree| {
+                let listed = list(tree);
+                (listed, [(); 2].map(|()| tree.ino("/a/c") != NONE))
+            },
+        );
+        lister.join().unwrap();
+        assert!(
+            listed <= found[0] && found[0] <= found[1],
+            "DIR-2: {listed} {found:?}"
+        );
+        assert!(list(&tree), "DIR-1");
+        tree.vfs.statistics().missing_by_listing > 0
+    });
+}
+
+/// DIR-2 and DENTRY-3: during a rename in a directory with a cached listing, a name is found old
+/// or new, never neither.
+#[test]
+fn a_listing_hides_no_name_that_moves() {
+    outcomes_are(
+        "DIR-2",
+        [(false, true), (true, false), (true, true)],
+        || {
+            let tree = Tree::with_listings("/a/ /a/b");
+            assert_eq!(tree.vfs.read_dir(&tree.ctx, "/a").unwrap().count(), 1);
+            assert_eq!(tree.ino("/a/d"), NONE);
+            tree.beside(
+                |tree| tree.rename("/a/b", "/a/c"),
+                |tree| {
+                    let old = tree.ino("/a/b") != NONE;
+                    let new = tree.ino("/a/c") != NONE;
+                    assert!(old || new, "DENTRY-3");
+                    (old, new)
+                },
+            )
+        },
+    );
 }

@@ -4,6 +4,7 @@
 mod common;
 
 mod bad_input;
+mod cached_listing;
 mod listing;
 mod lookup_around;
 mod mount;

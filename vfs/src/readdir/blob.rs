@@ -1,0 +1,271 @@
+//! The entries of a directory as one thing: records in chunks, and an index of the names.
+//!
+//! ```text
+//!   chunks:  | "a" | "b" | (gone) | … |   | "k" | … |       records as `fill` writes them,
+//!                    ^                      ^               in the back end's order
+//!   index:   hash -> chunk, offset ---------+
+//! ```
+//!
+//! A listing is a copy of whole runs of records. An entry takes its record (20 bytes and the name,
+//! rounded up to 8) and, once a name has been asked for, five to ten bytes of the index: 40 bytes
+//! beside the name at most. An entry that goes leaves its record, so that a listing can go on
+//! from its position (DIR-1).
+
+use std::hash::BuildHasher;
+
+use hashbrown::hash_table::HashTable;
+
+use super::records::{self, GONE, Room, Writer};
+use crate::filesystem::RawEntry;
+
+/// Chunks do not move when the blob grows. Below the size from which the allocator maps memory.
+const CHUNK: usize = 64 * 1024;
+
+/// An index has 16 bits for the chunk.
+const CHUNKS: usize = 1 << 16;
+
+/// Below this many bytes of removed entries, they are left alone.
+const FEW: usize = 4096;
+
+#[derive(Default)]
+pub(super) struct Blob {
+    chunks: Vec<Vec<u8>>,
+    /// Bytes that the chunks have allocated.
+    bytes: usize,
+    /// Bytes of removed entries.
+    gone: usize,
+    used: usize,
+    /// The position of the last record.
+    last: u64,
+    order: Order,
+    index: Option<Index>,
+}
+
+/// The order of the positions, which the search for one relies on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Order {
+    /// At most one position so far.
+    #[default]
+    Open,
+    Up,
+    Down,
+    None,
+}
+
+struct Index {
+    table: HashTable<u32>,
+    /// Seeded, and another one in each directory: a client that chooses names cannot choose
+    /// chains.
+    hasher: hashbrown::DefaultHashBuilder,
+}
+
+/// The blob is full, or more trouble than it is worth.
+#[derive(Debug)]
+pub(super) struct Full;
+
+impl Blob {
+    /// Adds records to the end.
+    pub(super) fn append(&mut self, mut added: &[u8]) -> Result<(), Full> {
+        while let Some((entry, length)) = records::first(added) {
+            let next = entry.next;
+            self.order = match (self.order, self.used, next > self.last) {
+                (Order::Open, 0, _) => Order::Open,
+                _ if next == self.last => Order::None,
+                (Order::Open | Order::Up, _, true) => Order::Up,
+                (Order::Open | Order::Down, _, false) => Order::Down,
+                _ => Order::None,
+            };
+            self.last = next;
+            let at = self.push(&added[..length])?;
+            if let Some(index) = &mut self.index {
+                index.insert(&self.chunks, at);
+            }
+            added = &added[length..];
+        }
+        Ok(())
+    }
+
+    /// Adds an entry whose position is not known. The blob cannot be listed from then on.
+    pub(super) fn add(&mut self, name: &[u8], ino: u64) -> Result<(), Full> {
+        let mut record = Vec::new();
+        let mut writer = Writer::new(records::Growing::new(&mut record, usize::MAX));
+        let entry = RawEntry {
+            name,
+            ino,
+            kind: None,
+            next: self.last,
+        };
+        let _ = crate::filesystem::Emit::entry(&mut writer, entry);
+        self.append(&record)
+    }
+
+    fn push(&mut self, record: &[u8]) -> Result<u32, Full> {
+        let fits = |chunk: &Vec<u8>| chunk.len() + record.len() <= CHUNK;
+        if !self.chunks.last().is_some_and(fits) {
+            if self.chunks.len() == CHUNKS {
+                return Err(Full);
+            }
+            // The first one grows: most directories are short.
+            let room = if self.chunks.is_empty() { 0 } else { CHUNK };
+            self.chunks.push(Vec::with_capacity(room));
+            self.bytes += room;
+        }
+        let number = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[number];
+        let (at, before) = (chunk.len(), chunk.capacity());
+        if before - at < record.len() {
+            // Twice as much, but no more than a chunk has.
+            let room = (2 * before).min(CHUNK).max(at + record.len());
+            chunk.reserve_exact(room - at);
+        }
+        chunk.extend_from_slice(record);
+        self.bytes += chunk.capacity() - before;
+        self.used += record.len();
+        Ok((number << 16 | at) as u32)
+    }
+
+    /// True if the name is there. Makes the index.
+    pub(super) fn has(&mut self, name: &[u8]) -> bool {
+        self.make_index();
+        self.has_indexed(name) == Some(true)
+    }
+
+    /// True if the name is there; `None` without an index.
+    pub(super) fn has_indexed(&self, name: &[u8]) -> Option<bool> {
+        let index = self.index.as_ref()?;
+        let found = index.table.find(index.hash(name), |&at| {
+            name_at(&self.chunks, at).is_some_and(|found| found == name)
+        });
+        Some(found.is_some())
+    }
+
+    /// Removes a name. False if it is not there.
+    pub(super) fn remove(&mut self, name: &[u8]) -> Result<bool, Full> {
+        self.make_index();
+        let Some(index) = &mut self.index else {
+            return Ok(false);
+        };
+        let chunks = &self.chunks;
+        let is = |at: &u32| name_at(chunks, *at).is_some_and(|found| found == name);
+        let Ok(found) = index.table.find_entry(index.hasher.hash_one(name), is) else {
+            return Ok(false);
+        };
+        let (at, _) = found.remove();
+        let record = &mut self.chunks[at as usize >> 16][at as usize & 0xFFFF..];
+        self.gone += records::mark_gone(record);
+        match self.gone > FEW && self.gone > self.used / 2 {
+            true => Err(Full),
+            false => Ok(true),
+        }
+    }
+
+    fn make_index(&mut self) {
+        if self.index.is_some() {
+            return;
+        }
+        let mut index = Index {
+            table: HashTable::new(),
+            hasher: Default::default(),
+        };
+        let mut count = 0;
+        for chunk in &self.chunks {
+            count += records::Entries::new(chunk).count();
+        }
+        let hasher = index.hasher.clone();
+        index.table.reserve(count, |&at| {
+            hasher.hash_one(name_at(&self.chunks, at).unwrap_or_default())
+        });
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            let mut at = 0;
+            while let Some((entry, length)) = records::first(&chunk[at..]) {
+                if chunk[at + records::TYPE] != GONE {
+                    let hash = index.hash(entry.name);
+                    let chunks = &self.chunks;
+                    let hasher = &index.hasher;
+                    index
+                        .table
+                        .insert_unique(hash, (number << 16 | at) as u32, |&at| {
+                            hasher.hash_one(name_at(chunks, at).unwrap_or_default())
+                        });
+                }
+                at += length;
+            }
+        }
+        self.index = Some(index);
+    }
+
+    /// Copies the records after `from` to `writer`, as many as fit. False if the position is not
+    /// known here.
+    pub(super) fn copy<R: Room>(&self, from: u64, writer: &mut Writer<R>) -> bool {
+        let Some((mut chunk, mut at)) = self.after(from) else {
+            return false;
+        };
+        while let Some(records) = self.chunks.get(chunk) {
+            if !writer.copy(&records[at..]) {
+                return true;
+            }
+            (chunk, at) = (chunk + 1, 0);
+        }
+        true
+    }
+
+    /// Where the record after that position begins.
+    fn after(&self, from: u64) -> Option<(usize, usize)> {
+        if from == 0 {
+            return Some((0, 0));
+        }
+        let first = |chunk: &Vec<u8>| records::first(chunk).map_or(0, |(entry, _)| entry.next);
+        let behind = match self.order {
+            Order::Open | Order::Up => self.chunks.partition_point(|chunk| first(chunk) <= from),
+            Order::Down => self.chunks.partition_point(|chunk| first(chunk) >= from),
+            Order::None => return None,
+        };
+        let number = behind.checked_sub(1)?;
+        let (chunk, mut at) = (&self.chunks[number], 0);
+        while let Some((entry, length)) = records::first(&chunk[at..]) {
+            at += length;
+            if entry.next == from {
+                return Some((number, at));
+            }
+        }
+        None
+    }
+
+    /// Bytes that it has allocated.
+    pub(super) fn bytes(&self) -> usize {
+        let index = self
+            .index
+            .as_ref()
+            .map_or(0, |index| index.table.allocation_size());
+        self.bytes + index + self.chunks.capacity() * size_of::<Vec<u8>>()
+    }
+
+    /// No more records come from the back end.
+    pub(super) fn complete(&mut self) {
+        if let [.., last] = &mut self.chunks[..] {
+            let before = last.capacity();
+            last.shrink_to_fit();
+            self.bytes -= before - last.capacity();
+        }
+        self.chunks.shrink_to_fit();
+    }
+}
+
+impl Index {
+    fn hash(&self, name: &[u8]) -> u64 {
+        self.hasher.hash_one(name)
+    }
+
+    fn insert(&mut self, chunks: &[Vec<u8>], at: u32) {
+        let hash_of = |&at: &u32| {
+            self.hasher
+                .hash_one(name_at(chunks, at).unwrap_or_default())
+        };
+        self.table.insert_unique(hash_of(&at), at, hash_of);
+    }
+}
+
+fn name_at(chunks: &[Vec<u8>], at: u32) -> Option<&[u8]> {
+    let records = chunks.get(at as usize >> 16)?.get(at as usize & 0xFFFF..)?;
+    records::first(records).map(|(entry, _)| entry.name)
+}

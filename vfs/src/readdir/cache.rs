@@ -1,0 +1,337 @@
+//! What the VFS remembers of a directory's entries: [`DirCache`].
+//!
+//! A listing from the start builds it, batch by batch ([`DirCache::append`]); any number of
+//! listings may go on meanwhile, and one of them builds. It is *whole* once the back end has said
+//! that nothing follows. From then on, as long as it is fresh,
+//!
+//! - a listing is a copy of its records ([`DirCache::copy`]);
+//! - a name that is not in it is missing ([`DirCache::says_missing`]): no call of the back end,
+//!   no dentry, no lock of the directory.
+//!
+//! | event                      | whole listing                              | one that is being built |
+//! |----------------------------|--------------------------------------------|-------------------------|
+//! | a name is made             | has the name; is no longer copied          | dropped                 |
+//! | a name is removed          | marks its record as gone                   | dropped                 |
+//! | a name gets another file   | is no longer copied                        | dropped                 |
+//! | a change fails, or is found by a lookup | dropped                       | dropped                 |
+//! | the back end invalidates the names | stale: not used                    | dropped by the next batch |
+//! | the budget is exceeded     | dropped                                    | dropped                 |
+//!
+//! A new name gets its position from the back end, and only a new listing tells which. So the
+//! next one from the start asks the back end again and builds anew, and the names stay known
+//! meanwhile.
+//!
+//! DIR-2: a name that a whole, fresh listing says is missing was missing at some moment during
+//! that lookup.
+//!
+//! - Batches are taken and appended under the directory's lock, held shared, and a change holds it
+//!   exclusively. A change drops what is being built. So all batches of a whole listing saw the
+//!   directory in one state, and each change since is in the table above.
+//! - A change enters a new name after the back end has made it and before the call returns. A
+//!   rename enters the new name before the old one goes (DENTRY-3).
+//! - The validity is taken before the back end is asked for the first batch, and is compared under
+//!   this cache's lock (FRESH-1).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+
+use rcuwalk_sync::lock::{Rank, Ranked, RwLock};
+
+use super::blob::{Blob, Full};
+use super::listings::Listings;
+use super::records::{Room, Writer};
+use crate::super_block::SuperBlock;
+use crate::vfs_inode::Inode;
+
+/// The cached entries of one directory.
+pub(crate) struct DirCache {
+    state: RwLock<State>,
+    budget: Arc<Listings>,
+    /// Used since the last scan.
+    used: AtomicBool,
+    /// Its listing alone exceeds the budget: no further attempt is made.
+    too_long: AtomicBool,
+    /// Whether the back end lists all names that a lookup finds.
+    lists_all: AtomicU8,
+}
+
+#[derive(Default)]
+struct State {
+    whole: Option<Whole>,
+    building: Option<Building>,
+    /// Bytes charged to the budget.
+    charged: usize,
+    is_queued: bool,
+}
+
+impl Ranked for State {
+    const RANK: Rank = Rank::Listing;
+}
+
+struct Whole {
+    blob: Blob,
+    /// See `fresh.rs`.
+    valid_until: u64,
+    /// The records are those that the back end would list.
+    is_exact: bool,
+}
+
+struct Building {
+    blob: Blob,
+    valid_until: u64,
+    /// The position after the last batch.
+    end: u64,
+    /// Listings that began since the last batch: the one that builds may have stopped.
+    begun_since: u32,
+}
+
+/// A batch that the back end has just listed.
+pub(super) struct Batch<'b> {
+    /// The position that it was asked for.
+    pub(super) from: u64,
+    pub(super) records: &'b [u8],
+    /// The position after the last record.
+    pub(super) last: u64,
+    /// No entry was left out for want of room.
+    pub(super) is_all: bool,
+    pub(super) valid_until: u64,
+}
+
+const UNKNOWN: u8 = 0;
+const ALL: u8 = 1;
+const NOT_ALL: u8 = 2;
+
+/// So many listings begin while another one builds, before one of them builds in its place.
+const PATIENCE: u32 = 2;
+
+impl DirCache {
+    pub(crate) fn new(budget: Arc<Listings>) -> DirCache {
+        DirCache {
+            state: RwLock::new(State::default()),
+            budget,
+            used: AtomicBool::new(false),
+            too_long: AtomicBool::new(false),
+            lists_all: AtomicU8::new(UNKNOWN),
+        }
+    }
+
+    /// Copies the entries after `from` to `writer`, as many as fit. False if the back end must be
+    /// asked.
+    pub(super) fn copy<R: Room>(
+        &self,
+        (sb, dir): (&SuperBlock, &Inode),
+        from: u64,
+        writer: &mut Writer<R>,
+    ) -> bool {
+        let state = self.state.read();
+        let Some(whole) = state.whole.as_ref() else {
+            return false;
+        };
+        let is_answer = whole.is_exact
+            && sb.is_listing_fresh(dir, whole.valid_until)
+            && whole.blob.copy(from, writer);
+        if is_answer {
+            self.use_it();
+        }
+        is_answer
+    }
+
+    /// True if there is certainly no such name in the directory (DIR-2).
+    pub(crate) fn says_missing(&self, sb: &SuperBlock, dir: &Inode, name: &[u8]) -> bool {
+        let has = {
+            let state = self.state.read();
+            let Some(whole) = state.whole.as_ref() else {
+                return false;
+            };
+            if !sb.is_listing_fresh(dir, whole.valid_until) {
+                return false;
+            }
+            whole.blob.has_indexed(name)
+        };
+        // The answer is of the moment when the lock was held.
+        match (has, self.lists_all.load(Relaxed)) {
+            (_, NOT_ALL) => false,
+            (Some(has), ALL) => {
+                self.use_it();
+                !has
+            }
+            _ => self.says_missing_slow(sb, dir, name),
+        }
+    }
+
+    /// Asks whether a listing has all names, and makes the index, once.
+    #[cold]
+    fn says_missing_slow(&self, sb: &SuperBlock, dir: &Inode, name: &[u8]) -> bool {
+        if self.lists_all.load(Relaxed) == UNKNOWN {
+            let all = sb.fs().lists_all_names(sb, dir);
+            self.lists_all
+                .store(if all { ALL } else { NOT_ALL }, Relaxed);
+        }
+        if self.lists_all.load(Relaxed) != ALL {
+            return false;
+        }
+        let mut state = self.state.write();
+        let Some(whole) = state.whole.as_mut() else {
+            return false;
+        };
+        if !sb.is_listing_fresh(dir, whole.valid_until) {
+            return false;
+        }
+        let has = whole.blob.has(name);
+        self.charge(&mut state);
+        drop(state);
+        self.use_it();
+        !has
+    }
+
+    /// Adds a batch, if it goes on where the one before ended. The caller holds the directory
+    /// shared, since before it asked the back end.
+    pub(super) fn append(self: &Arc<Self>, batch: &Batch<'_>) {
+        if self.too_long.load(Relaxed) {
+            return;
+        }
+        let mut state = self.state.write();
+        if batch.from == 0 {
+            let another_builds = state.building.as_mut().is_some_and(|building| {
+                building.begun_since += 1;
+                building.valid_until == batch.valid_until && building.begun_since <= PATIENCE
+            });
+            if another_builds {
+                return;
+            }
+            state.building = Some(Building {
+                blob: Blob::default(),
+                valid_until: batch.valid_until,
+                end: 0,
+                begun_since: 0,
+            });
+        }
+        let Some(building) = state.building.as_mut().filter(|at| at.end == batch.from) else {
+            return;
+        };
+        let is_at_end = batch.records.is_empty() && batch.is_all;
+        let is_stale = building.valid_until != batch.valid_until;
+        building.begun_since = 0;
+        building.end = batch.last;
+        if is_stale || building.blob.append(batch.records).is_err() {
+            state.building = None;
+        } else if is_at_end && let Some(mut built) = state.building.take() {
+            built.blob.complete();
+            state.whole = Some(Whole {
+                blob: built.blob,
+                valid_until: built.valid_until,
+                is_exact: true,
+            });
+        }
+        self.charge(&mut state);
+        if state.charged > self.budget.limit() {
+            self.too_long.store(true, Relaxed);
+            self.forget_locked(&mut state);
+        }
+        if state.charged > 0 && !state.is_queued {
+            state.is_queued = true;
+            drop(state);
+            self.budget.enqueue(self);
+        }
+    }
+
+    /// A name has been made. The caller holds the directory exclusively, here and below.
+    pub(crate) fn added(&self, name: &[u8], ino: u64) {
+        self.change(|whole| {
+            whole.is_exact = false;
+            match whole.blob.has_indexed(name) {
+                Some(true) => Ok(()),
+                _ => whole.blob.add(name, ino),
+            }
+        });
+    }
+
+    /// A name has been removed.
+    pub(crate) fn removed(&self, name: &[u8]) {
+        // A listing that does not have it is wrong.
+        self.change(|whole| match whole.blob.remove(name) {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(Full) => Err(Full),
+        });
+    }
+
+    /// A name refers to another file.
+    pub(crate) fn replaced(&self) {
+        self.change(|whole| {
+            whole.is_exact = false;
+            Ok(())
+        });
+    }
+
+    /// A lookup has found the name: a listing that says otherwise is dropped.
+    pub(crate) fn found(&self, name: &[u8]) {
+        let says_missing = |state: &State| {
+            let whole = state.whole.as_ref();
+            whole.and_then(|whole| whole.blob.has_indexed(name)) == Some(false)
+        };
+        if says_missing(&self.state.read()) {
+            self.forget();
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Whole) -> Result<(), Full>) {
+        let mut state = self.state.write();
+        if state.charged == 0 {
+            return;
+        }
+        state.building = None;
+        if let Some(whole) = state.whole.as_mut()
+            && change(whole).is_err()
+        {
+            state.whole = None;
+        }
+        self.charge(&mut state);
+    }
+
+    /// Drops all.
+    pub(crate) fn forget(&self) {
+        self.forget_locked(&mut self.state.write());
+    }
+
+    fn forget_locked(&self, state: &mut State) {
+        (state.whole, state.building) = (None, None);
+        self.charge(state);
+    }
+
+    /// For the thread that evicts, which has taken it out of the queue: true if it was used and
+    /// goes to the end of the queue. It is dropped otherwise.
+    pub(super) fn keeps_second_chance(&self) -> bool {
+        let mut state = self.state.write();
+        if state.charged > 0 && self.used.swap(false, Relaxed) {
+            return true;
+        }
+        state.is_queued = false;
+        self.forget_locked(&mut state);
+        false
+    }
+
+    fn charge(&self, state: &mut State) {
+        let whole = state.whole.as_ref().map_or(0, |whole| whole.blob.bytes());
+        let building = state.building.as_ref().map_or(0, |at| at.blob.bytes());
+        let has_any = state.whole.is_some() || state.building.is_some();
+        let now = whole + building + usize::from(has_any);
+        let before = std::mem::replace(&mut state.charged, now);
+        if before != now {
+            self.budget.charge(before, now);
+        }
+    }
+
+    fn use_it(&self) {
+        // Nearly never stored: other threads read this line.
+        if !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+    }
+}
+
+impl Drop for DirCache {
+    fn drop(&mut self) {
+        let charged = self.state.get_mut().charged;
+        self.budget.charge(charged, 0);
+    }
+}

@@ -1,0 +1,430 @@
+//! Cached listings: what they save, and that they are right beside changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use crate::common::Random;
+use rcuwalk::{
+    Budget, Context, Credentials, Entries, Error, FileSystem, Inode, LookupFlags, OpenFlags,
+    RenameFlags, Result, SuperBlock, Vfs,
+};
+use rcuwalk_memfs::MemFs;
+use rcuwalk_testkit::{Call, Wrapped, Wrapper};
+
+/// A memfs whose listings are cached, and which counts what it is asked.
+struct Cached {
+    inner: MemFs,
+    calls: Arc<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    listings: AtomicUsize,
+    lookups: AtomicUsize,
+    /// Changes are made and then fail.
+    fails: AtomicBool,
+    lists_not_all: AtomicBool,
+}
+
+impl Wrapper for Cached {
+    fn inner(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+    fn caches_listings(&self) -> bool {
+        true
+    }
+    fn lists_all_names(&self, _: &SuperBlock, _: &Inode) -> bool {
+        !self.calls.lists_not_all.load(Relaxed)
+    }
+    fn around<T>(&self, call: &Call<'_>, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+        match call.method {
+            "read_dir" => self.calls.listings.fetch_add(1, Relaxed),
+            "lookup" => self.calls.lookups.fetch_add(1, Relaxed),
+            _ => 0,
+        };
+        let answer = ask();
+        let is_change = ["create", "link", "unlink", "rename"].contains(&call.method);
+        match is_change && self.calls.fails.load(Relaxed) {
+            true => Err(Error::NoSpace),
+            false => answer,
+        }
+    }
+}
+
+fn mounted(budget: Budget) -> (Vfs, Context, Arc<Calls>) {
+    let calls = Arc::<Calls>::default();
+    let fs = Cached {
+        inner: MemFs::new(),
+        calls: calls.clone(),
+    };
+    let vfs = Vfs::with_budget(Wrapped::new(fs), budget).unwrap();
+    let ctx = vfs.context(Credentials::root());
+    (vfs, ctx, calls)
+}
+
+fn is_there(vfs: &Vfs, ctx: &Context, path: &str) -> bool {
+    match vfs.stat(ctx, path, LookupFlags::empty()) {
+        Ok(_) => true,
+        Err(Error::NotFound) => false,
+        Err(err) => panic!("{path}: {err}"),
+    }
+}
+
+fn names(vfs: &Vfs, ctx: &Context, path: &str) -> Vec<String> {
+    let entries = vfs.read_dir(ctx, path).unwrap();
+    let text = |name: Box<[u8]>| String::from_utf8(name.into()).unwrap();
+    entries.map(|entry| text(entry.unwrap().name)).collect()
+}
+
+/// A second listing, and lookups of missing names in a directory that has been listed, ask the
+/// back end nothing and add no names to the cache.
+#[test]
+fn what_is_known_is_not_asked_for() {
+    let (vfs, ctx, calls) = mounted(Budget::default());
+    vfs.mkdir(&ctx, "/d", 0o755).unwrap();
+    for n in 0..5_000 {
+        vfs.create(&ctx, format!("/d/{n}"), 0o644).unwrap();
+    }
+    let first = names(&vfs, &ctx, "/d");
+    assert_eq!(first.len(), 5_000);
+    let before = (calls.listings.load(Relaxed), calls.lookups.load(Relaxed));
+    let dentries = vfs.statistics().dentries.0;
+    assert_eq!(names(&vfs, &ctx, "/d"), first);
+    let dir = vfs.open(&ctx, "/d", OpenFlags::READ).unwrap();
+    let (mut buf, mut position, mut filled) = (vec![0; 3_000], 0, Vec::new());
+    loop {
+        let used = dir.fill(position, &mut buf).unwrap();
+        if used == 0 {
+            break;
+        }
+        for entry in Entries::new(&buf[..used]) {
+            filled.push(String::from_utf8(entry.name.to_vec()).unwrap());
+            position = entry.next;
+        }
+    }
+    assert_eq!(filled, first);
+    for n in 0..5_000 {
+        assert!(!is_there(&vfs, &ctx, &format!("/d/missing{n}")));
+        assert!(is_there(&vfs, &ctx, &format!("/d/{n}")));
+    }
+    let after = (calls.listings.load(Relaxed), calls.lookups.load(Relaxed));
+    assert_eq!(after, before, "nothing was asked");
+    assert_eq!(vfs.statistics().dentries.0, dentries, "no name was added");
+    assert_eq!(vfs.statistics().missing_by_listing, 5_000);
+    // Removed names are missing by the listing as well, and it stays exact.
+    vfs.unlink(&ctx, "/d/17").unwrap();
+    let listings = calls.listings.load(Relaxed);
+    let rest = names(&vfs, &ctx, "/d");
+    assert_eq!(rest.len(), 4_999);
+    assert!(!rest.contains(&"17".to_owned()));
+    assert_eq!(calls.listings.load(Relaxed), listings);
+}
+
+/// DIR-2: where a lookup finds more than is listed, a listing does not answer for missing names.
+#[test]
+fn a_back_end_that_lists_not_all_is_asked() {
+    let (vfs, ctx, calls) = mounted(Budget::default());
+    calls.lists_not_all.store(true, Relaxed);
+    vfs.create(&ctx, "/file", 0o644).unwrap();
+    assert_eq!(names(&vfs, &ctx, "/").len(), 1);
+    assert!(!is_there(&vfs, &ctx, "/missing"));
+    assert_eq!(vfs.statistics().missing_by_listing, 0, "DIR-2");
+    assert!(calls.lookups.load(Relaxed) > 0, "DIR-2");
+}
+
+/// DIR-2: a change that was made and reported as failed is seen.
+#[test]
+fn a_change_that_fails_drops_the_listing() {
+    let (vfs, ctx, calls) = mounted(Budget::default());
+    vfs.create(&ctx, "/old", 0o644).unwrap();
+    assert_eq!(names(&vfs, &ctx, "/"), ["old"]);
+    assert!(!is_there(&vfs, &ctx, "/new"));
+    calls.fails.store(true, Relaxed);
+    assert!(vfs.create(&ctx, "/new", 0o644).is_err());
+    calls.fails.store(false, Relaxed);
+    assert!(is_there(&vfs, &ctx, "/new"), "DIR-2");
+    assert_eq!(names(&vfs, &ctx, "/").len(), 2);
+    calls.fails.store(true, Relaxed);
+    assert!(vfs.rename(&ctx, "/new", "/newer").is_err());
+    calls.fails.store(false, Relaxed);
+    assert!(is_there(&vfs, &ctx, "/newer"), "DIR-2");
+    assert!(!is_there(&vfs, &ctx, "/new"), "DIR-2");
+}
+
+/// A model of two directories, and listings in progress.
+struct Model {
+    /// Each name with a number of its own: a name that is made again is another entry.
+    dirs: [BTreeMap<String, u64>; 2],
+    made: u64,
+}
+
+struct Listing {
+    dir: usize,
+    position: u64,
+    /// Entries that have been there since it began.
+    stayed: BTreeSet<(String, u64)>,
+    seen: BTreeSet<String>,
+}
+
+/// DIR-1 and DIR-2: creates, unlinks, links and renames of all kinds, beside listings that stop
+/// and go on, and lookups of any name, for caches from large to none.
+#[test]
+fn a_cached_listing_is_exact_beside_changes() {
+    let budgets = [
+        Budget::default(),
+        Budget::default().dentries(20).inodes(20),
+        Budget::default().dentries(20).inodes(20).listings(2_000),
+        Budget::default().listings(0),
+    ];
+    let steps = if cfg!(debug_assertions) {
+        6_000
+    } else {
+        250_000
+    };
+    let mut answered = 0;
+    for (number, budget) in budgets.into_iter().enumerate() {
+        let (vfs, ctx, _) = mounted(budget);
+        exercise(&vfs, &ctx, &mut Random::new(number as u64), steps);
+        let statistics = vfs.statistics();
+        answered += statistics
+            .missing_by_listing
+            .min(statistics.listed_from_cache);
+    }
+    assert!(answered > 20, "the cache took part: {answered}");
+}
+
+fn exercise(vfs: &Vfs, ctx: &Context, random: &mut Random, steps: usize) {
+    for dir in ["/0", "/1"] {
+        vfs.mkdir(ctx, dir, 0o755).unwrap();
+    }
+    let open = |dir: usize| vfs.open(ctx, format!("/{dir}"), OpenFlags::READ).unwrap();
+    let dirs = [open(0), open(1)];
+    let mut model = Model {
+        dirs: Default::default(),
+        made: 0,
+    };
+    let mut listings: Vec<Listing> = Vec::new();
+    for _ in 0..steps {
+        let (a, b) = (random.below(2), random.below(2));
+        let long = "x".repeat(random.below(2) * 30);
+        let (from, to) = (
+            format!("{}{long}", random.below(100)),
+            format!("{}", random.below(100)),
+        );
+        let (old, new) = (format!("/{a}/{from}"), format!("/{b}/{to}"));
+        model.made += 1;
+        // Entries that may not be listed any more.
+        let mut gone = vec![(a, from.clone()), (b, to.clone())];
+        match random.below(12) {
+            0 | 1 => {
+                let made = vfs.create(ctx, &old, 0o644).is_ok();
+                assert_eq!(made, !model.dirs[a].contains_key(&from));
+                if made {
+                    model.dirs[a].insert(from, model.made);
+                }
+                gone.clear();
+            }
+            2 => {
+                let removed = vfs.unlink(ctx, &old).is_ok();
+                assert_eq!(removed, model.dirs[a].remove(&from).is_some());
+                gone.pop();
+            }
+            3 => {
+                let linked = vfs.link(ctx, &*old, &new).is_ok();
+                let there = model.dirs[a].contains_key(&from);
+                assert_eq!(linked, there && !model.dirs[b].contains_key(&to));
+                if linked {
+                    model.dirs[b].insert(to, model.made);
+                }
+                gone.clear();
+            }
+            4 if random.below(4) == 0 => {
+                let flags = RenameFlags::EXCHANGE;
+                let (cwd, old, new) = (ctx.cwd(), &*old, &*new);
+                let _ = vfs.renameat2(ctx, (cwd, old), (cwd, new), flags);
+            }
+            4 => {
+                let one_file = {
+                    let ino = |path| vfs.stat(ctx, path, LookupFlags::empty()).map(|at| at.ino);
+                    matches!((ino(&*old), ino(&*new)), (Ok(a), Ok(b)) if a == b)
+                };
+                let moved = vfs.rename(ctx, &old, &new).is_ok();
+                assert_eq!(moved, model.dirs[a].contains_key(&from));
+                if moved && !one_file {
+                    model.dirs[a].remove(&from);
+                    model.dirs[b].insert(to, model.made);
+                } else {
+                    gone.clear();
+                }
+            }
+            5 if listings.len() < 4 => {
+                gone.clear();
+                listings.push(Listing {
+                    dir: a,
+                    position: 0,
+                    stayed: model.dirs[a].clone().into_iter().collect(),
+                    seen: BTreeSet::new(),
+                });
+            }
+            5..8 if !listings.is_empty() => {
+                gone.clear();
+                let at = random.below(listings.len());
+                let mut buf = vec![0; 64 + random.below(2_000)];
+                let listing = &mut listings[at];
+                let used = dirs[listing.dir].fill(listing.position, &mut buf).unwrap();
+                for entry in Entries::new(&buf[..used]) {
+                    listing.position = entry.next;
+                    let name = String::from_utf8(entry.name.to_vec()).unwrap();
+                    let stayed = listing.stayed.iter().any(|(stayed, _)| *stayed == name);
+                    let is_new = listing.seen.insert(name.clone());
+                    assert!(is_new || !stayed, "DIR-1: {name} comes twice");
+                }
+                if used == 0 {
+                    for (name, _) in &listing.stayed {
+                        assert!(listing.seen.contains(name), "DIR-1: {name} is left out");
+                    }
+                    listings.swap_remove(at);
+                }
+            }
+            8 if random.below(200) == 0 => {
+                gone.clear();
+                vfs.drop_caches();
+            }
+            9 if random.below(20) == 0 => {
+                gone.clear();
+                let mut all = names(vfs, ctx, &format!("/{a}"));
+                all.sort();
+                assert!(
+                    all.iter().eq(model.dirs[a].keys()),
+                    "DIR-1: a whole listing"
+                );
+            }
+            _ => gone.clear(),
+        }
+        for listing in &mut listings {
+            for (dir, name) in &gone {
+                if *dir == listing.dir {
+                    listing.stayed.retain(|(stayed, _)| stayed != name);
+                }
+            }
+        }
+        let (dir, name) = (random.below(2), random.below(100).to_string());
+        let there = model.dirs[dir].contains_key(&name);
+        assert_eq!(
+            is_there(vfs, ctx, &format!("/{dir}/{name}")),
+            there,
+            "DIR-2"
+        );
+    }
+}
+
+/// MEM-1: an entry takes 40 bytes beside its name at most, with the index of names.
+#[test]
+fn an_entry_takes_forty_bytes_and_its_name() {
+    for (count, length) in [(20_000, 4), (20_000, 12), (15_000, 30), (29_000, 11)] {
+        let (vfs, ctx, _) = mounted(Budget::default());
+        for n in 0..count {
+            let name = format!("/{n:0>length$}");
+            vfs.create(&ctx, name, 0o644).unwrap();
+        }
+        let name = if length == 4 { 5 } else { length };
+        assert_eq!(names(&vfs, &ctx, "/").len(), count);
+        let without = vfs.statistics().listings.1 / count;
+        assert!(without <= 27 + name, "MEM-1: {without} without an index");
+        assert!(!is_there(&vfs, &ctx, "/missing"));
+        let (dirs, bytes) = vfs.statistics().listings;
+        assert_eq!(dirs, 1);
+        let each = bytes / count - name;
+        assert!(each <= 40, "MEM-1: {each} bytes beside {name}");
+    }
+}
+
+/// MEM-1: cached listings stay within their budget, those of directories that are gone go, and a
+/// directory that is too long is listed all the same.
+#[test]
+fn listings_stay_within_their_budget() {
+    let limit = 100_000;
+    let (vfs, ctx, calls) = mounted(Budget::default().listings(limit));
+    for dir in 0..50 {
+        vfs.mkdir(&ctx, format!("/{dir}"), 0o755).unwrap();
+        for n in 0..200 {
+            vfs.create(&ctx, format!("/{dir}/{n}"), 0o644).unwrap();
+        }
+    }
+    vfs.mkdir(&ctx, "/long", 0o755).unwrap();
+    for n in 0..10_000 {
+        vfs.create(&ctx, format!("/long/{n}"), 0o644).unwrap();
+    }
+    for _ in 0..3 {
+        for dir in 0..50 {
+            assert_eq!(names(&vfs, &ctx, &format!("/{dir}")).len(), 200);
+            let (dirs, bytes) = vfs.statistics().listings;
+            assert!(bytes <= limit, "MEM-1: {bytes}");
+            assert!(dir < 10 || dirs > 5, "some are kept: {dirs}");
+        }
+        assert_eq!(names(&vfs, &ctx, "/long").len(), 10_000);
+        assert!(vfs.statistics().listings.1 <= limit, "MEM-1");
+    }
+    // The last ones are kept, and the most used one is.
+    let before = calls.listings.load(Relaxed);
+    assert_eq!(names(&vfs, &ctx, "/49").len(), 200);
+    assert_eq!(calls.listings.load(Relaxed), before);
+    vfs.drop_caches();
+    assert_eq!(vfs.statistics().listings, (0, 0), "MEM-1");
+}
+
+/// DIR-2: beside listings, evictions and other changes, a name that has been made is found until
+/// it is removed, and not after that.
+#[test]
+fn a_name_is_there_from_its_making_to_its_end() {
+    let budget = Budget::default().dentries(10).inodes(10).listings(50_000);
+    let (vfs, ctx, _) = mounted(budget);
+    vfs.mkdir(&ctx, "/d", 0o755).unwrap();
+    for n in 0..300 {
+        vfs.create(&ctx, format!("/d/stays{n}"), 0o644).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    let all = names(&vfs, &ctx, "/d");
+                    let stay = all.iter().filter(|name| name.starts_with("stays"));
+                    assert_eq!(stay.count(), 300, "DIR-1");
+                }
+            });
+        }
+        let changers: Vec<_> = (0..2)
+            .map(|thread| {
+                let (vfs, ctx) = (&vfs, &ctx);
+                scope.spawn(move || {
+                    for round in 0..300 {
+                        let path = format!("/d/{thread}-{}", round % 7);
+                        let other = format!("/d/{thread}+{}", round % 5);
+                        assert!(!is_there(vfs, ctx, &path), "DIR-2: {path} is not there");
+                        vfs.create(ctx, &path, 0o644).unwrap();
+                        // Pushes it out of the small cache of names.
+                        for n in 0..20 {
+                            assert!(is_there(vfs, ctx, &format!("/d/stays{n}")), "DIR-2");
+                        }
+                        assert!(is_there(vfs, ctx, &path), "DIR-2: {path} is there");
+                        vfs.rename(ctx, &path, &other).unwrap();
+                        assert!(!is_there(vfs, ctx, &path), "DIR-2: {path} has moved");
+                        assert!(is_there(vfs, ctx, &other), "DIR-2: {other} is there");
+                        vfs.unlink(ctx, &other).unwrap();
+                        assert!(!is_there(vfs, ctx, &other), "DIR-2: {other} is gone");
+                    }
+                })
+            })
+            .collect();
+        let ends: Vec<_> = changers.into_iter().map(|thread| thread.join()).collect();
+        done.store(true, Relaxed);
+        assert!(ends.into_iter().all(|end| end.is_ok()), "DIR-2");
+    });
+    assert!(
+        vfs.statistics().missing_by_listing > 0,
+        "the cache took part"
+    );
+}
