@@ -10,6 +10,7 @@
 //! | `is_still_true` does not look at the count      | `half_a_rename_is_not_cached`          |
 //! | neither `resolve` nor `may_lookup` rechecks the count for an error | `a_path_is_not_denied_by_two_moments` |
 //! | `add_unasked` does not look for the name        | `a_name_that_comes_unasked_is_there_once`|
+//! | `add_unasked` does not look for lookups         | `a_name_that_comes_unasked_is_there_once`|
 //! | `put` asks whether it is hashed, and then drops | `the_last_to_let_go_of_it_is_its_end`    |
 //! | a put looks at the word, and then subtracts      | `no_name_is_lost_to_the_shrinker`        |
 //! | `d_lookup_rcu` does not recheck (60,000 schedules) | `half_a_rename_is_not_found_by_reference` |
