@@ -10,6 +10,7 @@
 //! | `inode/worker.rs`   | a thread that reclaims ahead of need                    |
 //! | `inode/cache.rs`    | [`InodeCache`]: its parts, and its construction         |
 //! | `inode/nodes.rs`    | [`NodeTable`]: the ids that a peer has been told        |
+//! | `inode/known.rs`    | [`KnownTable`]: the same for parts that are in no cache |
 //! | `inode/registry.rs` | which cache an inode belongs to                         |
 //! | `inode/scheme.rs`   | the kernel's locking, to measure ours beside it         |
 //! | `inode/stats.rs`    | counters                                                |
@@ -23,6 +24,7 @@ mod cache;
 mod debug;
 mod evict;
 mod iget;
+mod known;
 mod life;
 mod new;
 mod node;
@@ -34,6 +36,7 @@ mod worker;
 
 pub use cache::{Builder, InodeCache};
 pub use iget::{Iget, InUse, Match, PendingInode, SpareInode, Stale, Unwaited};
+pub use known::{Known, KnownEntry, KnownPart, KnownRef, KnownTable};
 pub use life::Life;
 pub use new::NewInode;
 pub use node::{InodeRef, Key, Node};

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::cache::{Builder, InodeCache};
 use super::iget::SpareInode;
+use super::known::{Known, KnownEntry, KnownPart, KnownRef, KnownTable};
 use super::new::NewInode;
 use super::node::{Key, Node};
 use super::nodes::{Entry, NodeTable, Numbered};
@@ -61,6 +62,37 @@ impl<K: Key, P: Numbered + Send + Sync> fmt::Debug for Entry<'_, K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")
             .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: fmt::Debug> fmt::Debug for Known<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Known")
+            .field("id", &self.id())
+            .field("part", &**self)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: KnownPart> fmt::Debug for KnownRef<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KnownRef").field(&self.id()).finish()
+    }
+}
+
+impl<P: KnownPart> fmt::Debug for KnownTable<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownTable")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: KnownPart> fmt::Debug for KnownEntry<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownEntry")
+            .field("id", &self.id())
             .finish_non_exhaustive()
     }
 }

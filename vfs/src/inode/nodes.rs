@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{BucketGuard, HashKey, PerThread, RcuHash, RcuPtr, Ref, rcu};
+use rcuwalk_sync::{BucketGuard, HashKey, PerThread, RcuGuard, RcuHash, RcuPtr, Ref, rcu};
 
 use super::iget::{InUse, Stale};
 use super::node::{InodeRef, Key, Node, spread};
@@ -40,13 +40,38 @@ pub trait Numbered {
 #[doc(alias = "fuse_inode table")]
 pub struct NodeTable<K: Key, P: Numbered + Send + Sync + 'static> {
     table: RcuHash<Known<K, P>>,
-    /// Ids are drawn in blocks, so that threads do not share a counter.
+    ids: NodeIds,
+}
+
+/// Draws ids in blocks, so that threads do not share a counter.
+pub(super) struct NodeIds {
     next_block: AtomicU64,
     blocks: PerThread<AtomicU64>,
 }
 
 /// Ids drawn at a time by one thread.
 const BLOCK: u64 = 1024;
+
+impl NodeIds {
+    pub(super) fn new() -> NodeIds {
+        NodeIds {
+            next_block: AtomicU64::new(0),
+            blocks: PerThread::new(),
+        }
+    }
+
+    /// An id that was never drawn before; the first one is the root's.
+    pub(super) fn draw(&self) -> NodeId {
+        let mine = self.blocks.get();
+        let last = match mine.load(Relaxed) {
+            // The block is used up, or this is the first.
+            used if used.is_multiple_of(BLOCK) => self.next_block.fetch_add(BLOCK, Relaxed),
+            used => used,
+        };
+        mine.store(last + 1, Relaxed);
+        NodeId(last + 1)
+    }
+}
 
 /// Where a [sweep](NodeTable::sweep) has come to, on its way round the table.
 #[derive(Debug, Default)]
@@ -101,21 +126,13 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
     pub fn new() -> Self {
         NodeTable {
             table: RcuHash::new(Rank::NodeBucket),
-            next_block: AtomicU64::new(0),
-            blocks: PerThread::new(),
+            ids: NodeIds::new(),
         }
     }
 
     /// An id that was never drawn before.
     pub fn new_id(&self) -> NodeId {
-        let mine = self.blocks.get();
-        let last = match mine.load(Relaxed) {
-            // The block is used up, or this is the first.
-            used if used.is_multiple_of(BLOCK) => self.next_block.fetch_add(BLOCK, Relaxed),
-            used => used,
-        };
-        mine.store(last + 1, Relaxed);
-        NodeId(last + 1)
+        self.ids.draw()
     }
 
     /// One more LOOKUP of `inode`: the reply carries the id and a count.
@@ -235,26 +252,12 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
         found: &mut Vec<NodeId>,
         mut wanted: impl FnMut(&P) -> bool,
     ) -> usize {
-        let mut looked = 0;
-        for _ in 0..most {
-            // One chain at a time: a long sweep would delay the freeing of retired objects.
-            let guard = rcu::read_lock();
-            let view = self.table.view(&guard);
-            let chain = cursor.0 % view.chains();
-            view.find(chain as u64, |known| {
-                looked += 1;
-                let part = known.inode.load(&guard).and_then(|inode| inode.get());
-                if part.is_some_and(&mut wanted) {
-                    found.push(known.id);
-                }
-                false
-            });
-            cursor.0 = chain + 1;
-            if looked >= most {
-                break;
+        sweep(&self.table, cursor, most, |known, guard| {
+            let part = known.inode.load(guard).and_then(|inode| inode.get());
+            if part.is_some_and(&mut wanted) {
+                found.push(known.id);
             }
-        }
-        looked
+        })
     }
 
     /// All ids that the peer knows all the time that this takes, and some of the others: for a
@@ -303,6 +306,32 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
     fn lock(&self, id: NodeId) -> Bucket<'_, K, P> {
         Bucket(self.table.lock(spread(id.0)), id)
     }
+}
+
+/// Shows `visit` about `most` objects from `cursor` on; see [`NodeTable::sweep`].
+pub(super) fn sweep<T: HashKey + Send + Sync + 'static>(
+    table: &RcuHash<T>,
+    cursor: &mut SweepCursor,
+    most: usize,
+    mut visit: impl FnMut(&T, &RcuGuard),
+) -> usize {
+    let mut looked = 0;
+    for _ in 0..most {
+        // One chain at a time: a long sweep would delay the freeing of retired objects.
+        let guard = rcu::read_lock();
+        let view = table.view(&guard);
+        let chain = cursor.0 % view.chains();
+        view.find(chain as u64, |object| {
+            looked += 1;
+            visit(object, &guard);
+            false
+        });
+        cursor.0 = chain + 1;
+        if looked >= most {
+            break;
+        }
+    }
+    looked
 }
 
 impl<K: Key, P: Numbered + Send + Sync + 'static> Default for NodeTable<K, P> {

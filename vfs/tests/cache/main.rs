@@ -8,5 +8,6 @@ mod evict;
 mod hooks;
 mod iget;
 mod iget_races;
+mod known;
 mod nodes;
 mod races;

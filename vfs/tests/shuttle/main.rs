@@ -7,6 +7,7 @@ mod shuttle_support;
 mod watched_support;
 
 mod inode;
+mod known;
 mod lifetimes;
 mod walk;
 mod watched;
