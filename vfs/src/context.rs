@@ -83,6 +83,13 @@ impl VfsPath {
         self.mnt.sb.about().number(self.inode.inode_key(), ino)
     }
 
+    /// As [`number_of`](Self::number_of), for an inode of the same file system: the number that
+    /// its own path gives.
+    pub fn number_of_inode(&self, inode: &Inode) -> u64 {
+        let key = inode.inode_key();
+        self.mnt.sb.about().number(key, key.ino)
+    }
+
     /// False once the name is known to refer to another file, or to be missing: the file lives
     /// on, by its other names or as long as it is open.
     #[doc(alias = "d_unhashed")]

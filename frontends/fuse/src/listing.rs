@@ -142,7 +142,7 @@ impl Kept {
 impl Drop for OpenDir {
     fn drop(&mut self) {
         if self.is_kept {
-            self.node.kept.closed();
+            self.node.kept().closed();
         }
     }
 }
@@ -201,7 +201,7 @@ impl OpenDir {
 
     /// Makes the state of a directory that has just been opened, with the answer to OPENDIR.
     pub(crate) fn new(file: File, node: NodeRef, share: Share) -> (OpenDir, Keeping) {
-        let keeping = node.kept.open(&file.attr(), SystemTime::now());
+        let keeping = node.kept().open(&file.attr(), SystemTime::now());
         let dir = OpenDir {
             file,
             node,

@@ -1,15 +1,19 @@
 //! The kernel's nodes: their ids, and the places they stand for.
 //!
-//! A node is created by the first LOOKUP that finds an inode, and freed by the last FORGET. It
-//! is the front end's part of that inode, in an [`InodeCache`] that keeps nothing unused, and
-//! the [`NodeTable`] counts the kernel's lookups (NODE-1). All names of a file share one node,
-//! since the cache is keyed by the inode's identity.
+//! A node is created by the first LOOKUP that finds an inode, and goes with the last FORGET. It
+//! is one object, with the id, the count of the kernel's lookups, and the front end's part of the
+//! inode, in a [`KnownTable`] (NODE-4).
 //!
-//! **The id is the inode number** wherever possible, which is easy to follow in a log.
-//! Otherwise (1 is the root's; the kernel still knows a deleted file of that number; the file
-//! is in another file system than the root) the node gets a drawn id, which is no inode number.
-//! The kernel shows users the inode number in any case, which is the same each time that it
-//! forgets the node and asks again.
+//! **The id is the inode number** wherever possible: it is easy to follow in a log, and leads
+//! from an inode to its node, so that a LOOKUP searches one table. Otherwise (1 is the root's; the
+//! kernel still knows a deleted file of that number; the file is in another file system than the
+//! root) the node gets a drawn id, which is no inode number, and which [`Drawn`] records. The
+//! kernel shows users the inode number in any case, which is the same each time that it forgets
+//! the node and asks again.
+//!
+//! NODE-5: the kernel knows an inode by one node at a time, so that all names of a file share
+//! it. Nodes are made with the inode's part of [`Drawn`] locked, after a look at both ids that the
+//! inode may have.
 //!
 //! HANDLE-1: an id and a generation, which the kernel hands out in file handles, lead to the
 //! file that they were given for, or are `ESTALE`; never to another file, and never to one
@@ -22,244 +26,43 @@
 //!
 //! [`Vfs::by_number`]: rcuwalk::Vfs::by_number
 
+mod drawn;
+mod node;
+#[cfg(test)]
+mod tests;
+
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU32, fence};
 
-use rcuwalk::inode::{
-    Entry, Iget, InodeCache, InodeRef, Key, NodeId, NodeTable, Numbered, SweepCursor, Unwaited,
-};
-use rcuwalk::{Attr, Error, FileType, Inode, InodeId, OpenFlags, Result, VfsPath};
+use rcuwalk::inode::{Known, KnownEntry, KnownRef, KnownTable, NodeId, SweepCursor};
+use rcuwalk::{Error, Inode, Result, VfsPath};
 
-use crate::handles::OpenFile;
-use crate::listing::Kept;
 use crate::pressure::Pressure;
 use crate::remembered::{Remembered, Whereabouts};
 use crate::removed::HeldFile;
-use crate::through::Ways;
-use crate::weak_list::WeakList;
+use drawn::Drawn;
+use node::Generation;
+pub(crate) use node::Node;
 
 /// Set in drawn ids, which are no inode numbers.
 const DRAWN: u64 = 1 << 63;
 
-/// The front end's part of an inode.
-pub(crate) struct Node {
-    /// The last place where it was found, and the one before.
-    place: RwLock<Places>,
-    id: AtomicU64,
-    /// The inode number that the kernel shows (NODE-3).
-    pub(crate) ino: u64,
-    /// Held while a thread makes an entry, which may change the id.
-    numbering: Mutex<()>,
-    /// Distinguishes successive files with the same id (HANDLE-1).
-    pub(crate) generation: u32,
-    /// The generation is the back end's, and the same after each LOOKUP.
-    lasts: bool,
-    /// Looked up since the hand last passed.
-    is_used: AtomicBool,
-    open: Mutex<Opens>,
-    /// How an open file is read and written.
-    pub(crate) ways: Ways,
-    /// For a directory: the listing that the kernel keeps.
-    pub(crate) kept: Kept,
-}
-
-/// The open files of a node.
-#[derive(Default)]
-struct Opens {
-    /// The open files, for requests about a file without a name.
-    files: WeakList<OpenFile>,
-    /// Set-id bits are hidden until the last file that is open for writing is closed.
-    hides_set_ids: bool,
-}
-
-/// Names of an inode.
-struct Places {
-    /// May have been removed or renamed. `None` once the kernel has forgotten the node.
-    last: Option<VfsPath>,
-    /// For a file with several names: the previous one, in case the last one is removed.
-    before: Option<VfsPath>,
-    /// The file itself, if its last name has been removed (HOLD-1).
-    held: Option<Box<HeldFile>>,
-}
-
-impl Opens {
-    fn is_for_writing(&self) -> bool {
-        let mut files = self.files.iter();
-        files.any(|open| open.file.flags().contains(OpenFlags::WRITE))
-    }
-}
-
-impl Places {
-    /// A name that still exists, if one of them is known to.
-    fn best(&self) -> &VfsPath {
-        let before = self.before.as_ref().filter(|before| before.is_named());
-        match before {
-            Some(before) if !self.last().is_named() => before,
-            _ => self.last(),
-        }
-    }
-
-    fn last(&self) -> &VfsPath {
-        let last = self.last.as_ref();
-        last.expect("NODE-1: whoever has a node has it before the last reference goes")
-    }
-}
-
-pub(crate) type NodeRef = InodeRef<InodeId, Node>;
-pub(crate) type NodeEntry<'n> = Entry<'n, InodeId, Node>;
-
-impl Numbered for Node {
-    fn node_id(&self) -> NodeId {
-        NodeId(self.id.load(Relaxed))
-    }
-}
-
-impl Node {
-    /// Returns the place of the node.
-    pub(crate) fn place(&self) -> VfsPath {
-        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        place.best().clone()
-    }
-
-    /// Returns the cached attributes, if they are valid.
-    pub(crate) fn valid_attr(&self) -> Option<Attr> {
-        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        let place = place.best();
-        place.is_fresh().then(|| place.attr())
-    }
-
-    /// True if the back end announces each change of its attributes, and its best name's.
-    pub(crate) fn is_announced(&self) -> bool {
-        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        place.best().is_announced()
-    }
-
-    /// Records that the node is open as `file`.
-    pub(crate) fn opened(&self, file: &Arc<OpenFile>) {
-        self.opens().files.add(file);
-    }
-
-    /// Returns one of its open files.
-    pub(crate) fn open_file(&self) -> Option<Arc<OpenFile>> {
-        self.opens().files.iter().next()
-    }
-
-    /// Hides set-id bits from the kernel while the file is open for writing: a caller without
-    /// the right to keep them is about to write. The write clears them on the host, where the
-    /// kernel does not see it, and until then they have no effect: a file that is open for
-    /// writing is not executed. If the caller does not write after all, the file still has them
-    /// when it is closed. Does nothing to a file that is not open for writing.
-    pub(crate) fn hide_set_ids(&self) {
-        let mut open = self.opens();
-        open.hides_set_ids = open.is_for_writing();
-    }
-
-    /// Shows set-id bits again: the file has just been given its mode.
-    pub(crate) fn show_set_ids(&self) {
-        self.opens().hides_set_ids = false;
-    }
-
-    /// True if set-id bits are hidden now.
-    pub(crate) fn hides_set_ids(&self) -> bool {
-        let mut open = self.opens();
-        open.hides_set_ids = open.hides_set_ids && open.is_for_writing();
-        open.hides_set_ids
-    }
-
-    fn opens(&self) -> MutexGuard<'_, Opens> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Marks the node as used: the hand skips it once more.
-    fn used(&self) {
-        // Stored only if it changes, because many threads may use the same node.
-        if !self.is_used.load(Relaxed) {
-            self.is_used.store(true, Relaxed);
-        }
-    }
-
-    /// One of its names has been removed. Unless it has another one, the node keeps `held`
-    /// until the kernel forgets it.
-    fn has_lost_a_name(&self, held: HeldFile) {
-        let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
-        let is_known = place.last.is_some();
-        let is_kept = is_known && place.held.is_none() && !place.best().is_named();
-        // Dropped unlocked: closing it may take the caches' locks.
-        let _gone = match is_kept {
-            true => {
-                place.held = Some(Box::new(held));
-                None
-            }
-            false => Some(held),
-        };
-        drop(place);
-    }
-
-    /// Returns the place by which a handle finds the node once the kernel has forgotten it;
-    /// `None` if it has no name.
-    fn whereabouts(&self) -> Option<Whereabouts> {
-        let places = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have handled the FORGET of the last count already.
-        places.last.as_ref()?;
-        let place = places.best().clone();
-        // Dropped below without the lock: the drop may take the caches' locks.
-        drop(places);
-        let (dir, name) = place.number_above()?;
-        Some(Whereabouts {
-            ino: self.ino,
-            generation: self.generation,
-            dir,
-            name,
-        })
-    }
-
-    fn stands_for(&self, inode: &Inode) -> bool {
-        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        std::ptr::eq(place.last().inode(), inode)
-    }
-
-    /// Drops its names as soon as the kernel has forgotten it, rather than when RCU frees it.
-    fn let_go(&self) {
-        let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
-        let names = (place.last.take(), place.before.take(), place.held.take());
-        drop(place);
-        drop(names);
-    }
-
-    /// Records the name by which it was just found: the one most likely to still exist.
-    fn found_at(&self, path: &VfsPath) {
-        let is_known = {
-            let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-            place.last().is_same_place(path)
-        };
-        if !is_known {
-            let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
-            let attr = path.attr();
-            let mut before = place.last.replace(path.clone());
-            let is_worth_it = attr.nlink > 1 && attr.kind != FileType::Directory;
-            if is_worth_it && before.as_ref().is_some_and(VfsPath::is_named) {
-                std::mem::swap(&mut place.before, &mut before);
-            }
-            // Dropped unlocked: the drop may take the caches' locks.
-            drop(place);
-            drop(before);
-        }
-    }
-}
+pub(crate) type NodeRef = KnownRef<Node>;
+pub(crate) type NodeEntry<'n> = KnownEntry<'n, Node>;
 
 /// All nodes that the kernel knows.
 pub(crate) struct Nodes {
-    cache: InodeCache<InodeId, Node>,
-    known: NodeTable<InodeId, Node>,
+    known: KnownTable<Node>,
+    drawn: Drawn,
     /// Last places of forgotten nodes.
     remembered: Remembered,
     /// For files whose back end has none.
     generations: AtomicU32,
     /// The number of the root, and its file system: only there is a file found by number.
     root: (u64, u64),
+    top: VfsPath,
     pub(crate) pressure: Pressure,
 }
 
@@ -269,35 +72,26 @@ impl Nodes {
         let attr = root.attr();
         let chance = RandomState::new().hash_one(attr.ino) as u32;
         let nodes = Nodes {
-            // Keeps no unused inodes, whatever the budget: a node is freed with its last
-            // reference. With a small budget each new node would scan old ones to no effect.
-            cache: InodeCache::builder()
-                .inodes(usize::MAX)
-                .bytes(usize::MAX)
-                .on_last_put(|node: &rcuwalk::inode::Node<InodeId, Node>| node.let_go())
-                .build(),
-            known: NodeTable::new(),
+            known: KnownTable::new(),
+            drawn: Drawn::default(),
             remembered: Remembered::at_most(pressure.most() / 4),
             generations: AtomicU32::new(chance),
             root: (root.number_of(attr.ino), attr.dev),
+            top: root.clone(),
             pressure,
         };
-        let node = nodes.node(root, |_| NodeId::ROOT.0)?;
-        let entry = nodes.known.try_entry(node);
-        entry.map_err(Error::from)?.sent();
+        let entry = nodes.new_entry(root, Some(NodeId::ROOT))?;
+        entry.sent();
         Ok(nodes)
     }
 
     /// Returns the entry that answers a LOOKUP of `path`.
     pub(crate) fn entry(&self, path: &VfsPath) -> Result<NodeEntry<'_>> {
-        let is_of_root = path.attr().dev == self.root.1;
-        let wanted = |ino| match ino {
-            2..DRAWN if is_of_root => ino,
-            _ => self.draw(),
+        let entry = match self.known_entry(path) {
+            Some(entry) => entry,
+            None => self.new_entry(path, self.id_by_number(path.inode()))?,
         };
-        let node = self.node(path, wanted)?;
-        node.found_at(path);
-        let entry = self.numbered_entry(node)?;
+        entry.known().found_at(path);
         self.pressure.are(self.known.len());
         Ok(entry)
     }
@@ -313,19 +107,94 @@ impl Nodes {
         id: NodeId,
         generation: Option<u32>,
     ) -> Result<NodeEntry<'_>> {
-        let node = self.node(path, |_| id.0)?;
+        let entry = match self.known_entry(path) {
+            Some(entry) => entry,
+            None => self.new_entry(path, Some(id))?,
+        };
+        let node = entry.known();
         let is_it = generation.is_none_or(|known| known == node.generation);
-        if node.node_id() != id || !is_it || !node.lasts {
+        // It has another id if the kernel has looked up another file of this number meanwhile.
+        if entry.id() != id || !is_it || !node.lasts {
             return Err(Error::Stale);
         }
         node.found_at(path);
-        let entry = self.numbered_entry(node)?;
         self.pressure.are(self.known.len());
-        match entry.id() == id {
-            true => Ok(entry),
-            // The kernel has looked up another file of this number meanwhile.
-            false => Err(Error::Stale),
+        Ok(entry)
+    }
+
+    /// Counts one more LOOKUP of `node`.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it has just been forgotten.
+    pub(crate) fn entry_of(&self, node: NodeRef) -> Result<NodeEntry<'_>> {
+        node.used();
+        Ok(self.known.entry(node)?)
+    }
+
+    /// Returns the id that an inode has if no other file has it: its number, if it is one of the
+    /// root's file system.
+    fn id_by_number(&self, inode: &Inode) -> Option<NodeId> {
+        if u64::from(inode.key().sb) != self.root.1 {
+            return None;
         }
+        match self.top.number_of_inode(inode) {
+            ino if ino == self.root.0 => Some(NodeId::ROOT),
+            ino @ 2..DRAWN => Some(NodeId(ino)),
+            _ => None,
+        }
+    }
+
+    /// Counts one more LOOKUP of the inode of `path`, if the kernel knows it.
+    fn known_entry(&self, path: &VfsPath) -> Option<NodeEntry<'_>> {
+        let node = self.find(path.inode())?;
+        self.entry_of(node).ok()
+    }
+
+    /// Returns the node of an inode, if the kernel knows it.
+    fn find(&self, inode: &Inode) -> Option<NodeRef> {
+        self.known_as(inode, self.id_by_number(inode))
+            .or_else(|| self.known_as(inode, self.drawn.find(inode.key())))
+    }
+
+    fn known_as(&self, inode: &Inode, id: Option<NodeId>) -> Option<NodeRef> {
+        self.peek(id?).filter(|node| node.stands_for(inode))
+    }
+
+    /// Makes a node for the inode of `path`, with the id that is `wanted` if the kernel knows no
+    /// other file by it, and a drawn one otherwise; or finds the one that another thread has made.
+    fn new_entry(&self, path: &VfsPath, wanted: Option<NodeId>) -> Result<NodeEntry<'_>> {
+        let inode = path.inode();
+        let (key, ino) = (*inode.key(), path.number_of(inode.inode_key().ino));
+        // Before the lock: this may ask the back end.
+        let generation = self.generation(path);
+        let by_number = self.id_by_number(inode);
+        let mut drawn = self.drawn.lock(&key);
+        let others = [by_number, drawn.get(&key)];
+        let another = others.into_iter().find_map(|id| self.known_as(inode, id));
+        if let Some(entry) = another.and_then(|node| self.entry_of(node).ok()) {
+            return Ok(entry);
+        }
+        if let Some(id) = wanted {
+            let node = Node::new(path, ino, generation);
+            if let Ok(entry) = self.known.insert(id, node, |node| node.stands_for(inode)) {
+                if wanted != by_number {
+                    drawn.insert(key, id, |id| self.peek(id).is_some());
+                }
+                return Ok(entry);
+            }
+        }
+        // Two inodes have one identity: one of them is outdated.
+        let is_known = |id| self.peek(id).is_some_and(|node| node.has_the_key_of(inode));
+        if !path.inode_ref().is_hashed() && others.into_iter().flatten().any(is_known) {
+            return Err(Error::Stale);
+        }
+        let id = NodeId(DRAWN | self.known.new_id().0);
+        let node = Node::new(path, ino, generation);
+        let entry = self.known.insert(id, node, |_| false);
+        // No other node has it, unless the kernel was given it in a handle.
+        let entry = entry.map_err(|_| Error::Stale)?;
+        drawn.insert(key, id, |id| self.peek(id).is_some());
+        Ok(entry)
     }
 
     /// Returns the last place of a forgotten node.
@@ -341,24 +210,6 @@ impl Nodes {
         };
         let node = self.peek(id).filter(|node| node.ino == ino)?;
         Some(node.place())
-    }
-
-    /// Counts one more LOOKUP of `node`, by its id or, if another file has that id now, by a
-    /// new one.
-    pub(crate) fn numbered_entry(&self, node: NodeRef) -> Result<NodeEntry<'_>> {
-        node.used();
-        let _one = node
-            .numbering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match self.known.try_entry(node.clone()) {
-                Ok(entry) => return Ok(entry),
-                // The node itself is not known, or it would be by this id: so the kernel does
-                // not know the old id.
-                Err(_) => node.id.store(self.draw(), Relaxed),
-            }
-        }
     }
 
     /// Returns the node `id`, and marks it as used.
@@ -378,21 +229,19 @@ impl Nodes {
 
     /// Returns the node id of the inode of `path`, if the kernel knows it.
     pub(crate) fn id_of(&self, path: &VfsPath) -> Option<NodeId> {
-        let node = self.cache.ilookup(path.inode().key()).ok().flatten()?;
-        Some(node.node_id())
+        let node = self.find(path.inode())?;
+        Some(node.id())
     }
 
-    /// Returns the node id of an inode, if the kernel knows it. Does not wait for a thread that
-    /// makes a node of it.
+    /// Returns the node id of an inode, if the kernel knows it. Does not wait for a back end.
     pub(crate) fn known(&self, inode: &Inode) -> Option<NodeId> {
-        let key = inode.key();
-        let found = self
-            .cache
-            .ilookup5_nowait_rcu(key.hash(), |node| node.key() == key);
-        match found.ok()?? {
-            Unwaited::Inode(node) => Some(node.node_id()),
-            Unwaited::New(_) => None,
-        }
+        // An inode that is outdated has told of a change of the same file.
+        let another = || {
+            let ids = [self.id_by_number(inode), self.drawn.find(inode.key())];
+            let mut nodes = ids.into_iter().flatten().filter_map(|id| self.peek(id));
+            nodes.find(|node| node.has_the_key_of(inode))
+        };
+        Some(self.find(inode).or_else(another)?.id())
     }
 
     /// The ids of all nodes, the root among them.
@@ -405,10 +254,8 @@ impl Nodes {
     pub(crate) fn has_lost_a_name(&self, held: HeldFile) {
         // HOLD-1: pairs with the fence in `is_still_named`.
         fence(SeqCst);
-        let inode = held.file.path().inode_ref();
-        if let Ok(Some(node)) = self.cache.ilookup(inode.key())
-            && node.stands_for(&inode)
-        {
+        let path = held.file.path();
+        if let Some(node) = self.find(path.inode()) {
             node.has_lost_a_name(held);
         }
     }
@@ -432,8 +279,8 @@ impl Nodes {
     ) -> usize {
         let mut left = most;
         self.known.sweep(cursor, step, found, |node| {
-            let is_root = node.node_id() == NodeId::ROOT;
-            let takes = left > 0 && !is_root && !node.is_used.swap(false, Relaxed);
+            let is_root = node.id() == NodeId::ROOT;
+            let takes = left > 0 && !is_root && !node.was_used();
             left -= usize::from(takes);
             takes
         })
@@ -445,24 +292,37 @@ impl Nodes {
         if id == NodeId::ROOT {
             return;
         }
+        let Some(node) = self.peek(id) else { return };
         // Before the count goes: a LOOKUP of `.` that no longer finds the id finds this entry.
         // It sees the entry through the lock of the table of places, which it takes after it
-        // has read that the id is absent; and the store that removes the id comes after this
+        // has read that the id is absent; and the store that ends the count comes after this
         // thread has released that lock. If the kernel keeps some counts, it does not ask until
         // the next FORGET, which is remembered again.
-        if let Some(node) = self.peek(id)
-            && node.lasts
+        if node.lasts
             && let Some(whereabouts) = node.whereabouts()
         {
             self.remembered.insert(id, whereabouts);
         }
-        let _ = self.known.forget(id, lookups);
+        self.give_back(&node, lookups);
+    }
+
+    fn give_back(&self, node: &NodeRef, lookups: u64) {
+        let _ = self.known.give_back(node, lookups);
+        if !self.drawn.is_empty() {
+            let key = node.key();
+            let mut drawn = self.drawn.lock(&key);
+            if drawn.get(&key) == Some(node.id()) && self.peek(node.id()).is_none() {
+                drawn.remove(&key);
+            }
+        }
     }
 
     /// Takes back one count that the kernel has not been told of.
     pub(crate) fn take_back(&self, id: NodeId) {
-        if id != NodeId::ROOT {
-            let _ = self.known.forget(id, 1);
+        if id != NodeId::ROOT
+            && let Some(node) = self.peek(id)
+        {
+            self.give_back(&node, 1);
         }
     }
 
@@ -473,11 +333,13 @@ impl Nodes {
         // The table may be mostly empty, but not emptier than that.
         let mut in_vain = 0;
         while self.known.len() > 1 && in_vain < 1024 {
-            let is_other = |node: &Node| node.node_id() != NodeId::ROOT;
+            let is_other = |node: &Known<Node>| node.id() != NodeId::ROOT;
             self.known.sweep(&mut cursor, 1 << 16, &mut found, is_other);
             in_vain = if found.is_empty() { in_vain + 1 } else { 0 };
             for id in found.drain(..) {
-                let _ = self.known.forget(id, u64::MAX);
+                if let Some(node) = self.peek(id) {
+                    self.give_back(&node, u64::MAX);
+                }
             }
         }
     }
@@ -487,59 +349,20 @@ impl Nodes {
         self.known.len()
     }
 
-    /// Returns the back end's generation, if it has any. An error is no reason to fail a
-    /// LOOKUP: it only makes the file's handles stale sooner.
-    fn generation(&self, path: &VfsPath) -> Option<u32> {
+    /// Returns the back end's generation, if it has any, or a new one. An error is no reason to
+    /// fail a LOOKUP: it only makes the file's handles stale sooner.
+    fn generation(&self, path: &VfsPath) -> Generation {
         let is_of_root = path.attr().dev == self.root.1;
-        is_of_root.then(|| path.generation().ok().flatten())?
-    }
-
-    fn new_generation(&self) -> u32 {
-        self.generations.fetch_add(1, Relaxed)
-    }
-
-    fn draw(&self) -> u64 {
-        DRAWN | self.known.new_id().0
-    }
-
-    /// Returns the node of the inode at `path`; a new one gets the id that `id` makes of its
-    /// number.
-    fn node(&self, path: &VfsPath, id: impl Fn(u64) -> u64) -> Result<NodeRef> {
-        let inode = path.inode();
-        loop {
-            let node = match self.cache.iget(*inode.key())? {
-                Iget::Cached(node) => node,
-                Iget::New(new) => {
-                    let ino = path.number_of(inode.inode_key().ino);
-                    let generation = self.generation(path);
-                    let node = new.init(Node {
-                        place: RwLock::new(Places {
-                            last: Some(path.clone()),
-                            before: None,
-                            held: None,
-                        }),
-                        id: AtomicU64::new(id(ino)),
-                        ino,
-                        numbering: Mutex::new(()),
-                        generation: generation.unwrap_or_else(|| self.new_generation()),
-                        lasts: generation.is_some(),
-                        is_used: AtomicBool::new(true),
-                        open: Mutex::default(),
-                        ways: Ways::default(),
-                        kept: Kept::default(),
-                    });
-                    node.dont_cache();
-                    node
-                }
-            };
-            if node.stands_for(inode) {
-                return Ok(node);
-            }
-            // Two inodes have one identity: one of them is outdated.
-            if !path.inode_ref().is_hashed() {
-                return Err(Error::Stale);
-            }
-            self.cache.unhash(&node);
+        let lasting = is_of_root.then(|| path.generation().ok().flatten());
+        match lasting.flatten() {
+            Some(number) => Generation {
+                number,
+                lasts: true,
+            },
+            None => Generation {
+                number: self.generations.fetch_add(1, Relaxed),
+                lasts: false,
+            },
         }
     }
 }

@@ -110,7 +110,7 @@ impl AttrReply {
                 reply.lasts = false;
             }
             // The kernel's own writes may clear them, and it would not notice.
-            reply.lasts &= !node.ways.are_through();
+            reply.lasts &= !node.is_through();
         }
         reply
     }
@@ -248,10 +248,10 @@ impl Ops {
         // FRESH-1: pairs with the fence in `Handler::hear`. Either that finds the node, or this
         // answer has the attributes as of the change.
         fence(SeqCst);
-        let mut attr_reply = AttrReply::of(self.attr_at(entry.inode(), path), entry.inode());
+        let mut attr_reply = AttrReply::of(self.attr_at(entry.known(), path), entry.known());
         attr_reply.told.name = path.is_announced();
         Ok(Found {
-            generation: entry.inode().generation,
+            generation: entry.known().generation,
             attr_reply,
             entry,
         })
@@ -262,7 +262,7 @@ impl Ops {
         let mut found = self.made(path)?;
         // The kernel alone knows the attributes of a file that it writes by itself.
         let told = &mut found.attr_reply.told;
-        told.attr = told.name && !found.entry.inode().ways.are_through();
+        told.attr = told.name && !found.entry.known().is_through();
         Ok(found)
     }
 

@@ -19,7 +19,7 @@ use rcuwalk_sync::{Flag, HashKey, RcuHash, Ref, Shared, rcu};
 
 use super::iget::{InUse, Stale};
 use super::node::spread;
-use super::nodes::{NodeId, NodeIds, SweepCursor, sweep};
+use super::nodes::{NodeId, NodeIds, SweepCursor, all, sweep};
 
 /// A daemon's part of an inode that the peer knows.
 pub trait KnownPart: Send + Sync + 'static {
@@ -138,12 +138,11 @@ impl<P: KnownPart> KnownTable<P> {
         let take = |found: &Shared<Known<P>>| found.try_get().map(KnownRef::new).ok_or(Stale);
         {
             let guard = rcu::read_lock();
-            match self.table.view(&guard).find_settled(spread(id.0), is_it) {
-                Ok(found) => return found.map_or(Err(Stale), take),
-                // The table is changing its size.
-                Err(_) => {}
+            if let Ok(found) = self.table.view(&guard).find_settled(spread(id.0), is_it) {
+                return found.map_or(Err(Stale), take);
             }
         }
+        // The table is changing its size.
         let bucket = self.table.lock(spread(id.0));
         bucket.find(is_it).map_or(Err(Stale), take)
     }
@@ -237,6 +236,11 @@ impl<P: KnownPart> KnownTable<P> {
                 found.push(known.id);
             }
         })
+    }
+
+    /// As [`NodeTable::ids`](super::NodeTable::ids).
+    pub fn ids(&self) -> Vec<NodeId> {
+        all(&self.table, |known| known.is_known().then_some(known.id))
     }
 
     /// How many LOOKUPs of `id` the peer has not given back.

@@ -263,28 +263,7 @@ impl<K: Key, P: Numbered + Send + Sync + 'static> NodeTable<K, P> {
     /// All ids that the peer knows all the time that this takes, and some of the others: for a
     /// daemon that tells the peer something about each. Takes no lock.
     pub fn ids(&self) -> Vec<NodeId> {
-        loop {
-            let mut found = Vec::new();
-            let mut chain = 0;
-            let chains = self.table.view(&rcu::read_lock()).chains();
-            while chain < chains {
-                // One chain at a time, as above.
-                let guard = rcu::read_lock();
-                let view = self.table.view(&guard);
-                if view.chains() != chains {
-                    break;
-                }
-                view.find(chain as u64, |known| {
-                    found.push(known.id);
-                    false
-                });
-                chain += 1;
-            }
-            // Otherwise the table has changed its size, and some may have moved past us.
-            if chain == chains {
-                return found;
-            }
-        }
+        all(&self.table, |known| Some(known.id))
     }
 
     /// How many LOOKUPs of `id` the peer has not given back.
@@ -332,6 +311,36 @@ pub(super) fn sweep<T: HashKey + Send + Sync + 'static>(
         }
     }
     looked
+}
+
+/// The ids of all objects that are on the table all the time that this takes; see
+/// [`NodeTable::ids`].
+pub(super) fn all<T: HashKey + Send + Sync + 'static>(
+    table: &RcuHash<T>,
+    id: impl Fn(&T) -> Option<NodeId>,
+) -> Vec<NodeId> {
+    loop {
+        let mut found = Vec::new();
+        let mut chain = 0;
+        let chains = table.view(&rcu::read_lock()).chains();
+        while chain < chains {
+            // One chain at a time, as above.
+            let guard = rcu::read_lock();
+            let view = table.view(&guard);
+            if view.chains() != chains {
+                break;
+            }
+            view.find(chain as u64, |object| {
+                found.extend(id(object));
+                false
+            });
+            chain += 1;
+        }
+        // Otherwise the table has changed its size, and some may have moved past us.
+        if chain == chains {
+            return found;
+        }
+    }
 }
 
 impl<K: Key, P: Numbered + Send + Sync + 'static> Default for NodeTable<K, P> {

@@ -9,7 +9,7 @@ use crate::common::Random;
 use rcuwalk::inode::{KnownEntry, KnownPart, KnownTable, NodeId, Stale, SweepCursor};
 use rcuwalk_sync::rcu;
 
-/// What has become of the parts of a test.
+/// Counts the parts of a test.
 #[derive(Default)]
 struct Notes {
     made: AtomicU64,

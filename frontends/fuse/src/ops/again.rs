@@ -32,16 +32,14 @@ impl Ops {
                 return Err(Error::Stale);
             }
             let (generation, attr_reply) = (node.generation, AttrReply::of(attr, &node));
-            let entry = self.nodes.numbered_entry(node)?;
-            // Otherwise it has just been forgotten, and another file has the id now.
-            return match entry.id() == id {
-                true => Ok(Found {
+            // Otherwise it has just been forgotten.
+            if let Ok(entry) = self.nodes.entry_of(node) {
+                return Ok(Found {
                     entry,
                     generation,
                     attr_reply,
-                }),
-                false => Err(Error::Stale),
-            };
+                });
+            }
         }
         match self.by_whereabouts(id) {
             Err(Error::Stale) => self.found_again(&self.vfs.by_number(id.0)?, id, None),
@@ -118,8 +116,8 @@ impl Ops {
     ) -> Result<Found<'_>> {
         let entry = self.nodes.entry_again(path, id, generation)?;
         Ok(Found {
-            generation: entry.inode().generation,
-            attr_reply: AttrReply::of(self.attr_at(entry.inode(), path), entry.inode()),
+            generation: entry.known().generation,
+            attr_reply: AttrReply::of(self.attr_at(entry.known(), path), entry.known()),
             entry,
         })
     }

@@ -36,7 +36,7 @@ impl Ops {
     pub(crate) fn getattr(&self, id: NodeId) -> Result<AttrReply> {
         let node = self.nodes.get(id)?;
         let mut reply = AttrReply::of(self.attr_of(&node)?, &node);
-        reply.told.attr = !node.ways.are_through() && node.is_announced();
+        reply.told.attr = !node.is_through() && node.is_announced();
         Ok(reply)
     }
 
@@ -268,5 +268,5 @@ fn with_setfcap(who: Caller) -> Credentials {
 
 /// Returns an open file of `node`, if its contents go by passthrough.
 fn passing(node: &NodeRef) -> Option<Arc<OpenFile>> {
-    node.ways.are_through().then(|| node.open_file())?
+    node.is_through().then(|| node.open_file())?
 }

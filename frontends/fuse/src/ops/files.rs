@@ -105,7 +105,7 @@ impl Ops {
             }
         })?;
         let found = self.found(file.path())?;
-        let node = found.entry.inode().clone();
+        let node = found.entry.known().clone();
         // The size of a file that existed before says nothing.
         let made_by = (found.attr_reply.attr.size == 0).then_some(who.pid);
         Ok((found, self.keep(file, node, made_by, share)))
@@ -130,7 +130,7 @@ impl Ops {
             self.vfs.open(ctx, ctx.cwd(), flags.mode(bits(mode)))
         })?;
         let found = self.found(file.path())?;
-        let node = found.entry.inode().clone();
+        let node = found.entry.known().clone();
         Ok((found, self.keep(file, node, Some(who.pid), share)))
     }
 
@@ -143,7 +143,7 @@ impl Ops {
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<Backing>,
     ) -> Arc<Way> {
         let NewOpen { open, node, .. } = new;
-        let way = node.ways.agree(|| {
+        let way = node.ways().agree(|| {
             let host = open.file.backing().filter(|_| self.offer.stands());
             let expects_little = |pid| self.guess.is_small(pid);
             match host {
