@@ -50,7 +50,7 @@ mod wait;
 
 pub use hash::{BucketGuard, HashKey, LockStatistics, RcuHash, Unsettled, View};
 pub use late::Late;
-pub use lru::{List, Lru, Verdict};
+pub use lru::{List, Lru, LruStatus};
 pub use per_thread::PerThread;
 pub use rcu::RcuGuard;
 pub use rcu_ptr::RcuPtr;

@@ -52,10 +52,11 @@ impl<T> Links<T> {
     }
 }
 
-/// The next step of [`List::scan`] for the object it has just shown.
+/// What a scan of a list does with the object that it has just shown: the callback's answer to
+/// [`List::scan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "lru_status")]
-pub enum Verdict {
+pub enum LruStatus {
     /// Back to the head.
     Rotate,
     /// Killed, off the list and into the caller's hands, if it still has no user.
@@ -82,12 +83,12 @@ pub(crate) struct Lists<T> {
     numbers: Numbers,
     kind_of: fn(&T) -> usize,
     /// How often a victim was chosen. On a line of its own: the rest is only read.
-    turn: Turn,
+    victims: Victims,
 }
 
 #[repr(align(128))]
 #[derive(Default)]
-struct Turn(PlainUsize);
+struct Victims(PlainUsize);
 
 /// Padded so that the locks of two shards do not share a cache line.
 #[repr(align(128))]
@@ -95,7 +96,7 @@ struct Shard<T> {
     list: Mutex<Chain<T>>,
     /// The list's length, for readers without its lock.
     len: PlainUsize,
-    /// The turn in which an object last entered, give or take a few objects.
+    /// The count of victims when an object last entered, give or take a few objects.
     last_entry: PlainUsize,
     /// How many objects scans have looked at.
     scanned: PlainUsize,
@@ -194,7 +195,7 @@ impl<T> Lru<T> {
             per_kind,
             numbers: Numbers::draw(shards),
             kind_of,
-            turn: Turn::default(),
+            victims: Victims::default(),
         };
         Lru(NonNull::from(Box::leak(Box::new(lists))))
     }
@@ -298,9 +299,11 @@ impl<T> Lists<T> {
         list.look_ahead();
         list.len += 1;
         shard.len.store(list.len, Relaxed);
-        // Seldom: the turn is on a line that all threads write to.
+        // Seldom: the count is on a line that all threads write to.
         if list.entered.is_multiple_of(8) {
-            shard.last_entry.store(self.turn.0.load(Relaxed), Relaxed);
+            shard
+                .last_entry
+                .store(self.victims.0.load(Relaxed), Relaxed);
         }
         list.entered = list.entered.wrapping_add(1);
         true
@@ -341,7 +344,7 @@ impl<T> List<'_, T> {
         shard: usize,
         most: usize,
         killed: &mut Vec<Ref<T>>,
-        mut look: impl FnMut(&Shared<T>) -> Verdict,
+        mut look: impl FnMut(&Shared<T>) -> LruStatus,
     ) -> usize {
         let shard = &self.shards[shard];
         let mut list = shard.list.lock();
@@ -360,11 +363,11 @@ impl<T> List<'_, T> {
             }
             // First, while the object is on the list: it is foreign code, and may panic.
             match look(object) {
-                Verdict::Rotate => {
+                LruStatus::Rotate => {
                     list.unlink(last);
                     list.push_head(last);
                 }
-                Verdict::Kill => {
+                LruStatus::Kill => {
                     list.unlink(last);
                     object.lru().set_lists(self.lists);
                     if object.kill_listed_if_unused() {
@@ -375,7 +378,7 @@ impl<T> List<'_, T> {
                         list.push_head(last);
                     }
                 }
-                Verdict::Stop => {
+                LruStatus::Stop => {
                     scanned -= 1;
                     break;
                 }
@@ -410,9 +413,9 @@ impl<T> List<'_, T> {
     /// thread that outlives others reclaims what they have listed. `None` if all are empty.
     pub fn victim(&self) -> Option<usize> {
         let shards = self.shards.len();
-        let turn = self.lists.turn.0.fetch_add(1, Relaxed);
-        if turn.is_multiple_of(2)
-            && let Some(idle) = self.idle(turn)
+        let victims = self.lists.victims.0.fetch_add(1, Relaxed);
+        if victims.is_multiple_of(2)
+            && let Some(idle) = self.idle(victims)
         {
             return Some(idle);
         }
@@ -425,14 +428,14 @@ impl<T> List<'_, T> {
         (self.len_of(victim) > 0).then_some(victim)
     }
 
-    /// A shard that no object has entered for as many turns as all shards have several times.
-    fn idle(&self, turn: usize) -> Option<usize> {
+    /// A shard that no object has entered while several victims per shard were chosen.
+    fn idle(&self, victims: usize) -> Option<usize> {
         let shards = self.shards.len();
         // One after the other: all objects on the first may be used again and again.
-        let mut order = (0..shards).map(|n| (turn / 2 + n) % shards);
+        let mut order = (0..shards).map(|n| (victims / 2 + n) % shards);
         order.find(|shard| {
             let last = self.shards[*shard].last_entry.load(Relaxed);
-            turn.saturating_sub(last) > 8 * shards && self.len_of(*shard) > 0
+            victims.saturating_sub(last) > 8 * shards && self.len_of(*shard) > 0
         })
     }
 

@@ -7,7 +7,7 @@
 //! |---------------------|--------------------------------------------------|
 //! | this file           | the interface, over one process-wide domain      |
 //! | `rcu/domain.rs`     | grace periods, the proof, and when bags are freed |
-//! | `rcu/turn.rs`       | the lock that a freeing thread holds             |
+//! | `rcu/free_lock.rs`  | the lock that a freeing thread holds             |
 //! | `rcu/slot.rs`       | a reader's stores, and its own retired bag       |
 //! | `rcu/membarrier.rs` | the fence that only the writer pays for          |
 //!
@@ -23,9 +23,9 @@
 //! check it at every lock of [`lock`](crate::lock).
 
 mod domain;
+mod free_lock;
 mod membarrier;
 mod slot;
-mod turn;
 
 use std::marker::PhantomData;
 use std::time::Duration;

@@ -29,7 +29,7 @@ fn lens(table: &Table) -> [usize; 2] {
     [0, 1].map(|kind| table.lru().kind(kind).len())
 }
 
-fn scan(table: &Table, most: usize, look: impl FnMut(&Shared<Number>) -> Verdict) -> Vec<u32> {
+fn scan(table: &Table, most: usize, look: impl FnMut(&Shared<Number>) -> LruStatus) -> Vec<u32> {
     let mut killed = Vec::new();
     table.lru().kind(0).scan(0, most, &mut killed, look);
     let numbers = killed.iter().map(|object| object.0).collect();
@@ -37,10 +37,10 @@ fn scan(table: &Table, most: usize, look: impl FnMut(&Shared<Number>) -> Verdict
     numbers
 }
 
-fn age(object: &Shared<Number>) -> Verdict {
+fn age(object: &Shared<Number>) -> LruStatus {
     match object.age() {
-        true => Verdict::Kill,
-        false => Verdict::Rotate,
+        true => LruStatus::Kill,
+        false => LruStatus::Rotate,
     }
 }
 
@@ -72,7 +72,7 @@ fn the_last_user_lists() {
     let mut seen = Vec::new();
     scan(&table, 10, |object| {
         seen.push(object.0);
-        Verdict::Rotate
+        LruStatus::Rotate
     });
     assert_eq!(seen, [2], "LRU-1: what is in use is not shown");
     assert_eq!(lens(&table), [1, 1], "LRU-1: and is let go");
@@ -95,7 +95,7 @@ fn the_tail_goes_first_and_the_used_get_a_second_chance() {
     drop(guard);
     assert_eq!(scan(&table, 3, age), [1, 2], "0 was used, 1 and 2 were not");
     assert_eq!(lens(&table), [2, 0]);
-    assert!(scan(&table, 9, |_| Verdict::Stop).is_empty());
+    assert!(scan(&table, 9, |_| LruStatus::Stop).is_empty());
     assert_eq!((lens(&table), table.len()), ([2, 0], 2));
 }
 
@@ -203,7 +203,7 @@ fn a_panic_of_the_caller_changes_nothing() {
     let panics = || scan(&table, 1, |_| panic!("on purpose"));
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
     assert_eq!(lens(&table), [1, 0], "RCU-3");
-    assert_eq!(scan(&table, 1, |_| Verdict::Kill), [1], "RCU-3");
+    assert_eq!(scan(&table, 1, |_| LruStatus::Kill), [1], "RCU-3");
 }
 
 /// LRU-1: threads that use, drop and scan the same few objects lose none.
@@ -218,7 +218,7 @@ fn nothing_is_lost_among_many_threads() {
             scope.spawn(move || {
                 for round in 0..rounds {
                     if thread == 0 {
-                        scan(table, 8, |_| Verdict::Rotate);
+                        scan(table, 8, |_| LruStatus::Rotate);
                         continue;
                     }
                     let number = (round * 7 + thread) % 8;
@@ -232,7 +232,7 @@ fn nothing_is_lost_among_many_threads() {
         }
     });
     assert_eq!(lens(&table), [8, 0], "LRU-1: none is in use");
-    assert_eq!(scan(&table, 8, |_| Verdict::Kill).len(), 8, "LRU-1");
+    assert_eq!(scan(&table, 8, |_| LruStatus::Kill).len(), 8, "LRU-1");
     assert!(table.is_empty());
 }
 

@@ -25,8 +25,8 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::free_lock::{FreeGuard, FreeLock};
 use super::slot::{Bag, QUIESCENT, Reader, Retired, Slot};
-use super::turn::{MyTurn, Turn};
 use super::{Stall, Statistics, membarrier};
 use crate::atomic::*;
 use crate::model::{self, MODEL, Mutex, MutexGuard, atomic::AtomicU64 as PlainU64};
@@ -43,7 +43,7 @@ pub struct Domain {
     sealed: Mutex<VecDeque<(u64, Bag)>>,
     /// Held by the one thread that frees. A waiter for it may hold `slots` or
     /// `sealed` never, and takes them only after it.
-    freeing: Turn,
+    freeing: FreeLock,
     retired: PlainU64,
     freed: PlainU64,
     pending_bytes: PlainU64,
@@ -99,7 +99,7 @@ impl Domain {
                 }),
                 threads: PlainU64::new(0),
                 sealed: Mutex::new(VecDeque::new()),
-                freeing: Turn::new(),
+                freeing: FreeLock::new(),
                 retired: PlainU64::new(0),
                 freed: PlainU64::new(0),
                 pending_bytes: PlainU64::new(0),
@@ -255,7 +255,7 @@ impl Domain {
     }
 
     /// Waits for a grace period and frees all that was sealed before.
-    fn free_all_sealed(&self, freeing: &MyTurn<'_>) {
+    fn free_all_sealed(&self, freeing: &FreeGuard<'_>) {
         if !lock(&self.sealed).is_empty() {
             self.synchronize();
             self.free_ripe(freeing);
@@ -263,7 +263,7 @@ impl Domain {
     }
 
     /// Frees the bags whose grace period is over.
-    fn free_ripe(&self, _freeing: &MyTurn<'_>) {
+    fn free_ripe(&self, _freeing: &FreeGuard<'_>) {
         // Looked at before the fence: a bag sealed after it has objects that were unpublished
         // after it, and the scan proves nothing about them (module doc).
         let Some(newest) = lock(&self.sealed).back().map(|(period, _)| *period) else {

@@ -22,7 +22,7 @@ use crate::loom_support::{Probe, all_outcomes, outcomes, spawn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{Flag, HashKey, Late, Lru, RcuHash, Ref, Shared, Spare, Verdict, rcu};
+use rcuwalk_sync::{Flag, HashKey, Late, Lru, LruStatus, RcuHash, Ref, Shared, Spare, rcu};
 
 const NOT_CACHED: Flag = Flag::new(0);
 
@@ -158,7 +158,7 @@ fn what_a_scan_lets_go_comes_back() {
             drop(user);
         });
         let mut killed = Vec::new();
-        let scanned = |_: &Shared<Item>| Verdict::Rotate;
+        let scanned = |_: &Shared<Item>| LruStatus::Rotate;
         table.lru().kind(0).scan(0, 1, &mut killed, scanned);
         last.join().unwrap();
         let is_listed = listed(&table);

@@ -18,7 +18,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use rcuwalk_sync::Verdict;
+use rcuwalk_sync::LruStatus;
 
 use super::shrink::Kind;
 use super::{Dcache, Dentry, DentryRef};
@@ -96,14 +96,14 @@ impl Dcache {
             let too_many = missing > self.age.most;
             if !too_many && !self.age.is_old(dentry.stamp.load(Relaxed), now) {
                 // Those behind it are younger, or have been used since.
-                return Verdict::Stop;
+                return LruStatus::Stop;
             }
             if !dentry.age() && !too_many {
                 dentry.set_stamp(now);
-                return Verdict::Rotate;
+                return LruStatus::Rotate;
             }
             missing = missing.saturating_sub(1);
-            Verdict::Kill
+            LruStatus::Kill
         });
         self.evict(gone, |_| self.share.is_over());
     }

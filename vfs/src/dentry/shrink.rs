@@ -8,7 +8,7 @@
 
 use rcuwalk_sync::atomic::Relaxed;
 use rcuwalk_sync::lock::Rank;
-use rcuwalk_sync::{Flag, List, Ref, Shared, Verdict, rcu};
+use rcuwalk_sync::{Flag, List, LruStatus, Ref, Shared, rcu};
 
 use super::{Dcache, Dentry, DentryRef, Flags};
 use crate::budget::{BATCH, Share};
@@ -190,22 +190,22 @@ impl Dcache {
         list.scan(shard, most, gone, |dentry| {
             match want {
                 Want::These(wanted) if wanted(dentry) => {}
-                Want::These(_) => return Verdict::Rotate,
+                Want::These(_) => return LruStatus::Rotate,
                 Want::Room {
                     share,
                     second_chances,
                 } => {
                     if !share.is_too_much(objects, extra) {
-                        return Verdict::Stop;
+                        return LruStatus::Stop;
                     }
                     if second_chances && !dentry.age() && !is_out_of_reach(dentry) {
-                        return Verdict::Rotate;
+                        return LruStatus::Rotate;
                     }
                     objects = objects.saturating_sub(1);
                     extra = extra.saturating_sub(dentry.extra_bytes());
                 }
             }
-            Verdict::Kill
+            LruStatus::Kill
         })
     }
 

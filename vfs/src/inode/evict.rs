@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rcuwalk_sync::{Flag, List, Ref, Shared, Verdict, lock, probe, rcu};
+use rcuwalk_sync::{Flag, List, LruStatus, Ref, Shared, lock, probe, rcu};
 
 use super::cache::{Inner, InodeCache};
 use super::life::{DONT_CACHE, NEW};
@@ -212,29 +212,29 @@ impl<K: Key, P: Send + Sync + 'static> Inner<K, P> {
             // and for killed inodes.
             let scanned = list.scan(shard, left.min(BATCH), &mut gone.nodes, |node| {
                 if !wants_one {
-                    return Verdict::Stop;
+                    return LruStatus::Stop;
                 }
                 if !node.has(DONT_CACHE) {
                     let share = &self.share;
                     let (needed, patient) = match want {
                         Want::These(wanted) if wanted(node) => (true, false),
-                        Want::These(_) => return Verdict::Rotate,
+                        Want::These(_) => return LruStatus::Rotate,
                         Want::Room => (share.is_too_much(inodes, extra), true),
                         Want::RoomAtOnce => (share.is_too_much(inodes, extra), false),
                         Want::RoomAhead => (share.is_nearly_too_much(inodes, extra), true),
                     };
                     if !needed {
                         stopped = true;
-                        return Verdict::Stop;
+                        return LruStatus::Stop;
                     }
                     if patient && !node.age() {
-                        return Verdict::Rotate;
+                        return LruStatus::Rotate;
                     }
                 }
                 inodes = inodes.saturating_sub(1);
                 extra = extra.saturating_sub((self.weight)(node));
                 wants_one = !one_at_a_time;
-                Verdict::Kill
+                LruStatus::Kill
             });
             all.gone += gone.nodes.len();
             all.scanned += scanned;

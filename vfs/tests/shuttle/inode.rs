@@ -145,9 +145,9 @@ impl Inodes {
     }
 }
 
-/// How a thread came by its inode.
+/// IgetOutcome a thread came by its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum How {
+enum IgetOutcome {
     /// It had to read it in, and failed.
     Failed,
     Read,
@@ -206,7 +206,7 @@ fn one_reads_in_while_the_table_grows() {
 /// that one.
 #[test]
 fn a_failed_read_in_passes_to_a_waiter() {
-    use How::*;
+    use IgetOutcome::*;
     let expected = [
         [Failed, Read, Found],
         [Failed, Found, Read],

@@ -1,4 +1,4 @@
-//! How inodes end under the shuttle model checker: the hook, the last reference, the shrinker,
+//! IgetOutcome inodes end under the shuttle model checker: the hook, the last reference, the shrinker,
 //! and a peer's FORGETs, against threads that look for the inodes meanwhile.
 //!
 //! Each line was broken once, and this is what failed (with others, mostly):
@@ -67,9 +67,9 @@ struct Part {
     /// Which of all read-ins it was, from 0.
     read: u32,
     id: NodeId,
-    /// How many have it.
+    /// IgetOutcome many have it.
     held: AtomicU32,
-    /// How far its hook is.
+    /// IgetOutcome far its hook is.
     hook: AtomicU32,
     notes: Arc<Notes>,
 }
@@ -183,10 +183,10 @@ impl Inodes {
     }
 
     /// Reads the inode in, or gets the one that is there; and which of it.
-    fn settle(&self, found: Iget<'_, Ino, Part>) -> (How, Got) {
+    fn settle(&self, found: Iget<'_, Ino, Part>) -> (IgetOutcome, Got) {
         match found {
-            Iget::Cached(inode) => (How::Found, Got::new(inode)),
-            Iget::New(new) => (How::Read, Got::new(new.init(self.part()))),
+            Iget::Cached(inode) => (IgetOutcome::Found, Got::new(inode)),
+            Iget::New(new) => (IgetOutcome::Read, Got::new(new.init(self.part()))),
         }
     }
 
@@ -238,9 +238,9 @@ fn is_it(node: &Node<Ino, Part>) -> bool {
     node.key().0 == INO
 }
 
-/// How a thread came by its inode, or why not.
+/// IgetOutcome a thread came by its inode, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum How {
+enum IgetOutcome {
     Read,
     Found,
     /// It had to fill it in, and did not.
@@ -249,7 +249,7 @@ enum How {
     InUse,
 }
 
-use How::{Failed, Found, Read};
+use IgetOutcome::{Failed, Found, Read};
 
 /// INODE-4: a lookup of an inode that is being freed goes on after the hook has returned and
 /// the inode is off the table; so of one key there is never more than one.
@@ -371,14 +371,22 @@ fn an_insertion_takes_over_from_one_that_fails() {
 /// thread that reads it in keeps it from being created.
 #[test]
 fn what_is_being_created_is_stale_or_there() {
-    let created = [(Read, How::Stale), (Read, Found), (How::InUse, Read)];
-    let failed = [(Failed, How::Stale), (Failed, Read), (How::InUse, Read)];
+    let created = [
+        (Read, IgetOutcome::Stale),
+        (Read, Found),
+        (IgetOutcome::InUse, Read),
+    ];
+    let failed = [
+        (Failed, IgetOutcome::Stale),
+        (Failed, Read),
+        (IgetOutcome::InUse, Read),
+    ];
     for (fails, expected) in [(false, created), (true, failed)] {
         outcomes_are("INODE-2", expected, move || {
             let inodes = Inodes::new();
             let getter = inodes.beside(|inodes| match inodes.cache.iget(Ino(INO)) {
                 Ok(found) => inodes.settle(found).0,
-                Err(Stale) => How::Stale,
+                Err(Stale) => IgetOutcome::Stale,
             });
             let mine = match inodes.cache.insert_inode(Ino(INO)) {
                 Ok(new) if fails => {
@@ -390,10 +398,10 @@ fn what_is_being_created_is_stale_or_there() {
                     Got::new(new.init(inodes.part()));
                     Read
                 }
-                Err(InUse) => How::InUse,
+                Err(InUse) => IgetOutcome::InUse,
             };
             let other = getter.join().unwrap();
-            inodes.is_left_with(u32::from((mine, other) != (Failed, How::Stale)));
+            inodes.is_left_with(u32::from((mine, other) != (Failed, IgetOutcome::Stale)));
             (mine, other)
         });
     }
@@ -402,7 +410,7 @@ fn what_is_being_created_is_stale_or_there() {
 /// INODE-1: of two threads that create an inode, one does.
 #[test]
 fn a_key_is_created_once() {
-    let expected = [[Read, How::InUse], [How::InUse, Read]];
+    let expected = [[Read, IgetOutcome::InUse], [IgetOutcome::InUse, Read]];
     outcomes_are("INODE-1", expected, || {
         let inodes = Inodes::new();
         let create = |inodes: &Inodes| match inodes.cache.insert_inode(Ino(INO)) {
@@ -410,7 +418,7 @@ fn a_key_is_created_once() {
                 Got::new(new.init(inodes.part()));
                 Read
             }
-            Err(InUse) => How::InUse,
+            Err(InUse) => IgetOutcome::InUse,
         };
         let other = inodes.beside(create);
         let both = [create(&inodes), other.join().unwrap()];

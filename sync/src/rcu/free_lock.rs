@@ -9,20 +9,20 @@ use crate::wait;
 const TAKEN: u64 = 1;
 const AWAITED: u64 = 2;
 
-pub(super) struct Turn(AtomicU64);
+pub(super) struct FreeLock(AtomicU64);
 
 /// Dropping it gives the turn to the next one.
-pub(super) struct MyTurn<'a>(&'a Turn);
+pub(super) struct FreeGuard<'a>(&'a FreeLock);
 
-impl Turn {
+impl FreeLock {
     crate::model::const_unless_loom! {
-        pub(super) fn new() -> Turn {
-            Turn(AtomicU64::new(0))
+        pub(super) fn new() -> FreeLock {
+            FreeLock(AtomicU64::new(0))
         }
     }
 
     /// Waits for it.
-    pub(super) fn take(&self) -> MyTurn<'_> {
+    pub(super) fn take(&self) -> FreeGuard<'_> {
         if let Some(mine) = self.try_take() {
             return mine;
         }
@@ -30,13 +30,13 @@ impl Turn {
         wait::wait_until(self.address(), || {
             self.0.fetch_or(TAKEN | AWAITED, Acquire) & TAKEN == 0
         });
-        MyTurn(self)
+        FreeGuard(self)
     }
 
     /// Takes the turn if it is free.
-    pub(super) fn try_take(&self) -> Option<MyTurn<'_>> {
-        // Acquire: pairs with the Release in `MyTurn`'s drop.
-        (self.0.fetch_or(TAKEN, Acquire) & TAKEN == 0).then(|| MyTurn(self))
+    pub(super) fn try_take(&self) -> Option<FreeGuard<'_>> {
+        // Acquire: pairs with the Release in `FreeGuard`'s drop.
+        (self.0.fetch_or(TAKEN, Acquire) & TAKEN == 0).then(|| FreeGuard(self))
     }
 
     /// Frees the turn in the child of a fork, where its holder does not exist.
@@ -50,7 +50,7 @@ impl Turn {
     }
 }
 
-impl Drop for MyTurn<'_> {
+impl Drop for FreeGuard<'_> {
     fn drop(&mut self) {
         if self.0.0.swap(0, Release) & AWAITED != 0 {
             wait::wake_all(self.0.address());
