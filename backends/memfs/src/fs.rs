@@ -257,28 +257,29 @@ fn change_xattrs(
     changed
 }
 
-/// What the VFS keeps with an inode: its node.
-pub(crate) struct Kept {
+/// The private part of an inode: its node.
+#[doc(alias = "i_private")]
+pub(crate) struct InodePrivate {
     pub(crate) node: Arc<Node>,
     inode: InodeOf,
 }
 
-impl Kept {
-    fn new(node: &Arc<Node>, sb: &SuperBlock) -> Kept {
-        Kept {
+impl InodePrivate {
+    fn new(node: &Arc<Node>, sb: &SuperBlock) -> InodePrivate {
+        InodePrivate {
             node: node.clone(),
             inode: node.state().inodes.add(sb),
         }
     }
 }
 
-impl LastPut for Kept {
+impl LastPut for InodePrivate {
     fn last_put(&self) {
         self.node.users(|state| state.inodes.remove(self.inode));
     }
 }
 
-impl Drop for Kept {
+impl Drop for InodePrivate {
     /// For an inode that went to make room, or with its caches.
     fn drop(&mut self) {
         self.last_put();
@@ -291,9 +292,9 @@ fn iget(sb: &SuperBlock, node: &Arc<Node>) -> Result<InodeRef> {
         Iget::Cached(inode) => return Ok(inode),
         Iget::New(new) => new,
     };
-    let kept = Kept::new(node, sb);
+    let private = InodePrivate::new(node, sb);
     let state = node.state();
-    let fill = InodeFill::new(state.attr).private_last_put(kept);
+    let fill = InodeFill::new(state.attr).private_last_put(private);
     let acl = state
         .xattrs
         .as_ref()

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rcuwalk::{Attr, Error, FileType, Inode, NewFile, Result, SuperBlock, Timestamp};
 
 use crate::data::Data;
-use crate::fs::Kept;
+use crate::fs::InodePrivate;
 use crate::names::Names;
 use crate::space::{INODE, Space};
 use crate::xattrs::{self, Xattrs};
@@ -190,8 +190,8 @@ impl Node {
 
     /// The node behind an inode of the VFS.
     pub(crate) fn of(inode: &Inode) -> Result<&Arc<Node>> {
-        let kept = inode.private::<Kept>().ok_or(Error::Invalid)?;
-        Ok(&kept.node)
+        let private = inode.private::<InodePrivate>().ok_or(Error::Invalid)?;
+        Ok(&private.node)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
