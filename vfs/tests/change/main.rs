@@ -10,4 +10,5 @@ mod create_presumed;
 mod files;
 mod made;
 mod setattr;
+mod sticky;
 mod xattrs;
