@@ -20,6 +20,7 @@
 //! | `fuse.rs`    | a directory directly, through our daemon, and through a plain one |
 //! | `scan.rs`    | memory while a scan streams through a small cache               |
 //! | `walktrees.rs` | trees larger than the cache, walked with three locking schemes |
+//! | `readdir.rs` | one large directory listed: getdents64(2) against ours           |
 //! | `image.rs`   | an ext4 image, walked by the kernel and by ours                 |
 //! | `usage.rs`   | processor time and memory of this process                       |
 //!
@@ -37,6 +38,7 @@ pub mod measure;
 pub mod paths;
 mod progress;
 mod random;
+pub mod readdir;
 pub mod report;
 pub mod scan;
 pub mod tree;

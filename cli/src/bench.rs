@@ -3,6 +3,7 @@
 mod change;
 mod fuse;
 mod iget;
+mod readdir;
 mod walktrees;
 
 use std::ffi::OsString;
@@ -23,7 +24,7 @@ use crate::signals::Stop;
 ///
 /// Contenders get the same work, take turns in one run, and are compared by the medians of the
 /// rounds. Without a BENCHMARK, all of them run, which takes two to three minutes; except for
-/// fuse, which mounts something.
+/// fuse and readdir, which mount something.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -44,7 +45,7 @@ struct Options {
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// How many rounds to take the median of [default: 25; change: 15; fuse: 7; iget: 7;
-    /// walktrees: 5]
+    /// readdir: 9; walktrees: 5]
     #[arg(long, global = true, value_name = "N",
           value_parser = value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
@@ -79,6 +80,7 @@ enum Benchmark {
     Change(change::Args),
     Fuse(fuse::Args),
     Iget(iget::Args),
+    Readdir(readdir::Args),
     Walktrees(walktrees::Args),
 }
 
@@ -120,6 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(Benchmark::Fuse(fuse)) => fuse::run(fuse, options, &stop)?,
         Some(Benchmark::Access(access)) => run_access(access, options, &stop)?,
         Some(Benchmark::Iget(iget)) => iget::run(iget, options, &stop)?,
+        Some(Benchmark::Readdir(readdir)) => readdir::run(readdir, options, &stop)?,
         Some(Benchmark::Walktrees(walktrees)) => walktrees::run(walktrees, options, &stop)?,
         None => {
             // --inodes is for those that have it.

@@ -41,10 +41,19 @@ impl LoopMount {
     ///
     /// What mount(8) said.
     pub fn new(image: &Path, options: &str) -> io::Result<Self> {
+        Self::of("ext4", image, options)
+    }
+
+    /// As [`new`](Self::new), for an image of that type of file system.
+    ///
+    /// # Errors
+    ///
+    /// What mount(8) said.
+    pub fn of(kind: &str, image: &Path, options: &str) -> io::Result<Self> {
         let at = tempfile::tempdir()?;
         let mut mount = Command::new("mount");
         mount
-            .args(["-t", "ext4", "-o"])
+            .args(["-t", kind, "-o"])
             .arg(format!("loop,{options}"));
         run(mount.arg(image).arg(at.path()))?;
         Ok(Self { at })
@@ -81,7 +90,7 @@ impl Drop for LoopMount {
 /// # Errors
 ///
 /// If it cannot be run, or failed.
-pub(super) fn run(command: &mut Command) -> io::Result<()> {
+pub(crate) fn run(command: &mut Command) -> io::Result<()> {
     let name = PathBuf::from(command.get_program());
     let output = command.output().map_err(|err| {
         let why = match err.kind() {

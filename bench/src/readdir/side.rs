@@ -1,0 +1,149 @@
+//! A contender: one directory, and a way to list it.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+
+use rcuwalk::{Credentials, Entries, File, FileSystem, OpenFlags, Vfs};
+use rustix::fs::{CWD, Mode, OFlags, RawDir};
+
+use super::ReaddirError;
+
+/// Bytes for the entries of one call, for all contenders: as glibc's readdir(3) takes.
+const BUFFER: usize = 32 * 1024;
+
+/// One contender.
+pub(super) struct Side {
+    pub(super) contender: String,
+    /// Whether listings are cached; `None` for the kernel.
+    pub(super) cache: Option<bool>,
+    /// Sides with the same number list the same files.
+    pub(super) tree: usize,
+    how: How,
+}
+
+enum How {
+    Kernel(PathBuf),
+    Ours { dir: File, _vfs: Vfs },
+}
+
+/// What a listing contained, whatever the order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Checksum {
+    pub(super) entries: u64,
+    /// Bytes of getdents64(2)'s records.
+    pub(super) bytes: u64,
+    pub(super) names: u64,
+    pub(super) inodes: u64,
+}
+
+impl Side {
+    pub(super) fn kernel(contender: impl Into<String>, tree: usize, dir: &Path) -> Side {
+        Side {
+            contender: contender.into(),
+            cache: None,
+            tree,
+            how: How::Kernel(dir.into()),
+        }
+    }
+
+    /// The directory `path` of a back end, with a cache that has room for its listing, or for
+    /// none.
+    pub(super) fn ours(
+        contender: impl Into<String>,
+        (tree, cache): (usize, bool),
+        vfs: Vfs,
+        path: &str,
+    ) -> Result<Side, ReaddirError> {
+        let contender = contender.into();
+        let ctx = vfs.context(Credentials::root());
+        let dir = vfs.open(&ctx, path, OpenFlags::READ);
+        let dir = dir.map_err(|err| ReaddirError::failed(format!("open {contender}"))(&err))?;
+        Ok(Side {
+            contender,
+            cache: Some(cache),
+            tree,
+            how: How::Ours { dir, _vfs: vfs },
+        })
+    }
+
+    /// Lists all, and returns how many entries there were.
+    pub(super) fn list(&self) -> Result<u64, ReaddirError> {
+        let (mut entries, mut inodes) = (0, 0_u64);
+        self.each(|_, ino| {
+            entries += 1;
+            inodes ^= ino;
+        })?;
+        std::hint::black_box(inodes);
+        Ok(entries)
+    }
+
+    pub(super) fn checksum(&self) -> Result<Checksum, ReaddirError> {
+        let mut sum = Checksum::default();
+        self.each(|name, ino| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            hasher.write(name);
+            let of_name = hasher.finish();
+            hasher.write_u64(ino);
+            sum.entries += 1;
+            sum.bytes += (name.len() as u64 + 20).next_multiple_of(8);
+            // Whatever the order.
+            sum.names = sum.names.wrapping_add(of_name);
+            sum.inodes = sum.inodes.wrapping_add(hasher.finish());
+        })?;
+        Ok(sum)
+    }
+
+    #[inline]
+    fn each(&self, mut entry: impl FnMut(&[u8], u64)) -> Result<(), ReaddirError> {
+        let failed = |why: &dyn fmt::Display| ReaddirError::failed(format!("list {self}"))(why);
+        match &self.how {
+            How::Kernel(path) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let dir = rustix::fs::openat(CWD, path, flags, Mode::empty());
+                let dir = dir.map_err(|err| failed(&err))?;
+                let mut buf = vec![MaybeUninit::uninit(); BUFFER];
+                let mut entries = RawDir::new(dir, &mut buf);
+                while let Some(next) = entries.next() {
+                    let next = next.map_err(|err| failed(&err))?;
+                    let name = next.file_name().to_bytes();
+                    if !matches!(name, b"." | b"..") {
+                        entry(name, next.ino());
+                    }
+                }
+            }
+            How::Ours { dir, .. } => {
+                let (mut buf, mut position) = (vec![0; BUFFER], 0);
+                loop {
+                    let filled = dir.fill(position, &mut buf).map_err(|err| failed(&err))?;
+                    if filled == 0 {
+                        break;
+                    }
+                    for next in Entries::new(&buf[..filled]) {
+                        position = next.next;
+                        entry(next.name, next.ino);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.contender)?;
+        match self.cache {
+            Some(true) => f.write_str(", cached"),
+            Some(false) | None => Ok(()),
+        }
+    }
+}
+
+/// A mounted back end, with a cache of listings or without.
+pub(super) fn vfs(fs: impl FileSystem, cache: bool) -> Result<Vfs, ReaddirError> {
+    let room = if cache { 1 << 30 } else { 0 };
+    let budget = rcuwalk::Budget::default().listings(room);
+    Vfs::with_budget(fs, budget).map_err(|err| ReaddirError::failed("mount")(&err))
+}
