@@ -8,7 +8,7 @@ use crate::inode::life::{Life, NEW};
 use crate::inode::new::NewInode;
 use crate::inode::node::{InodeRef, Key, Node};
 
-/// The result of [`InodeCache::iget`].
+/// The result of [`InodeCache::iget`](crate::inode::InodeCache::iget).
 #[must_use]
 #[derive(Debug)]
 pub enum Iget<'c, K: Key, P: Send + Sync + 'static> {
@@ -68,7 +68,8 @@ impl<K: Key, P: Send + Sync + 'static> PendingInode<K, P> {
 /// Memory for an inode that is not in the cache yet.
 pub struct SpareInode<K: Key, P: Send + Sync + 'static>(pub(super) Spare<Node<K, P>>);
 
-/// What to do with an inode that [`InodeCache::find_inode_nowait`] shows.
+/// What to do with an inode that
+/// [`find_inode_nowait`](crate::inode::InodeCache::find_inode_nowait) shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
     /// It is the one.
