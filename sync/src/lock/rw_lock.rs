@@ -61,7 +61,7 @@ impl<T: Ranked> RwLock<T> {
     }
 
     /// The lock, shared, if no writer holds it or waits for it. As
-    /// [`Mutex::try_lock_out_of_order`], whatever this thread holds.
+    /// [`Mutex::try_lock_out_of_order`](super::Mutex::try_lock_out_of_order), whatever this thread holds.
     #[doc(alias = "down_read_trylock")]
     pub fn try_read_out_of_order(&self) -> Option<ReadGuard<'_, T>> {
         assert_may_sleep();
@@ -83,8 +83,8 @@ impl<T: Ranked> RwLock<T> {
         self.write_ranked(true)
     }
 
-    /// The lock, exclusively, if no thread holds it. As [`Mutex::try_lock_out_of_order`], whatever
-    /// this thread holds.
+    /// The lock, exclusively, if no thread holds it, whatever this thread holds. As
+    /// [`Mutex::try_lock_out_of_order`](super::Mutex::try_lock_out_of_order).
     #[doc(alias = "down_write_trylock")]
     pub fn try_write_out_of_order(&self) -> Option<WriteGuard<'_, T>> {
         assert_may_sleep();
