@@ -38,6 +38,8 @@ pub(super) struct Blob {
     /// The position of the last record.
     last: u64,
     order: Order,
+    /// The last record is out of order: tmpfs counts down, and ends with the greatest position.
+    last_is_out: bool,
     index: Option<Index>,
 }
 
@@ -68,13 +70,13 @@ impl Blob {
     pub(super) fn append(&mut self, mut added: &[u8]) -> Result<(), Full> {
         while let Some((entry, length)) = records::first(added) {
             let next = entry.next;
-            self.order = match (self.order, self.used, next > self.last) {
-                (Order::Open, 0, _) => Order::Open,
-                _ if next == self.last => Order::None,
-                (Order::Open | Order::Up, _, true) => Order::Up,
-                (Order::Open | Order::Down, _, false) => Order::Down,
-                _ => Order::None,
-            };
+            match (self.order, self.used, next > self.last) {
+                (Order::Open, 0, _) => {}
+                _ if self.last_is_out || next == self.last => self.order = Order::None,
+                (Order::Open | Order::Up, _, true) => self.order = Order::Up,
+                (Order::Open | Order::Down, _, false) => self.order = Order::Down,
+                _ => self.last_is_out = true,
+            }
             self.last = next;
             let at = self.push(&added[..length])?;
             if let Some(index) = &mut self.index {
@@ -215,10 +217,15 @@ impl Blob {
             return Some((0, 0));
         }
         let first = |chunk: &Vec<u8>| records::first(chunk).map_or(0, |(entry, _)| entry.next);
+        let ordered = match (&self.chunks[..], self.last_is_out) {
+            _ if self.order == Order::None => return None,
+            (chunks, true) if from == self.last => return Some((chunks.len(), 0)),
+            ([chunks @ .., last], true) if first(last) == self.last => chunks,
+            (chunks, _) => chunks,
+        };
         let behind = match self.order {
-            Order::Open | Order::Up => self.chunks.partition_point(|chunk| first(chunk) <= from),
-            Order::Down => self.chunks.partition_point(|chunk| first(chunk) >= from),
-            Order::None => return None,
+            Order::Down => ordered.partition_point(|chunk| first(chunk) >= from),
+            _ => ordered.partition_point(|chunk| first(chunk) <= from),
         };
         let number = behind.checked_sub(1)?;
         let (chunk, mut at) = (&self.chunks[number], 0);
@@ -268,4 +275,71 @@ impl Index {
 fn name_at(chunks: &[Vec<u8>], at: u32) -> Option<&[u8]> {
     let records = chunks.get(at as usize >> 16)?.get(at as usize & 0xFFFF..)?;
     records::first(records).map(|(entry, _)| entry.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blob(positions: impl IntoIterator<Item = u64>) -> Blob {
+        let mut blob = Blob::default();
+        for position in positions {
+            let mut record = Vec::new();
+            let mut writer = Writer::new(records::Growing::new(&mut record, usize::MAX));
+            let entry = RawEntry {
+                name: b"name",
+                ino: position,
+                kind: None,
+                next: position,
+            };
+            let _ = crate::filesystem::Emit::entry(&mut writer, entry);
+            blob.append(&record).unwrap();
+        }
+        blob
+    }
+
+    /// The positions of the entries after `from`, or `None`.
+    fn after(blob: &Blob, from: u64) -> Option<Vec<u64>> {
+        let (chunk, at) = blob.after(from)?;
+        let mut rest = Vec::new();
+        for (number, records) in blob.chunks.iter().enumerate().skip(chunk) {
+            let begin = if number == chunk { at } else { 0 };
+            rest.extend(records::Entries::new(&records[begin..]).map(|entry| entry.next));
+        }
+        Some(rest)
+    }
+
+    /// DIR-1: a listing goes on from each position, in whichever order a back end counts; also
+    /// where its last position is out of that order, alone in its chunk or not.
+    #[test]
+    fn a_listing_goes_on_from_each_position() {
+        let most = CHUNK as u64 / 24;
+        for count in [1, 2, 3, 10, most - 1, most, most + 1, 2 * most] {
+            let down = || (1..=count).rev().map(|n| 2 * n);
+            let up = || (1..=count).map(|n| 2 * n);
+            let orders: [Vec<u64>; 4] = [
+                up().collect(),
+                down().collect(),
+                down().chain([1 << 40]).collect(),
+                up().chain([1]).collect(),
+            ];
+            for positions in orders {
+                let blob = blob(positions.iter().copied());
+                for (at, from) in positions
+                    .iter()
+                    .enumerate()
+                    .step_by(1 + count as usize / 50)
+                {
+                    let rest = after(&blob, *from).expect("DIR-1: a known position");
+                    assert_eq!(rest, positions[at + 1..], "DIR-1: {count}, after {from}");
+                }
+                let last = *positions.last().unwrap();
+                assert_eq!(after(&blob, last), Some(Vec::new()), "DIR-1: {count}");
+                assert_eq!(after(&blob, 3), None, "DIR-1: nobody's position");
+            }
+        }
+        // Two that are out of order: the back end is asked.
+        assert_eq!(after(&blob([9, 8, 20, 30]), 9), None);
+        assert_eq!(after(&blob([9, 8, 20, 7]), 9), None);
+    }
 }
