@@ -89,7 +89,7 @@ fn a_directory_is_served_by_all_and_all_see_the_same() {
         (&"fuse".into(), &true.into())
     );
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 8 * 5, "of each work, each contender");
+    assert_eq!(rows.len(), 10 * 5, "of each work, each contender");
     for row in rows {
         for number in [
             "seconds",
