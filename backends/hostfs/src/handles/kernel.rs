@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  HOST    file system (8)  type (4)  bytes of the host (8 to 128)
-//!  NUMBER  file system (8)  inode number (8)  generation (4)
+//!  NUMBER  file system (8)  inode number (8)  time of birth (12)
 //! ```
 //!
 //! The file system is the one that statfs(2) names. ext4, btrfs and f2fs draw it when they are made,
@@ -12,14 +12,14 @@
 //! HANDLE-1: the host opens its handle if the file still exists. Whether it is below the root is
 //! decided as for files that are found by number (`handles.rs`): any file of the host's file system
 //! could be named by a handle. A file of another file system below the root, a file that the host has
-//! no handle for (FUSE, most overlays), and any file without CAP_DAC_READ_SEARCH is found by its path
+//! no handle for (most overlays), and any file without CAP_DAC_READ_SEARCH is found by its path
 //! alone, and is the right one if its handle is the same.
 
 use rcuwalk::{At, ByNumber, Caller, Error, FileType, InodeKey, Result, SuperBlock, Timestamp};
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{below_root, generation, inode_of, open_host_handle};
+use super::{below_root, inode_of, open_host_handle};
 use crate::HostFs;
 use crate::host::{self, as_fd, held};
 use crate::identity::host_mount;
@@ -36,11 +36,11 @@ const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 pub(crate) fn encode(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<Box<[u8]>> {
     let file = hold(fs, by, at)?;
     let file_system = held::file_system_of(file.fd())?;
-    let handle = match held::statfs(file.fd())?.kind {
-        // Its handles do not outlive the daemon below.
-        FUSE_SUPER_MAGIC => Err(Errno::OPNOTSUPP),
-        _ => sys::lasting_handle(file.fd(), c""),
-    };
+    if held::statfs(file.fd())?.kind == FUSE_SUPER_MAGIC {
+        // Its numbers and handles do not outlive what its daemon remembers.
+        return Err(Error::NotSupported);
+    }
+    let handle = sys::lasting_handle(file.fd(), c"");
     let mut id = Vec::with_capacity(32);
     match handle {
         Ok(handle) => {
@@ -54,24 +54,24 @@ pub(crate) fn encode(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<Box<[u
             id.push(NUMBER);
             id.extend(file_system);
             id.extend(at.inode.inode_key().ino.to_le_bytes());
-            id.extend(generation_or_birth(fs, by, at)?.to_le_bytes());
+            id.extend(birth(at)?);
         }
         Err(errno) => return Err(host::err(errno)),
     }
     Ok(id.into())
 }
 
-fn generation_or_birth(fs: &HostFs, by: &Caller<'_>, at: &At<'_>) -> Result<u32> {
-    if let Some(generation) = generation(fs, by, at)? {
-        return Ok(generation);
-    }
+/// Where the host has no handle that lasts, nothing else tells the uses of a number apart: the
+/// generation that it may tell is a constant on 9p and CIFS.
+fn birth(at: &At<'_>) -> Result<[u8; 12]> {
     let Timestamp { sec, nsec } = at.inode.attr().btime;
-    match (sec, nsec) {
-        (0, 0) => Err(Error::NotSupported),
-        _ => Ok(super::hash(
-            sec.to_ne_bytes().iter().chain(&nsec.to_ne_bytes()),
-        )),
+    if (sec, nsec) == (0, 0) {
+        return Err(Error::NotSupported);
     }
+    let mut birth = [0; 12];
+    birth[..8].copy_from_slice(&sec.to_le_bytes());
+    birth[8..].copy_from_slice(&nsec.to_le_bytes());
+    Ok(birth)
 }
 
 /// [`FileSystem::open_handle`](rcuwalk::FileSystem::open_handle).

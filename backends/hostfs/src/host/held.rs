@@ -146,20 +146,31 @@ impl<'a> Held<'a> {
     }
 
     /// Clears the set-id bits in `lost`, and any others that a write by another user clears.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if the owner sets them again and again.
     pub(crate) fn lose_set_ids(&self, lost: u16) -> Result<()> {
-        let mode = || stat_fd(self.fd()).map(|stat| stat.attr.mode);
-        // Again if the owner sets them meanwhile.
-        for _ in 0..4 {
-            if mode()? & lost == 0 {
+        const GROUP_EXECUTE: u16 = 0o010;
+        for _ in 0..16 {
+            let before = stat_fd(self.fd())?.attr;
+            let left = before.mode & lost;
+            if left == 0 {
                 return Ok(());
             }
             // A chown(2) that names no owner clears them in whatever mode the file has at that
-            // moment. A chmod(2) would undo one by the owner that has come in between.
-            let _ = self.chown(None, None);
+            // moment. A chmod(2) would undo one by the owner that has come in between, so it is
+            // for what the other does not clear: the host refuses it, or leaves the bits to a
+            // server and changes nothing, or leaves set-gid without execution by the group.
+            let is_left = left == 0o2000 && before.mode & GROUP_EXECUTE == 0;
+            if !is_left && self.chown(None, None).is_ok() {
+                let after = stat_fd(self.fd())?.attr;
+                if (after.mode, after.ctime) != (before.mode, before.ctime) {
+                    continue;
+                }
+            }
+            return self.chmod(stat_fd(self.fd())?.attr.mode & !lost);
         }
-        // The host refuses it; a network file system leaves them to its server; and the kernel
-        // leaves set-gid without execution by the group.
-        self.chmod(mode()? & !lost)
+        Err(Error::Stale)
     }
 
     pub(crate) fn set_times(&self, atime: Option<SetTime>, mtime: Option<SetTime>) -> Result<()> {

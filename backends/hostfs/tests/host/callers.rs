@@ -166,6 +166,12 @@ fn clearing_set_id_bits_undoes_no_chmod() {
         }
         assert_eq!(owner.join().unwrap(), 0, "EDGE-1");
     });
+    // A mode that the VFS does not know yet: where it does, it decides.
+    let path = dir.path().join("other");
+    fs::write(&path, b"true").unwrap();
+    let host_mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    host_mode(0o777);
+    let file = vfs.open(&stranger, "/other", OpenFlags::WRITE).unwrap();
     host_mode(0o6745);
     file.write_at(b"evil", 0).unwrap();
     let left = fs::metadata(&path).unwrap().mode() & 0o7777;
