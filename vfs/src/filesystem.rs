@@ -226,7 +226,7 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// True if a name that no listing of `dir` has is certainly missing. Not so where a lookup
     /// finds more than is listed (`.snapshot`, automounts, names without regard to case). Asked
-    /// once for a directory whose listing is cached, with no lock held.
+    /// once for each listing that is cached, with no lock held.
     fn lists_all_names(&self, sb: &SuperBlock, dir: &Inode) -> bool {
         let _ = (sb, dir);
         false

@@ -33,7 +33,7 @@
 //!   this cache's lock (FRESH-1).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rcuwalk_sync::lock::{Rank, Ranked, RwLock};
 
@@ -51,8 +51,6 @@ pub(crate) struct DirCache {
     used: AtomicBool,
     /// Its listing alone exceeds the budget: no further attempt is made.
     too_long: AtomicBool,
-    /// Whether the back end lists all names that a lookup finds.
-    lists_all: AtomicU8,
 }
 
 #[derive(Default)]
@@ -62,6 +60,8 @@ struct State {
     /// Bytes charged to the budget.
     charged: usize,
     is_queued: bool,
+    /// Whole listings that there have been.
+    built: u64,
 }
 
 impl Ranked for State {
@@ -74,6 +74,11 @@ struct Whole {
     valid_until: u64,
     /// The records are those that the back end would list.
     is_exact: bool,
+    /// Whether it has all names that a lookup finds; `None` until the back end was asked, which was
+    /// after it was listed.
+    has_all: Option<bool>,
+    /// Differs from that of each other listing of the directory.
+    number: u64,
 }
 
 struct Building {
@@ -97,10 +102,6 @@ pub(super) struct Batch<'b> {
     pub(super) valid_until: u64,
 }
 
-const UNKNOWN: u8 = 0;
-const ALL: u8 = 1;
-const NOT_ALL: u8 = 2;
-
 /// So many listings begin while another one builds, before one of them builds in its place.
 const PATIENCE: u32 = 2;
 
@@ -111,7 +112,6 @@ impl DirCache {
             budget,
             used: AtomicBool::new(false),
             too_long: AtomicBool::new(false),
-            lists_all: AtomicU8::new(UNKNOWN),
         }
     }
 
@@ -138,7 +138,7 @@ impl DirCache {
 
     /// True if there is certainly no such name in the directory (DIR-2).
     pub(crate) fn says_missing(&self, sb: &SuperBlock, dir: &Inode, name: &[u8]) -> bool {
-        let has = {
+        let (has, has_all, number) = {
             let state = self.state.read();
             let Some(whole) = state.whole.as_ref() else {
                 return false;
@@ -146,35 +146,34 @@ impl DirCache {
             if !sb.is_listing_fresh(dir, whole.valid_until) {
                 return false;
             }
-            whole.blob.has_indexed(name)
+            (whole.blob.has_indexed(name), whole.has_all, whole.number)
         };
         // The answer is of the moment when the lock was held.
-        match (has, self.lists_all.load(Relaxed)) {
-            (_, NOT_ALL) => false,
-            (Some(has), ALL) => {
+        match (has, has_all) {
+            (_, Some(false)) => false,
+            (Some(has), Some(true)) => {
                 self.use_it();
                 !has
             }
-            _ => self.says_missing_slow(sb, dir, name),
+            _ => self.says_missing_slow((sb, dir), number, name),
         }
     }
 
     /// Asks whether a listing has all names, and makes the index, once.
     #[cold]
-    fn says_missing_slow(&self, sb: &SuperBlock, dir: &Inode, name: &[u8]) -> bool {
-        if self.lists_all.load(Relaxed) == UNKNOWN {
-            let all = sb.fs().lists_all_names(sb, dir);
-            self.lists_all
-                .store(if all { ALL } else { NOT_ALL }, Relaxed);
-        }
-        if self.lists_all.load(Relaxed) != ALL {
-            return false;
-        }
+    fn says_missing_slow(
+        &self,
+        (sb, dir): (&SuperBlock, &Inode),
+        number: u64,
+        name: &[u8],
+    ) -> bool {
+        let has_all = sb.fs().lists_all_names(sb, dir);
         let mut state = self.state.write();
-        let Some(whole) = state.whole.as_mut() else {
+        let Some(whole) = state.whole.as_mut().filter(|at| at.number == number) else {
             return false;
         };
-        if !sb.is_listing_fresh(dir, whole.valid_until) {
+        whole.has_all = Some(has_all);
+        if !has_all || !sb.is_listing_fresh(dir, whole.valid_until) {
             return false;
         }
         let has = whole.blob.has(name);
@@ -217,10 +216,13 @@ impl DirCache {
             state.building = None;
         } else if is_at_end && let Some(mut built) = state.building.take() {
             built.blob.complete();
+            state.built += 1;
             state.whole = Some(Whole {
                 blob: built.blob,
                 valid_until: built.valid_until,
                 is_exact: true,
+                has_all: None,
+                number: state.built,
             });
         }
         self.charge(&mut state);
@@ -286,6 +288,10 @@ impl DirCache {
             state.whole = None;
         }
         self.charge(&mut state);
+        // MEM-1: names that are made add to it, and the next listing may never come.
+        if self.budget.is_exceeded() {
+            self.forget_locked(&mut state);
+        }
     }
 
     /// Drops all.

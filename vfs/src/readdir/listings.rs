@@ -63,9 +63,14 @@ impl Listings {
         queue.push_back(Arc::downgrade(dir));
     }
 
+    /// True if the listings have more bytes than they may.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.bytes.load(Relaxed) > self.limit
+    }
+
     /// Evicts listings until the rest is within the budget. The caller holds no lock.
     pub(crate) fn make_room(&self) {
-        if self.bytes.load(Relaxed) > self.limit {
+        if self.is_exceeded() {
             self.evict_to(self.limit);
         }
     }

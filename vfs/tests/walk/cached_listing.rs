@@ -371,6 +371,14 @@ fn listings_stay_within_their_budget() {
     let before = calls.listings.load(Relaxed);
     assert_eq!(names(&vfs, &ctx, "/49").len(), 200);
     assert_eq!(calls.listings.load(Relaxed), before);
+    // Names that are made make it longer, and nobody lists it again.
+    assert!(!is_there(&vfs, &ctx, "/49/missing"));
+    for n in 200..8000 {
+        vfs.create(&ctx, format!("/49/{n}"), 0o644).unwrap();
+        let (_, bytes) = vfs.statistics().listings;
+        assert!(bytes <= limit, "MEM-1: {bytes} after {n} names");
+    }
+    assert!(is_there(&vfs, &ctx, "/49/7999"));
     vfs.drop_caches();
     assert_eq!(vfs.statistics().listings, (0, 0), "MEM-1");
 }
