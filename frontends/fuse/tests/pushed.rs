@@ -17,7 +17,7 @@ use common::{Mount, Watchdog, setting, skip};
 use rcuwalk::{FileSystem, Result, Vfs};
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::{HostFs, Watcher};
-use rcuwalk_testkit::{Call, Rng, StopOnDrop, Wrapped, Wrapper, wait_until};
+use rcuwalk_testkit::{Call, Rng, StopOnDrop, Unmount, Wrapped, Wrapper, wait_until};
 
 /// A watched mount, and the directory behind it.
 fn watched() -> Option<(Mount, PathBuf)> {
@@ -133,6 +133,33 @@ fn changes_through_the_mount_do_not_come_back() {
     // Those of another thread in between do.
     fs::write(behind.join("d/file"), "").unwrap();
     wait_until("a name", || file.exists());
+}
+
+/// FRESH-1: a change through the mount is another's for a second place of the same directory.
+#[test]
+fn a_change_at_one_place_shows_at_the_other() {
+    let Some((mount, behind)) = watched() else {
+        return;
+    };
+    for dir in ["a", "b"] {
+        fs::create_dir(behind.join(dir)).unwrap();
+    }
+    let bound = behind.join("b");
+    rustix::mount::mount_bind(behind.join("a"), &bound).unwrap();
+    let _unmount = Unmount(bound);
+    let at = |path: &str| mount.path().join(path);
+    for n in 0..5 {
+        let (here, there) = (at(&format!("a/x{n}")), at(&format!("b/x{n}")));
+        fs::write(&here, "").unwrap();
+        wait_until("the second place", || there.exists());
+        outlast_the_timeouts();
+        assert!(here.exists());
+        fs::remove_file(&there).unwrap();
+        let removed = Instant::now();
+        wait_until("the removal", || !here.exists());
+        let after = removed.elapsed();
+        assert!(after < Duration::from_secs(20), "FRESH-1: after {after:?}");
+    }
 }
 
 /// FRESH-1: if the host loses reports, everything is asked for again.

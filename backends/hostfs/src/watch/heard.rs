@@ -53,6 +53,12 @@ pub(super) enum By {
 }
 
 impl By {
+    /// Who changed the directory that is found at `keys`. Found in several mounts, it was changed
+    /// in one of them, and for the others the change is another's, whoever made it.
+    fn at(self, keys: &[InodeKey]) -> By {
+        if keys.len() > 1 { By::Others } else { self }
+    }
+
     pub(super) fn one(self) -> Option<u32> {
         match self {
             By::One(thread) => Some(thread),
@@ -131,8 +137,9 @@ impl Heard {
                 file,
                 by,
             } => {
-                self.note_file(file, by);
                 let keys = known.get(dir).map_or(&[][..], Vec::as_slice);
+                let by = by.at(keys);
+                self.note_file(file, by);
                 let is_new = matches!(change, Change::Made | Change::Arrived(_));
                 let mut followed = false;
                 for key in keys {
@@ -153,8 +160,9 @@ impl Heard {
                 }
             }
             Report::Itself { dir, by } => {
-                for key in known.get(dir).into_iter().flatten() {
-                    note_by(&mut self.dir(*key, dir).by, by);
+                let keys = known.get(dir).map_or(&[][..], Vec::as_slice);
+                for key in keys {
+                    note_by(&mut self.dir(*key, dir).by, by.at(keys));
                 }
             }
             Report::File { handle, by } => self.note_file(Some(handle), by),
