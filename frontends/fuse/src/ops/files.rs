@@ -104,7 +104,7 @@ impl Ops {
                 opened => opened,
             }
         })?;
-        let found = self.found(file.path())?;
+        let found = self.made(file.path())?;
         let node = found.entry.known().clone();
         // The size of a file that existed before says nothing.
         let made_by = (found.attr_reply.attr.size == 0).then_some(who.pid);
@@ -129,7 +129,7 @@ impl Ops {
         let file = self.ask(who, dir, umask, |ctx| {
             self.vfs.open(ctx, ctx.cwd(), flags.mode(bits(mode)))
         })?;
-        let found = self.found(file.path())?;
+        let found = self.made(file.path())?;
         let node = found.entry.known().clone();
         Ok((found, self.keep(file, node, Some(who.pid), share)))
     }
