@@ -83,8 +83,8 @@ OPTIONS OF -o:
   negative_timeout=SECONDS  how long the kernel caches that a name is missing (0)
   nowatch                   have the kernel go by these timeouts, and not be told of changes on the
                             host. A directory of the host is watched if this process may (root), the
-                            kernel can be told (Linux 6.16), and no timeout is given: names are
-                            cached for an hour then, attributes and missing names for a minute
+                            kernel can be told (Linux 6.16), and no timeout is given: names,
+                            missing ones too, and attributes are cached for a minute then
   nopassthrough             have the kernel ask for contents even where it need not
   writeback                 have the kernel hold written data back, and write it in larger pieces;
                             for a tree that nothing else changes. Contents go by request then

@@ -63,8 +63,8 @@ pub struct Options {
     #[doc(alias("FUSE_ALLOW_IDMAP", "MOUNT_ATTR_IDMAP"))]
     pub idmap: bool,
     /// Where the back end announces each change ([`FileSystem::announces`](rcuwalk::FileSystem)),
-    /// the kernel caches names for an hour, and attributes and missing names for a minute, unless
-    /// the timeouts are longer, and is told of changes as they happen. Needs Linux 6.16.
+    /// the kernel caches names, missing ones too, and attributes for a minute, unless the timeouts
+    /// are longer, and is told of changes as they happen. Needs Linux 6.16.
     #[doc(alias("FUSE_NOTIFY_INVAL_ENTRY", "FUSE_NOTIFY_INVAL_INODE"))]
     pub watch: bool,
     /// Where the kernel offers it, requests come by io_uring, on the caller's processor: with

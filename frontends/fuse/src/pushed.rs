@@ -1,7 +1,7 @@
 //! Changes behind the mount that the kernel is told of, so that it need not ask.
 //!
 //! Where the back end [announces](rcuwalk::Announcement) changes, the kernel gets answers that are
-//! valid for [`NAME`] and [`ATTR`], and a notice of each change that makes one wrong. This file
+//! valid for [`TOLD`], and a notice of each change that makes one wrong. This file
 //! collects the changes; `pushed/teller.rs` sends the notices, on threads that hold no lock and
 //! answer no request.
 //!
@@ -40,13 +40,10 @@ use crate::wire::Handler;
 
 pub(crate) use teller::start;
 
-/// How long names are valid of which the kernel hears.
-pub(crate) const NAME: Duration = Duration::from_secs(3600);
-
-/// How long attributes are valid, and missing names. Attributes also change in ways that no host
-/// reports, such as a write to a mapping; and without [`NAME`]'s nodes, a missing name is not
-/// found again when everything has to be invalidated by name.
-pub(crate) const ATTR: Duration = Duration::from_secs(60);
+/// How long names, missing ones too, and attributes are valid of which the kernel hears. Not for
+/// ever: attributes also change in ways that no host reports, such as a write to a mapping, and
+/// there are names that no notice reaches (docs/fuse.md).
+pub(crate) const TOLD: Duration = Duration::from_secs(60);
 
 /// Most names that wait for their notices. If there are more, everything is invalidated.
 const MOST: usize = 1 << 16;
@@ -91,7 +88,7 @@ struct Queue {
 }
 
 impl Pushed {
-    /// True if the kernel may rely on notices: answers are valid for [`NAME`] and [`ATTR`].
+    /// True if the kernel may rely on notices: answers are valid for [`TOLD`].
     pub(crate) fn is_prompt(&self) -> bool {
         // Relaxed: an answer that is valid for too long by a moment is still under way when
         // everything is invalidated.

@@ -13,7 +13,7 @@
 //! **Everything** is invalidated by `INC_EPOCH`, after which the kernel looks each name up once
 //! more, and `INVAL_INODE` for each node. The kernel unmounts a mount on a name that it
 //! invalidates so. If there are mounts below this one, the names of all nodes expire instead,
-//! one by one; a missing name stays missing for [`ATTR`] at most.
+//! one by one; a missing name stays missing for [`TOLD`](super::TOLD) at most.
 
 use std::collections::HashSet;
 use std::io;
@@ -114,8 +114,9 @@ impl Pushed {
         (!queue.is_over).then(|| std::mem::take(&mut queue.names))
     }
 
-    /// Waits for other work, for `patience` if that is given. `None` once the session is over.
-    fn take(&self, patience: Option<Duration>) -> Option<Work> {
+    /// Waits for other work, for `patience` if that is given. A stuck notice is work again from
+    /// `pause` on. `None` once the session is over.
+    fn take(&self, patience: Option<Duration>, pause: Option<Instant>) -> Option<Work> {
         let end = patience.map(|patience| Instant::now() + patience);
         let mut queue = self.queue();
         loop {
@@ -123,8 +124,9 @@ impl Pushed {
                 return None;
             }
             let naming = queue.naming.map(|since| since.elapsed());
-            let is_stuck = naming.is_some_and(|time| time >= STUCK);
             let now = Instant::now();
+            let paused = pause.map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
+            let is_stuck = paused.is_zero() && naming.is_some_and(|time| time >= STUCK);
             let is_time = end.is_some_and(|end| end <= now);
             if is_stuck || is_time || queue.everything || !queue.nodes.is_empty() {
                 return Some(Work {
@@ -134,7 +136,7 @@ impl Pushed {
                 });
             }
             let until_stuck = match naming {
-                Some(time) => Some(STUCK.saturating_sub(time)),
+                Some(time) => Some(STUCK.saturating_sub(time).max(paused)),
                 None => (!queue.names.is_empty()).then_some(STUCK),
             };
             let until_end = end.map(|end| end - now);
@@ -157,7 +159,7 @@ struct Work {
 impl Teller {
     fn run(mut self) {
         self.pushed().is_prompt.store(true, Relaxed);
-        while let Some(work) = self.handler.ops.pushed.take(self.patience()) {
+        while let Some(work) = self.take() {
             if work.everything || work.is_stuck {
                 self.everything();
             } else if self.quiet.is_some_and(|end| end <= Instant::now()) {
@@ -179,6 +181,13 @@ impl Teller {
 
     fn pushed(&self) -> &Pushed {
         &self.handler.ops.pushed
+    }
+
+    fn take(&self) -> Option<Work> {
+        // Half of the ordinary timeouts in between: as long as the notice is stuck, these are what
+        // the kernel gets, and all is invalidated before it may rely on notices again.
+        let pause = self.quiet.map(|end| end - QUIET / 2);
+        self.pushed().take(self.patience(), pause)
     }
 
     /// How long to wait for work; `None` for as long as it takes.

@@ -275,11 +275,11 @@ impl<'h> Call<'_, 'h> {
         let is_prompt = self.handler.ops.pushed.is_prompt();
         Ttl {
             entry: match is_prompt && reply.told.name {
-                true => entry.max(pushed::NAME),
+                true => entry.max(pushed::TOLD),
                 false => entry,
             },
             attr: match reply.lasts {
-                true if is_prompt && reply.told.attr => attr.max(pushed::ATTR),
+                true if is_prompt && reply.told.attr => attr.max(pushed::TOLD),
                 true => attr,
                 false => Duration::ZERO,
             },
@@ -300,7 +300,7 @@ impl<'h> Call<'_, 'h> {
     fn found(&self, found: Result<Found<'_>>, out: &mut Reply) -> Result<KernelRefs> {
         let is_missing = matches!(found, Err(Error::NotFound));
         let ttl = match is_missing && self.handler.ops.tells_of_names(self.header.node) {
-            true => self.handler.timeouts.negative.max(pushed::ATTR),
+            true => self.handler.timeouts.negative.max(pushed::TOLD),
             false => self.handler.timeouts.negative,
         };
         match found {
