@@ -100,7 +100,7 @@ fn below_root(
     }
     match path {
         Ok(path) if leads_to(fs.root.fd(), &path, found) => Ok(ByNumber::Path(path)),
-        _ => inode_of(sb, as_fd(file), found).map(ByNumber::Inode),
+        _ => inode_of(fs, sb, as_fd(file), found).map(ByNumber::Inode),
     }
 }
 
@@ -227,11 +227,16 @@ fn path_of(fd: BorrowedFd<'_>) -> Result<Box<[u8]>> {
 }
 
 /// The inode of the file that `fd` holds: not a directory, with the attributes `found`.
-fn inode_of(sb: &SuperBlock, fd: BorrowedFd<'_>, found: &Stat) -> Result<InodeRef> {
+fn inode_of(fs: &HostFs, sb: &SuperBlock, fd: BorrowedFd<'_>, found: &Stat) -> Result<InodeRef> {
     for _ in 0..ATTEMPTS {
         match sb.iget(found.key)? {
             Iget::Cached(inode) if found.is_still(&inode) => {
-                found.publish(&inode);
+                if fs.is_watched() {
+                    // A report may have been answered since `found` was asked for.
+                    fs.publish(&inode, || host::stat_fd(fd).map(Some))?;
+                } else {
+                    found.publish(&inode);
+                }
                 return Ok(inode);
             }
             // While the file is held, the number is no other file's (INODE-1).

@@ -93,7 +93,7 @@ pub(crate) fn open(fs: &HostFs, sb: &SuperBlock, id: &[u8]) -> Result<ByNumber> 
     match found.attr.kind {
         // Nothing is outside. What its name is can wait until a lookup asks.
         kind if is_whole && kind != FileType::Directory && found.attr.nlink > 0 => {
-            inode_of(sb, as_fd(&opened), &found).map(ByNumber::Inode)
+            inode_of(fs, sb, as_fd(&opened), &found).map(ByNumber::Inode)
         }
         _ => below_root(fs, sb, &opened, &found, is_whole),
     }
