@@ -294,10 +294,8 @@ impl Renaming<'_, '_> {
         // DENTRY-3: a cached listing has the new name before the old one goes.
         let (from_names, to_names) = (self.from_dir.inode.listing(), self.to_dir.inode.listing());
         if let Some(names) = to_names {
-            match pair.replaced {
-                Some(_) => names.replaced(),
-                None => names.added(target.name.name.as_bytes(), pair.moved.inode_key().ino),
-            }
+            // Also in place of another file: the listing may not have heard of that one.
+            names.added(target.name.name.as_bytes(), pair.moved.inode_key().ino);
         }
         if self.is_exchange() {
             if let Some(names) = from_names {

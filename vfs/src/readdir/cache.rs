@@ -265,15 +265,21 @@ impl DirCache {
         });
     }
 
-    /// A lookup has found the name: a listing that says otherwise is dropped.
+    /// A lookup has found the name: a listing that says otherwise is dropped, and one that is
+    /// being built, which may have passed the name's position before it was made.
     pub(crate) fn found(&self, name: &[u8]) {
-        let says_missing = |state: &State| {
+        let is_known = |state: &State| {
             let whole = state.whole.as_ref();
-            whole.and_then(|whole| whole.blob.has_indexed(name)) == Some(false)
+            let has = whole.map_or(Some(true), |whole| whole.blob.has_indexed(name));
+            has == Some(true) && state.building.is_none()
         };
-        if says_missing(&self.state.read()) {
-            self.forget();
+        if is_known(&self.state.read()) {
+            return;
         }
+        self.change(|whole| match whole.blob.has(name) {
+            true => Ok(()),
+            false => Err(Full),
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut Whole) -> Result<(), Full>) {

@@ -54,9 +54,13 @@ impl Wrapper for Cached {
 }
 
 fn mounted(budget: Budget) -> (Vfs, Context, Arc<Calls>) {
+    mounted_from(MemFs::new(), budget)
+}
+
+fn mounted_from(inner: MemFs, budget: Budget) -> (Vfs, Context, Arc<Calls>) {
     let calls = Arc::<Calls>::default();
     let fs = Cached {
-        inner: MemFs::new(),
+        inner,
         calls: calls.clone(),
     };
     let vfs = Vfs::with_budget(Wrapped::new(fs), budget).unwrap();
@@ -381,6 +385,42 @@ fn listings_stay_within_their_budget() {
     assert!(is_there(&vfs, &ctx, "/49/7999"));
     vfs.drop_caches();
     assert_eq!(vfs.statistics().listings, (0, 0), "MEM-1");
+}
+
+/// DIR-2: a name that others have made is not missing again once a change has met it, also when the
+/// dentry has left the cache and no report has come yet.
+#[test]
+fn a_name_that_a_change_has_met_stays() {
+    for has_index in [false, true] {
+        let fs = MemFs::new();
+        let behind = fs.clone();
+        let (vfs, ctx, _) = mounted_from(fs, Budget::default().dentries(10).inodes(10));
+        for n in 0..50 {
+            vfs.create(&ctx, format!("/{n}"), 0o644).unwrap();
+        }
+        let list = || {
+            assert!(names(&vfs, &ctx, "/").len() >= 50);
+            assert!(!has_index || !is_there(&vfs, &ctx, "/missing"));
+        };
+        let evict = || (10..50).all(|n| is_there(&vfs, &ctx, &format!("/{n}")));
+        list();
+        let make = |name: &str| {
+            let new = rcuwalk_memfs::file(0o644);
+            behind.add(behind.root(), name.as_bytes(), new).unwrap();
+        };
+        make("met");
+        let taken = vfs.mkdir(&ctx, "/met", 0o755);
+        assert!(matches!(taken, Err(Error::Exists)), "{taken:?}");
+        assert!(evict());
+        assert!(is_there(&vfs, &ctx, "/met"), "DIR-2: {has_index}");
+
+        list();
+        make("replaced");
+        vfs.rename(&ctx, "/0", "/replaced").unwrap();
+        assert!(evict());
+        assert!(is_there(&vfs, &ctx, "/replaced"), "DIR-2: {has_index}");
+        assert!(!is_there(&vfs, &ctx, "/0"), "DIR-2: {has_index}");
+    }
 }
 
 /// DIR-2: beside listings, evictions and other changes, a name that has been made is found until
