@@ -27,7 +27,7 @@
 pub mod digest;
 mod eighth;
 mod group;
-mod kernel;
+pub(crate) mod kernel;
 mod make;
 pub mod mount;
 mod ours;

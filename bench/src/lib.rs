@@ -21,6 +21,8 @@
 //! | `scan.rs`    | memory while a scan streams through a small cache               |
 //! | `walktrees.rs` | trees larger than the cache, walked with three locking schemes |
 //! | `readdir.rs` | one large directory listed: getdents64(2) against ours           |
+//! | `dirstorm.rs` | many threads list a few large directories and look up every name |
+//! | `dir.rs`     | large directories: made, listed and looked up in, by either side |
 //! | `image.rs`   | an ext4 image, walked by the kernel and by ours                 |
 //! | `usage.rs`   | processor time and memory of this process                       |
 //!
@@ -29,6 +31,8 @@
 
 pub mod access;
 pub mod change;
+mod dir;
+pub mod dirstorm;
 pub mod fuse;
 pub mod iget;
 pub mod image;

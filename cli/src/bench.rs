@@ -1,6 +1,7 @@
 //! `rcuwalk bench`: the workloads; the kernel and the peers against ours.
 
 mod change;
+mod dirstorm;
 mod fuse;
 mod iget;
 mod readdir;
@@ -24,7 +25,7 @@ use crate::signals::Stop;
 ///
 /// Contenders get the same work, take turns in one run, and are compared by the medians of the
 /// rounds. Without a BENCHMARK, all of them run, which takes two to three minutes; except for
-/// fuse and readdir, which mount something.
+/// dirstorm, fuse and readdir, which mount something.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -41,11 +42,11 @@ struct Options {
     json: bool,
     /// Measure with one thread and with up to N [default: the number of cores; iget: 20];
     /// walktrees: with N [default: one per tree];
-    /// fuse: walk with N [default: 20]
+    /// dirstorm, fuse: walk with N [default: 20]
     #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// How many rounds to take the median of [default: 25; change: 15; fuse: 7; iget: 7;
-    /// readdir: 9; walktrees: 5]
+    /// How many rounds to take the median of [default: 25; change: 15; dirstorm: 5; fuse: 7;
+    /// iget: 7; readdir: 9; walktrees: 5]
     #[arg(long, global = true, value_name = "N",
           value_parser = value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
@@ -78,6 +79,7 @@ impl Options {
 enum Benchmark {
     Access(AccessArgs),
     Change(change::Args),
+    Dirstorm(dirstorm::Args),
     Fuse(fuse::Args),
     Iget(iget::Args),
     Readdir(readdir::Args),
@@ -119,6 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             ));
         }
         Some(Benchmark::Change(change)) => change::run(change, options, &stop)?,
+        Some(Benchmark::Dirstorm(dirstorm)) => dirstorm::run(dirstorm, options, &stop)?,
         Some(Benchmark::Fuse(fuse)) => fuse::run(fuse, options, &stop)?,
         Some(Benchmark::Access(access)) => run_access(access, options, &stop)?,
         Some(Benchmark::Iget(iget)) => iget::run(iget, options, &stop)?,

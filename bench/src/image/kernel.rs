@@ -20,7 +20,7 @@ const BUFFER: usize = 32 << 10;
 
 /// What the kernel is told to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Forget {
+pub(crate) enum Forget {
     /// Dentries and inodes.
     Inodes,
     /// Those, and all file contents and blocks.
@@ -29,7 +29,7 @@ pub(super) enum Forget {
 
 /// Has the kernel forget, all of the machine; of the file system that `image` is on
 /// everything, as what has not been written cannot be forgotten.
-pub(super) fn drop_caches(what: Forget, image: &Path) -> io::Result<()> {
+pub(crate) fn drop_caches(what: Forget, image: &Path) -> io::Result<()> {
     let what = match what {
         Forget::Inodes => "2",
         Forget::Everything => "3",

@@ -73,6 +73,16 @@ impl LoopMount {
         rustix::mount::mount_remount(self.path(), MountFlags::RDONLY, "")?;
         Ok(())
     }
+
+    /// Undoes [`make_read_only`](Self::make_read_only).
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub(crate) fn make_writable(&self) -> io::Result<()> {
+        rustix::mount::mount_remount(self.path(), MountFlags::NOATIME, "")?;
+        Ok(())
+    }
 }
 
 impl Drop for LoopMount {

@@ -2,16 +2,12 @@
 
 use std::fmt;
 use std::hash::Hasher;
-use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
-use rcuwalk::{Credentials, Entries, File, FileSystem, OpenFlags, Vfs};
-use rustix::fs::{CWD, Mode, OFlags, RawDir};
+use rcuwalk::{Credentials, File, FileSystem, OpenFlags, Vfs};
 
 use super::ReaddirError;
-
-/// Bytes for the entries of one call, for all contenders: as glibc's readdir(3) takes.
-const BUFFER: usize = 32 * 1024;
+use crate::dir;
 
 /// One contender.
 pub(super) struct Side {
@@ -97,37 +93,19 @@ impl Side {
 
     #[inline]
     fn each(&self, mut entry: impl FnMut(&[u8], u64)) -> Result<(), ReaddirError> {
-        let failed = |why: &dyn fmt::Display| ReaddirError::failed(format!("list {self}"))(why);
-        match &self.how {
-            How::Kernel(path) => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let dir = rustix::fs::openat(CWD, path, flags, Mode::empty());
-                let dir = dir.map_err(|err| failed(&err))?;
-                let mut buf = vec![MaybeUninit::uninit(); BUFFER];
-                let mut entries = RawDir::new(dir, &mut buf);
-                while let Some(next) = entries.next() {
-                    let next = next.map_err(|err| failed(&err))?;
-                    let name = next.file_name().to_bytes();
-                    if !matches!(name, b"." | b"..") {
-                        entry(name, next.ino());
-                    }
-                }
-            }
-            How::Ours { dir, .. } => {
-                let (mut buf, mut position) = (vec![0; BUFFER], 0);
-                loop {
-                    let filled = dir.fill(position, &mut buf).map_err(|err| failed(&err))?;
-                    if filled == 0 {
-                        break;
-                    }
-                    for next in Entries::new(&buf[..filled]) {
-                        position = next.next;
-                        entry(next.name, next.ino);
-                    }
-                }
-            }
-        }
-        Ok(())
+        let listed = match &self.how {
+            How::Kernel(path) => dir::open(path).and_then(|dir| {
+                dir::list_kernel(&dir, |name, ino| {
+                    entry(name.to_bytes(), ino);
+                    Ok(())
+                })
+            }),
+            How::Ours { dir, .. } => dir::list_ours(dir, |name, ino| {
+                entry(name, ino);
+                Ok(())
+            }),
+        };
+        listed.map_err(|err| ReaddirError::failed(format!("list {self}"))(&err))
     }
 }
 

@@ -1,21 +1,18 @@
 //! The directories that are listed, and how they are made.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use rcuwalk::{Credentials, Freshness, Vfs};
 use rcuwalk_ext4::Ext4;
 use rcuwalk_hostfs::HostFs;
 use rcuwalk_memfs::MemFs;
-use rustix::fs::{CWD, FileType, Mode, OFlags};
 use tempfile::TempDir;
 
 use super::side::{Side, vfs};
 use super::{ReaddirError, check_stop};
-use crate::image::mount::{LoopMount, own_mounts, run};
+use crate::dir::{self, make_image};
+use crate::image::mount::{LoopMount, own_mounts};
 
 /// A tmpfs that every Linux has.
 const SHM: &str = "/dev/shm";
@@ -98,20 +95,8 @@ impl Trees {
         let dir = tempfile::tempdir().map_err(failed)?;
         let image = dir.path().join(kind);
         self.dirs.push(dir);
-        // Inodes of 512 bytes, names, and a journal. The file has holes.
-        let file = File::create_new(&image).map_err(failed)?;
-        file.set_len((1 << 30) + entries * 700).map_err(failed)?;
-        let mut mkfs = Command::new(format!("mkfs.{kind}"));
-        match kind {
-            "ext4" => {
-                let inodes = (entries + entries / 10 + 10_000).to_string();
-                mkfs.args(["-q", "-F", "-m", "0", "-N", &inodes])
-                    .arg(&image)
-            }
-            _ => mkfs.args(["-q", "-f", "-i", "maxpct=90"]).arg(&image),
-        };
         let mount = || LoopMount::of(kind, &image, "noatime");
-        let first = match run(&mut mkfs).and_then(|()| mount()) {
+        let first = match make_image(kind, &image, entries).and_then(|()| mount()) {
             Ok(first) => first,
             Err(err) => return Ok(Err(err.to_string())),
         };
@@ -170,27 +155,11 @@ impl Trees {
     }
 }
 
-fn name(number: u64) -> String {
-    format!("f{number:07}")
-}
-
 fn fill(path: &Path, entries: u64, stop: &AtomicBool) -> Result<(), ReaddirError> {
-    let failed = |why: &dyn std::fmt::Display| {
-        ReaddirError::failed(format!("make files in {}", path.display()))(why)
-    };
-    std::fs::create_dir(path).map_err(|err| failed(&err))?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir: OwnedFd =
-        rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|err| failed(&err))?;
-    for number in 0..entries {
-        if number % 1024 == 0 {
-            check_stop(stop)?;
-        }
-        let mode = Mode::from(0o644);
-        let made = rustix::fs::mknodat(&dir, name(number), FileType::RegularFile, mode, 0);
-        made.map_err(|err| failed(&err))?;
-    }
-    Ok(())
+    let filled = dir::fill(path, entries, stop);
+    check_stop(stop)?;
+    let what = format!("make files in {}", path.display());
+    filled.map_err(|err| ReaddirError::failed(what)(&err))
 }
 
 fn memfs(entries: u64) -> Result<Vfs, ReaddirError> {
@@ -200,7 +169,7 @@ fn memfs(entries: u64) -> Result<Vfs, ReaddirError> {
     let dir = vfs.mkdir(&ctx, DIR, 0o755).map_err(failed)?;
     let inside = ctx.with_cwd(dir);
     for number in 0..entries {
-        vfs.create(&inside, name(number), 0o644).map_err(failed)?;
+        vfs.create(&inside, dir::name(number), 0o644).map_err(failed)?;
     }
     Ok(vfs)
 }

@@ -113,6 +113,26 @@ fn a_directory_is_served_by_all_and_all_see_the_same() {
     );
 }
 
+/// The document has all its fields; without root, there is no storm.
+#[test]
+fn directories_are_stormed_and_asked_beside_changes() {
+    let small = ["--dirs=2", "--entries=300", "--large=2000", "--rounds=1"];
+    let report = run_json(rcuwalk(["bench", "dirstorm", "--json", "--threads=3"]).args(small));
+    assert_eq!(
+        (&report["bench"], &report["verified"]),
+        (&"dirstorm".into(), &true.into())
+    );
+    assert_eq!(report["entries"], 300);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), if is_root() { 2 * 3 } else { 0 });
+    for row in rows {
+        for number in ["seconds", "names_per_s", "ratio_to_kernel"] {
+            assert!(row[number].as_f64().unwrap() > 0.0, "{number} of {row}");
+        }
+    }
+    assert_eq!(report["beside"].as_array().unwrap().len(), 3);
+}
+
 /// Three trees of two directories of a hundred files, and a cache of fifty inodes.
 const TINY_TREES: [&str; 7] = [
     "bench",
