@@ -182,6 +182,11 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
             "RCUWALK_PUSHED_SECONDS",
             set_or("RCUWALK_PUSHED_SECONDS", "600"),
         )
+        // Changes beside listings.
+        .env(
+            "RCUWALK_LISTING_STEPS",
+            set_or("RCUWALK_LISTING_STEPS", "1000000"),
+        )
         // Sessions of raw FUSE messages that no kernel would send.
         .env("RCUWALK_HOSTILE", set_or("RCUWALK_HOSTILE", "10000"))
         .env(SKIPS_VAR, skips.file())

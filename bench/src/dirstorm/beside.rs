@@ -121,11 +121,7 @@ pub(super) fn turn(
     let quiet = look_up(&dir, contender, is_enough)?;
 
     let expected = Listed::expected(bench.large);
-    let (done, listings, changes) = (
-        AtomicBool::new(false),
-        AtomicU64::new(0),
-        AtomicU64::new(0),
-    );
+    let (done, listings, changes) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let (busy, listed, changed) = thread::scope(|scope| {
         let lister = scope.spawn(|| {
             let _done = Raise(&done);

@@ -111,10 +111,7 @@ impl Place {
 }
 
 /// Makes an image with all directories, and mounts it again, read-only.
-fn make_ext4(
-    bench: &Dirstorm,
-    stop: &AtomicBool,
-) -> io::Result<(TempDir, (PathBuf, LoopMount))> {
+fn make_ext4(bench: &Dirstorm, stop: &AtomicBool) -> io::Result<(TempDir, (PathBuf, LoopMount))> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("image");
     make_image("ext4", &image, bench.dirs * bench.entries + bench.large)?;

@@ -169,7 +169,8 @@ fn memfs(entries: u64) -> Result<Vfs, ReaddirError> {
     let dir = vfs.mkdir(&ctx, DIR, 0o755).map_err(failed)?;
     let inside = ctx.with_cwd(dir);
     for number in 0..entries {
-        vfs.create(&inside, dir::name(number), 0o644).map_err(failed)?;
+        vfs.create(&inside, dir::name(number), 0o644)
+            .map_err(failed)?;
     }
     Ok(vfs)
 }

@@ -8,6 +8,7 @@ mod mounts {
     mod devices;
     mod fair;
     mod io_uring;
+    mod known;
     mod mounted;
     mod privileges;
     mod removed;

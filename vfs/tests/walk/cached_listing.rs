@@ -1,17 +1,15 @@
 //! Cached listings: what they save, and that they are right beside changes.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use crate::common::Random;
 use rcuwalk::{
     Budget, Context, Credentials, Entries, Error, FileSystem, Inode, LookupFlags, OpenFlags,
-    RenameFlags, Result, SuperBlock, Vfs,
+    Result, SuperBlock, Vfs,
 };
 use rcuwalk_memfs::MemFs;
-use rcuwalk_testkit::{Call, Wrapped, Wrapper};
+use rcuwalk_testkit::{Call, InVfs, Rng, Wrapped, Wrapper, check_listings, setting};
 
 /// A memfs whose listings are cached, and which counts what it is asked.
 struct Cached {
@@ -157,23 +155,8 @@ fn a_change_that_fails_drops_the_listing() {
     assert!(!is_there(&vfs, &ctx, "/new"), "DIR-2");
 }
 
-/// A model of two directories, and listings in progress.
-struct Model {
-    /// Each name with a number of its own: a name that is made again is another entry.
-    dirs: [BTreeMap<String, u64>; 2],
-    made: u64,
-}
-
-struct Listing {
-    dir: usize,
-    position: u64,
-    /// Entries that have been there since it began.
-    stayed: BTreeSet<(String, u64)>,
-    seen: BTreeSet<String>,
-}
-
 /// DIR-1 and DIR-2: creates, unlinks, links and renames of all kinds, beside listings that stop
-/// and go on, and lookups of any name, for caches from large to none.
+/// and go on, and lookups of any name, for caches from large to none, and for memfs as it is.
 #[test]
 fn a_cached_listing_is_exact_beside_changes() {
     let budgets = [
@@ -182,146 +165,19 @@ fn a_cached_listing_is_exact_beside_changes() {
         Budget::default().dentries(20).inodes(20).listings(2_000),
         Budget::default().listings(0),
     ];
-    let steps = if cfg!(debug_assertions) {
-        6_000
-    } else {
-        250_000
-    };
+    let steps = setting("RCUWALK_LISTING_STEPS", 6_000) as usize;
     let mut answered = 0;
     for (number, budget) in budgets.into_iter().enumerate() {
-        let (vfs, ctx, _) = mounted(budget);
-        exercise(&vfs, &ctx, &mut Random::new(number as u64), steps);
+        let (vfs, _, _) = mounted(budget);
+        check_listings(&InVfs::new(&vfs), &mut Rng::new(number as u64), steps);
         let statistics = vfs.statistics();
         answered += statistics
             .missing_by_listing
             .min(statistics.listed_from_cache);
     }
     assert!(answered > 20, "the cache took part: {answered}");
-}
-
-fn exercise(vfs: &Vfs, ctx: &Context, random: &mut Random, steps: usize) {
-    for dir in ["/0", "/1"] {
-        vfs.mkdir(ctx, dir, 0o755).unwrap();
-    }
-    let open = |dir: usize| vfs.open(ctx, format!("/{dir}"), OpenFlags::READ).unwrap();
-    let dirs = [open(0), open(1)];
-    let mut model = Model {
-        dirs: Default::default(),
-        made: 0,
-    };
-    let mut listings: Vec<Listing> = Vec::new();
-    for _ in 0..steps {
-        let (a, b) = (random.below(2), random.below(2));
-        let long = "x".repeat(random.below(2) * 30);
-        let (from, to) = (
-            format!("{}{long}", random.below(100)),
-            format!("{}", random.below(100)),
-        );
-        let (old, new) = (format!("/{a}/{from}"), format!("/{b}/{to}"));
-        model.made += 1;
-        // Entries that may not be listed any more.
-        let mut gone = vec![(a, from.clone()), (b, to.clone())];
-        match random.below(12) {
-            0 | 1 => {
-                let made = vfs.create(ctx, &old, 0o644).is_ok();
-                assert_eq!(made, !model.dirs[a].contains_key(&from));
-                if made {
-                    model.dirs[a].insert(from, model.made);
-                }
-                gone.clear();
-            }
-            2 => {
-                let removed = vfs.unlink(ctx, &old).is_ok();
-                assert_eq!(removed, model.dirs[a].remove(&from).is_some());
-                gone.pop();
-            }
-            3 => {
-                let linked = vfs.link(ctx, &*old, &new).is_ok();
-                let there = model.dirs[a].contains_key(&from);
-                assert_eq!(linked, there && !model.dirs[b].contains_key(&to));
-                if linked {
-                    model.dirs[b].insert(to, model.made);
-                }
-                gone.clear();
-            }
-            4 if random.below(4) == 0 => {
-                let flags = RenameFlags::EXCHANGE;
-                let (cwd, old, new) = (ctx.cwd(), &*old, &*new);
-                let _ = vfs.renameat2(ctx, (cwd, old), (cwd, new), flags);
-            }
-            4 => {
-                let one_file = {
-                    let ino = |path| vfs.stat(ctx, path, LookupFlags::empty()).map(|at| at.ino);
-                    matches!((ino(&*old), ino(&*new)), (Ok(a), Ok(b)) if a == b)
-                };
-                let moved = vfs.rename(ctx, &old, &new).is_ok();
-                assert_eq!(moved, model.dirs[a].contains_key(&from));
-                if moved && !one_file {
-                    model.dirs[a].remove(&from);
-                    model.dirs[b].insert(to, model.made);
-                } else {
-                    gone.clear();
-                }
-            }
-            5 if listings.len() < 4 => {
-                gone.clear();
-                listings.push(Listing {
-                    dir: a,
-                    position: 0,
-                    stayed: model.dirs[a].clone().into_iter().collect(),
-                    seen: BTreeSet::new(),
-                });
-            }
-            5..8 if !listings.is_empty() => {
-                gone.clear();
-                let at = random.below(listings.len());
-                let mut buf = vec![0; 64 + random.below(2_000)];
-                let listing = &mut listings[at];
-                let used = dirs[listing.dir].fill(listing.position, &mut buf).unwrap();
-                for entry in Entries::new(&buf[..used]) {
-                    listing.position = entry.next;
-                    let name = String::from_utf8(entry.name.to_vec()).unwrap();
-                    let stayed = listing.stayed.iter().any(|(stayed, _)| *stayed == name);
-                    let is_new = listing.seen.insert(name.clone());
-                    assert!(is_new || !stayed, "DIR-1: {name} comes twice");
-                }
-                if used == 0 {
-                    for (name, _) in &listing.stayed {
-                        assert!(listing.seen.contains(name), "DIR-1: {name} is left out");
-                    }
-                    listings.swap_remove(at);
-                }
-            }
-            8 if random.below(200) == 0 => {
-                gone.clear();
-                vfs.drop_caches();
-            }
-            9 if random.below(20) == 0 => {
-                gone.clear();
-                let mut all = names(vfs, ctx, &format!("/{a}"));
-                all.sort();
-                assert!(
-                    all.iter().eq(model.dirs[a].keys()),
-                    "DIR-1: a whole listing"
-                );
-            }
-            _ => gone.clear(),
-        }
-        for listing in &mut listings {
-            for (dir, name) in &gone {
-                if *dir == listing.dir {
-                    listing.stayed.retain(|(stayed, _)| stayed != name);
-                }
-            }
-        }
-        let (dir, name) = (random.below(2), random.below(100).to_string());
-        let there = model.dirs[dir].contains_key(&name);
-        assert_eq!(
-            is_there(vfs, ctx, &format!("/{dir}/{name}")),
-            there,
-            "DIR-2"
-        );
-    }
+    let memfs = Vfs::new(MemFs::new()).unwrap();
+    check_listings(&InVfs::new(&memfs), &mut Rng::new(4), steps);
 }
 
 /// MEM-1: an entry takes 40 bytes beside its name at most, with the index of names.

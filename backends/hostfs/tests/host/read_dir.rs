@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::DirEntryExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::common::{AN_HOUR, Scratch};
-use rcuwalk::{Error, FileType, Freshness};
+use rcuwalk::{Budget, Error, FileType, Freshness, Vfs};
+use rcuwalk_hostfs::{HostFs, Watcher};
+use rcuwalk_testkit::{Image, InVfs, OnHost, Rng, check_listings, setting, skip};
 
 /// EDGE-1: names, inode numbers and types are the host's.
 #[test]
@@ -94,4 +97,50 @@ fn entries_that_stay_come_exactly_once() {
             }
         }
     });
+}
+
+/// DIR-1 and DIR-2: creates, unlinks, links, renames and exchanges through the back end, beside
+/// listings that stop and go on from any of their positions, and lookups of any name; for each kind
+/// of freshness, with a cache and next to none, here and on an ext4 of its own. The host keeps DIR-1
+/// itself.
+#[test]
+fn listings_are_exact_beside_changes() {
+    let here = tempfile::tempdir().unwrap();
+    listed_beside_changes(here.path());
+    if let Some(ext4) = Image::mount("ext4", &["-q"], 16) {
+        listed_beside_changes(ext4.path());
+    }
+}
+
+fn listed_beside_changes(at: &Path) {
+    let steps = setting("RCUWALK_LISTING_STEPS", 1_500) as usize;
+    let below = |name: &str| {
+        let path = at.join(name);
+        fs::create_dir(&path).unwrap();
+        path
+    };
+    check_listings(&OnHost::new(&below("host")), &mut Rng::new(0), steps);
+    let small = Budget::default().dentries(20).inodes(20).listings(4_000);
+    for (number, budget) in [Budget::default(), small].into_iter().enumerate() {
+        let check = |name: &str, with: &dyn Fn(HostFs) -> Option<HostFs>| {
+            let host = HostFs::new(below(&format!("{name}{number}"))).unwrap();
+            let Some(host) = with(host) else {
+                return skip("needs root (fanotify)");
+            };
+            let vfs = Vfs::with_budget(host, budget).unwrap();
+            check_listings(&InVfs::new(&vfs), &mut Rng::new(number as u64), steps);
+            let statistics = vfs.statistics();
+            let is_used = statistics.missing_by_listing > 0 && statistics.listed_from_cache > 0;
+            let is_cached = name == "always" && number == 0;
+            assert!(is_used || !is_cached, "the cache took part: {statistics:?}");
+        };
+        check("always", &|host| {
+            Some(host.with_freshness(Freshness::Always))
+        });
+        check("each", &|host| {
+            Some(host.with_freshness(Freshness::EachUse))
+        });
+        check("hour", &|host| Some(host.with_freshness(AN_HOUR)));
+        check("watched", &|host| host.watched_by(Watcher::Fanotify).ok());
+    }
 }
