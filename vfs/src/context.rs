@@ -97,6 +97,14 @@ impl VfsPath {
         !self.dentry().flags().contains(Flags::UNHASHED)
     }
 
+    /// The directory in which the cache has the file, and its name there; `None` for a root. Asks
+    /// no back end and takes no lock. The name may be gone by now ([`is_named`](Self::is_named)).
+    #[doc(alias("d_parent", "d_name"))]
+    pub fn dir_and_name(&self) -> Option<(InodeRef, Box<[u8]>)> {
+        let (dir, name) = self.dentry().place()?;
+        Some((dir.inode_ref()?, name))
+    }
+
     /// True if both are the same name in the same mount.
     pub fn is_same_place(&self, other: &VfsPath) -> bool {
         DentryRef::ptr_eq(self.dentry(), other.dentry()) && self.mnt.is(&other.mnt)

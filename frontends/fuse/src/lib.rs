@@ -278,7 +278,7 @@ impl Mounted {
     /// Starts to tell the kernel of changes, if the back end announces them.
     fn tell_of_changes(&mut self) -> io::Result<()> {
         let notifier = || self.notifier();
-        self.tellers = pushed::start(&self.handler, notifier, &self.mount_point)?;
+        self.tellers = pushed::start(&self.handler, notifier)?;
         Ok(())
     }
 

@@ -85,15 +85,16 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Returns the entry that answers a LOOKUP of `path`.
-    pub(crate) fn entry(&self, path: &VfsPath) -> Result<NodeEntry<'_>> {
+    /// Returns the entry that answers a LOOKUP of `path`, and the former place of the node if it
+    /// no longer has that.
+    pub(crate) fn entry(&self, path: &VfsPath) -> Result<(NodeEntry<'_>, Option<VfsPath>)> {
         let entry = match self.known_entry(path) {
             Some(entry) => entry,
             None => self.new_entry(path, self.id_by_number(path.inode()))?,
         };
-        entry.known().found_at(path);
+        let left = entry.known().found_at(path);
         self.pressure.are(self.known.len());
-        Ok(entry)
+        Ok((entry, left))
     }
 
     /// Returns the entry that answers a LOOKUP of `.` in the forgotten node `id`, if `path`
@@ -117,7 +118,7 @@ impl Nodes {
         if entry.id() != id || !is_it || !node.lasts {
             return Err(Error::Stale);
         }
-        node.found_at(path);
+        drop(node.found_at(path));
         self.pressure.are(self.known.len());
         Ok(entry)
     }

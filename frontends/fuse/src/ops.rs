@@ -244,7 +244,10 @@ impl Ops {
 
     /// The answer to a request that has made `path`.
     fn made(&self, path: &VfsPath) -> Result<Found<'_>> {
-        let entry = self.nodes.entry(path)?;
+        let (entry, left) = self.nodes.entry(path)?;
+        if let Some(left) = left {
+            self.has_left(&left, path);
+        }
         // FRESH-1: pairs with the fence in `Handler::hear`. Either that finds the node, or this
         // answer has the attributes as of the change.
         fence(SeqCst);
@@ -266,9 +269,47 @@ impl Ops {
         Ok(found)
     }
 
-    /// True if the kernel will be told when a name comes into the directory `id`.
-    pub(crate) fn tells_of_names(&self, id: NodeId) -> bool {
-        self.pushed.is_prompt() && self.place(id).is_ok_and(|dir| dir.announces_names())
+    /// True if the kernel will be told when this name comes into the directory `id`, where it is
+    /// missing.
+    pub(crate) fn tells_of_name(&self, id: NodeId, name: &[u8]) -> bool {
+        self.pushed.is_prompt()
+            && self.place(id).is_ok_and(|dir| dir.announces_names())
+            && self.pushed.keeps_missing(id, name)
+    }
+
+    /// A node was found at `path`, and no longer leads to its former place, which the kernel may
+    /// still know.
+    fn has_left(&self, left: &VfsPath, path: &VfsPath) {
+        let former = self.name_in(left);
+        if let Some((dir, name)) = &former
+            && former != self.name_in(path)
+        {
+            self.pushed.former(*dir, name);
+        }
+    }
+
+    /// The names by which the kernel may know a node. Asks no back end.
+    pub(crate) fn names_of(&self, id: NodeId) -> Vec<(NodeId, Box<[u8]>)> {
+        let places = self.nodes.peek(id).map(|node| node.places());
+        let names = places.into_iter().flatten();
+        names.filter_map(|place| self.name_in(&place)).collect()
+    }
+
+    /// The name of a place, in a directory that the kernel knows.
+    fn name_in(&self, place: &VfsPath) -> Option<(NodeId, Box<[u8]>)> {
+        let (dir, name) = place.dir_and_name()?;
+        Some((self.nodes.known(&dir)?, name))
+    }
+
+    /// Passes on the result of a change of names. If it has failed, the kernel takes them for
+    /// unchanged, which they may not be.
+    fn changed_names<T>(&self, names: &[(NodeId, &[u8])], done: Result<T>) -> Result<T> {
+        if let Err(err) = &done {
+            for (dir, name) in names {
+                self.pushed.failed(*dir, name, err);
+            }
+        }
+        done
     }
 
     /// Has the back end announce changes.

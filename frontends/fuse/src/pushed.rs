@@ -1,9 +1,17 @@
 //! Changes behind the mount that the kernel is told of, so that it need not ask.
 //!
 //! Where the back end [announces](rcuwalk::Announcement) changes, the kernel gets answers that are
-//! valid for [`TOLD`], and a notice of each change that makes one wrong. This file
-//! collects the changes; `pushed/teller.rs` sends the notices, on threads that hold no lock and
-//! answer no request.
+//! valid for [`TOLD`], and a notice of each change that makes one wrong.
+//!
+//! | read               | to learn                                                   |
+//! |--------------------|------------------------------------------------------------|
+//! | this file          | which changes the kernel is told of                        |
+//! | `pushed/queue.rs`  | the notices that wait                                      |
+//! | `pushed/given.rs`  | names for which the kernel has a long answer and no node   |
+//! | `pushed/names.rs`  | the threads that send notices of names                     |
+//! | `pushed/teller.rs` | the thread that sends all others; everything invalidated   |
+//!
+//! These threads hold no lock and answer no request.
 //!
 //! FRESH-1 for the kernel: no answer stays in its caches that was made before a change which the
 //! back end has announced. A notice may come while such an answer is still under way. Why the
@@ -14,7 +22,7 @@
 //! | a name, or none   | `INVAL_ENTRY`  | the request holds the directory's lock until the kernel has cached its answer, and the notice waits for that lock. A revalidation holds none, but the notice unhashes the name, so its answer counts for no later walk |
 //! | attributes of an inode that the kernel has | `INVAL_INODE` | the kernel drops answers to requests that it sent before the notice (`attr_version`) |
 //! | attributes of an inode that it does not have yet | `INVAL_INODE` | fails, and is repeated until the kernel has the inode, or has forgotten the node |
-//! | names             | `INC_EPOCH`    | the kernel notes the epoch before it sends the request |
+//! | names, after lost reports | `EXPIRE_ONLY`, twice | see `pushed/teller.rs` |
 //!
 //! In the third case the node must be found. The back end publishes the attributes, then looks
 //! for the node; LOOKUP adds the node, then reads the attributes. With a fence between the two
@@ -23,20 +31,33 @@
 //! The kernel takes the attributes in answers to CREATE, LINK, SETATTR and the like without
 //! comparing versions. So these answers carry the timeouts of [`Options`](crate::Options).
 //!
+//! **The mount's own changes** are known to the kernel, with these exceptions:
+//!
+//! | change                                   | its notice                                  |
+//! |------------------------------------------|---------------------------------------------|
+//! | a name made, moved or removed, or another attribute of a directory | `INVAL_INODE` of the directory: the kernel marks the attributes that it has as outdated, but a GETATTR under way may bring older ones |
+//! | an extended attribute; the file of a RENAME | `INVAL_INODE` of the file, for the same reason |
+//! | one that has failed, and may have been made all the same | `INVAL_ENTRY` of the name  |
+//! | a file opened for writing past the daemon | `INVAL_INODE`: no host reports writes to a mapping, so what LOOKUP gave for long ends here |
+//!
 //! [`Ops::found`]: crate::ops::Ops
 
+mod given;
+mod names;
+mod queue;
 mod teller;
 
-use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rcuwalk::inode::NodeId;
-use rcuwalk::{Announcement, Listener};
+use rcuwalk::{Announcement, Error, FileType, Listener};
 
 use crate::wire::Handler;
+use given::Given;
+use queue::{How, Queue};
 
 pub(crate) use teller::start;
 
@@ -45,16 +66,17 @@ pub(crate) use teller::start;
 /// there are names that no notice reaches (docs/fuse.md).
 pub(crate) const TOLD: Duration = Duration::from_secs(60);
 
-/// Most names that wait for their notices. If there are more, everything is invalidated.
-const MOST: usize = 1 << 16;
-
 /// The changes that the kernel has not been told of.
 #[derive(Debug, Default)]
 pub(crate) struct Pushed {
     queue: Mutex<Queue>,
+    /// Wakes the teller.
     bell: Condvar,
+    /// Wakes the threads that tell of names.
+    names_bell: Condvar,
     /// The kernel is told of changes soon.
     is_prompt: AtomicBool,
+    given: Given,
     counts: Counts,
 }
 
@@ -77,22 +99,17 @@ pub struct ToldStatistics {
     pub everything: u64,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    names: HashSet<(NodeId, Box<[u8]>)>,
-    nodes: HashSet<NodeId>,
-    everything: bool,
-    /// The start of the notice of a name that is under way.
-    naming: Option<Instant>,
-    is_over: bool,
-}
-
 impl Pushed {
     /// True if the kernel may rely on notices: answers are valid for [`TOLD`].
     pub(crate) fn is_prompt(&self) -> bool {
         // Relaxed: an answer that is valid for too long by a moment is still under way when
-        // everything is invalidated.
+        // everything is invalidated for the first time, and cached when it is for the second.
         self.is_prompt.load(Relaxed)
+    }
+
+    /// True if the kernel may be told that a name is missing, for [`TOLD`].
+    pub(crate) fn keeps_missing(&self, dir: NodeId, name: &[u8]) -> bool {
+        self.is_prompt() && self.given.note(dir, name)
     }
 
     pub(crate) fn statistics(&self) -> ToldStatistics {
@@ -107,39 +124,75 @@ impl Pushed {
     pub(crate) fn end(&self) {
         self.queue().is_over = true;
         self.bell.notify_all();
+        self.names_bell.notify_all();
     }
 
-    fn name(&self, dir: NodeId, name: &[u8]) {
-        let mut queue = self.queue();
-        if queue.names.len() < MOST {
-            queue.names.insert((dir, Box::from(name)));
-        } else {
-            queue.lose();
+    /// A node is now known by another name than this one, which the kernel may still have.
+    pub(crate) fn former(&self, dir: NodeId, name: &[u8]) {
+        if !self.given.note(dir, name) {
+            self.name(dir, name, How::Expire);
         }
-        self.bell.notify_all();
+    }
+
+    /// A change through the mount after which the kernel may take older attributes of that node
+    /// for new ones.
+    pub(crate) fn changed(&self, node: NodeId) {
+        if self.is_prompt() {
+            self.node(node);
+        }
+    }
+
+    /// A change of that name through the mount has failed: the kernel takes it for undone.
+    pub(crate) fn failed(&self, dir: NodeId, name: &[u8], err: &Error) {
+        let is_undone = matches!(
+            err,
+            Error::NotFound
+                | Error::Exists
+                | Error::NotEmpty
+                | Error::NotADirectory
+                | Error::IsADirectory
+                | Error::ReadOnly
+                | Error::CrossDevice
+                | Error::Invalid
+        );
+        if !is_undone && self.is_prompt() {
+            self.name(dir, name, How::Invalidate);
+        }
+    }
+
+    fn name(&self, dir: NodeId, name: &[u8], how: How) {
+        let mut queue = self.queue();
+        if !queue.is_open {
+            return;
+        }
+        let was_empty = queue.names.is_empty();
+        queue.add(dir, name, how);
+        let (has_idle, dropped) = (queue.names.idle > 0, queue.dropped);
+        drop(queue);
+        if has_idle {
+            self.names_bell.notify_one();
+        }
+        // Where all threads are busy, the teller looks after them.
+        if dropped || was_empty && !has_idle {
+            self.bell.notify_all();
+        }
     }
 
     fn node(&self, node: NodeId) {
-        self.queue().nodes.insert(node);
-        self.bell.notify_all();
+        let mut queue = self.queue();
+        if queue.is_open && queue.nodes.insert(node) && queue.nodes.len() == 1 {
+            drop(queue);
+            self.bell.notify_all();
+        }
     }
 
     fn everything(&self) {
-        self.queue().lose();
+        self.queue().lost = true;
         self.bell.notify_all();
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Queue {
-    /// Everything is invalidated in place of the single changes.
-    fn lose(&mut self) {
-        self.names.clear();
-        self.nodes.clear();
-        self.everything = true;
     }
 }
 
@@ -153,10 +206,12 @@ impl Listener for Handler {
         match *change {
             Announcement::Name { dir, name, by } if !is_own(by) => {
                 if let Some(dir) = self.ops.known(dir) {
-                    pushed.name(dir, name);
+                    pushed.name(dir, name, How::Invalidate);
                 }
             }
-            Announcement::Attributes { inode, by } if !is_own(by) => {
+            Announcement::Attributes { inode, by }
+                if inode.kind() == FileType::Directory || !is_own(by) =>
+            {
                 if let Some(node) = self.ops.known(inode) {
                     pushed.node(node);
                 }
@@ -164,25 +219,5 @@ impl Listener for Handler {
             Announcement::Everything => pushed.everything(),
             _ => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// FRESH-1: what does not fit is not forgotten.
-    #[test]
-    fn more_names_than_fit_invalidate_everything() {
-        let pushed = Pushed::default();
-        for n in 0..MOST {
-            pushed.name(NodeId(7), n.to_string().as_bytes());
-        }
-        assert!(!pushed.queue().everything);
-        pushed.node(NodeId(8));
-        pushed.name(NodeId(7), b"one more");
-        let queue = pushed.queue();
-        assert!(queue.everything, "FRESH-1");
-        assert!(queue.names.is_empty() && queue.nodes.is_empty());
     }
 }

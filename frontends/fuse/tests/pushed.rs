@@ -4,6 +4,7 @@ mod common;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::panic;
 use std::path::{Path, PathBuf};
@@ -162,21 +163,30 @@ fn a_change_at_one_place_shows_at_the_other() {
     }
 }
 
+/// A watched mount whose host loses reports if there are more than a few.
+fn forgetful() -> Option<(Mount, PathBuf)> {
+    let limit = Path::new("/proc/sys/fs/fanotify/max_queued_events");
+    let alone = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+    let usual = fs::read_to_string(limit);
+    if usual.is_err() || fs::write(limit, "16").is_err() {
+        skip("needs root (fs.fanotify.max_queued_events)");
+        return None;
+    }
+    let watched = panic::catch_unwind(|| make(&Options::default()));
+    fs::write(limit, usual.unwrap()).unwrap();
+    drop(alone);
+    watched.unwrap()
+}
+
+/// The number of times that everything was invalidated.
+fn losses(mount: &Mount) -> u64 {
+    mount.mounted.observer().statistics().unwrap().told.everything
+}
+
 /// FRESH-1: if the host loses reports, everything is asked for again.
 #[test]
 fn lost_reports_leave_nothing_stale() {
-    let limit = Path::new("/proc/sys/fs/fanotify/max_queued_events");
-    let Ok(usual) = fs::read_to_string(limit) else {
-        return skip("needs procfs and fanotify");
-    };
-    let alone = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
-    if fs::write(limit, "16").is_err() {
-        return skip("needs root (fs.fanotify.max_queued_events)");
-    }
-    let watched = panic::catch_unwind(|| make(&Options::default()));
-    fs::write(limit, usual).unwrap();
-    drop(alone);
-    let Some((mount, behind)) = watched.unwrap() else {
+    let Some((mount, behind)) = forgetful() else {
         return;
     };
     let _dog = Watchdog::over(&mount, Duration::from_secs(120));
@@ -201,9 +211,80 @@ fn lost_reports_leave_nothing_stale() {
             (0..400).all(|n| look(n) == (n % 2 == round % 2))
         });
     }
-    let asked = mount.mounted.observer().statistics().unwrap().told;
-    assert!(asked.everything > 0, "no report was lost: {asked:?}");
+    assert!(losses(&mount) > 0, "no report was lost");
     assert!(calm.exists());
+}
+
+/// FRESH-1: after lost reports a file's former name is asked for, though its node has another.
+#[test]
+fn lost_reports_leave_no_former_name() {
+    let Some((mount, behind)) = forgetful() else {
+        return;
+    };
+    let _dog = Watchdog::over(&mount, Duration::from_secs(120));
+    fs::create_dir(behind.join("d")).unwrap();
+    (0..100).for_each(|n| fs::write(behind.join(format!("d/old {n}")), "").unwrap());
+    let at = |name: &str, n: u64| mount.path().join(format!("d/{name} {n}"));
+    wait_until("answers that outlast the timeouts", || {
+        (0..100).for_each(|n| assert!(at("old", n).exists()));
+        outlast_the_timeouts();
+        let asked = requests(&mount, &["lookup", "getattr"], || {
+            (0..100).for_each(|n| assert!(at("old", n).exists()));
+        });
+        asked == 0
+    });
+    let before = losses(&mount);
+    for n in 0..100 {
+        let name = |name: &str| behind.join(format!("d/{name} {n}"));
+        fs::rename(name("old"), name("new")).unwrap();
+        // From now on the node's name is the new one.
+        assert!(at("new", n).exists());
+    }
+    wait_until("lost reports", || {
+        (0..100).for_each(|n| fs::write(behind.join(format!("d/more {n}")), "").unwrap());
+        (0..100).for_each(|n| fs::remove_file(behind.join(format!("d/more {n}"))).unwrap());
+        losses(&mount) > before
+    });
+    wait_until("FRESH-1: former names", || {
+        (0..100).all(|n| !at("old", n).exists() && at("new", n).exists())
+    });
+}
+
+/// FRESH-1: lost reports end no mount on a copy of this one, and directories in use stay.
+#[test]
+fn lost_reports_unmount_nothing() {
+    let Some((mount, behind)) = forgetful() else {
+        return;
+    };
+    let _dog = Watchdog::over(&mount, Duration::from_secs(120));
+    fs::create_dir_all(behind.join("d/on")).unwrap();
+    let dir = mount.path().join("d");
+    wait_until("a new directory", || dir.join("on").exists());
+    let copy = tempfile::tempdir().unwrap();
+    rustix::mount::mount_bind(mount.path(), copy.path()).unwrap();
+    let _copy = Unmount(copy.path().to_owned());
+    let on = copy.path().join("d/on");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("none", &on, "tmpfs", flags, None).unwrap();
+    let _on = Unmount(on.clone());
+    fs::write(on.join("inside"), "").unwrap();
+    let held = fs::File::open(&dir).unwrap();
+    let place = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let before = losses(&mount);
+    wait_until("lost reports", || {
+        (0..100).for_each(|n| fs::write(behind.join(format!("d/{n}")), "").unwrap());
+        (0..100).for_each(|n| fs::remove_file(behind.join(format!("d/{n}"))).unwrap());
+        losses(&mount) > before
+    });
+    // Each name is used again.
+    wait_until("a change after lost reports", || {
+        fs::write(behind.join("d/last"), "").unwrap();
+        dir.join("on").exists() && dir.join("last").exists()
+    });
+    outlast_the_timeouts();
+    assert!(dir.join("on").exists());
+    assert!(on.join("inside").exists(), "a mount on a copy is gone");
+    assert_eq!(fs::read_link(place).unwrap(), dir, "a directory in use");
 }
 
 /// Sometimes the kernel has long timeouts before reports are lost, sometimes it has not yet.

@@ -254,25 +254,35 @@ impl Node {
         *place.last().inode().key()
     }
 
-    /// Records the name by which it was just found: the one most likely to still exist.
-    pub(super) fn found_at(&self, path: &VfsPath) {
+    /// Records the name by which it was just found: the one most likely to still exist. Returns
+    /// the one that the node no longer has for it.
+    pub(super) fn found_at(&self, path: &VfsPath) -> Option<VfsPath> {
         let is_known = {
             let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
             place.last().is_same_place(path)
         };
-        if !is_known {
-            let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
-            let attr = path.attr();
-            let mut before = place.last.replace(path.clone());
-            let is_worth_it = attr.nlink > 1 && attr.kind != FileType::Directory;
-            if is_worth_it && before.as_ref().is_some_and(VfsPath::is_named) {
-                let more = place.more.get_or_insert_default();
-                std::mem::swap(&mut more.before, &mut before);
-            }
-            // Dropped unlocked: the drop may take the caches' locks.
-            drop(place);
-            drop(before);
+        if is_known {
+            return None;
         }
+        let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
+        let attr = path.attr();
+        let mut before = place.last.replace(path.clone());
+        let is_worth_it = attr.nlink > 1 && attr.kind != FileType::Directory;
+        if is_worth_it && before.as_ref().is_some_and(VfsPath::is_named) {
+            let more = place.more.get_or_insert_default();
+            std::mem::swap(&mut more.before, &mut before);
+        }
+        // Dropped by the caller, unlocked: the drop may take the caches' locks.
+        before
+    }
+
+    /// Returns the names by which the kernel may know the node: the last, and of a file with
+    /// several the one before.
+    pub(crate) fn places(&self) -> impl Iterator<Item = VfsPath> + use<> {
+        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        let before = place.more.as_ref().and_then(|more| more.before.clone());
+        let last = place.last.clone();
+        last.into_iter().chain(before)
     }
 }
 

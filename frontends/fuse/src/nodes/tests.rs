@@ -40,7 +40,7 @@ fn at(vfs: &Vfs, path: &str) -> VfsPath {
 #[test]
 fn all_names_of_a_file_share_a_node() {
     let (vfs, nodes) = tree();
-    let entry = |path: &str| nodes.entry(&at(&vfs, path)).unwrap();
+    let entry = |path: &str| nodes.entry(&at(&vfs, path)).unwrap().0;
     let a = entry("/a");
     assert_eq!(a.id().0, at(&vfs, "/a").attr().ino, "NODE-5: its number");
     assert_eq!(a.id(), entry("/b").id(), "NODE-5");
@@ -67,18 +67,18 @@ fn a_number_that_is_taken_is_not_given_to_another() {
     // As for a deleted file of that number.
     let taken = nodes.new_entry(&other, Some(number)).unwrap().sent();
     assert_eq!(taken, number);
-    assert_eq!(nodes.entry(&other).unwrap().sent(), number, "NODE-5");
-    let drawn = nodes.entry(&a).unwrap().sent();
+    assert_eq!(nodes.entry(&other).unwrap().0.sent(), number, "NODE-5");
+    let drawn = nodes.entry(&a).unwrap().0.sent();
     assert_ne!(drawn.0 & DRAWN, 0, "NODE-5");
     nodes.forget(number, 2);
     assert_eq!(
         nodes.get(number).err().map(|err| err.errno()),
         Some(libc::ESTALE)
     );
-    let again = nodes.entry(&at(&vfs, "/b")).unwrap().sent();
+    let again = nodes.entry(&at(&vfs, "/b")).unwrap().0.sent();
     assert_eq!(again, drawn, "NODE-5: one node");
     nodes.forget(drawn, 2);
-    assert_eq!(nodes.entry(&a).unwrap().id(), number, "NODE-5: free again");
+    assert_eq!(nodes.entry(&a).unwrap().0.id(), number, "NODE-5: free again");
     assert_eq!(nodes.len(), 1);
 }
 
@@ -92,7 +92,7 @@ fn threads_share_a_node() {
         // Held by one thread all the time in the second half.
         for is_held in [false, true] {
             let path = at(vfs, &format!("{top}/a"));
-            let held = is_held.then(|| nodes.entry(&path).unwrap().sent());
+            let held = is_held.then(|| nodes.entry(&path).unwrap().0.sent());
             let ids: HashSet<NodeId> = thread::scope(|scope| {
                 let all: Vec<_> = (0..4)
                     .map(|n| {
@@ -101,7 +101,7 @@ fn threads_share_a_node() {
                         scope.spawn(move || {
                             let mut ids = HashSet::new();
                             for _ in 0..2000 {
-                                let entry = nodes.entry(&path).unwrap();
+                                let entry = nodes.entry(&path).unwrap().0;
                                 let id = entry.sent();
                                 let node = nodes.get(id).expect("NODE-4: known");
                                 assert!(node.stands_for(path.inode()), "NODE-5: {id:?}");

@@ -194,7 +194,9 @@ impl Ops {
             // The caller's groups decide whether the set-gid bit stays.
             ACCESS_ACL => self.ask_as(who.for_set_ids(), id, set),
             _ => self.ask_of(who, id, set),
-        }
+        }?;
+        self.pushed.changed(id);
+        Ok(())
     }
 
     /// LISTXATTR: the names, each followed by a NUL. The kernel leaves it to a file system to
@@ -216,6 +218,12 @@ impl Ops {
 
     /// REMOVEXATTR.
     pub(crate) fn removexattr(&self, who: Caller, id: NodeId, name: &[u8]) -> Result<()> {
+        self.remove_xattr(who, id, name)?;
+        self.pushed.changed(id);
+        Ok(())
+    }
+
+    fn remove_xattr(&self, who: Caller, id: NodeId, name: &[u8]) -> Result<()> {
         let remove = |ctx: &Context| self.vfs.remove_xattr(ctx, ctx.cwd(), name, HELD);
         if name != CAPABILITY {
             return self.ask_of(who, id, remove);

@@ -103,8 +103,9 @@ impl Ops {
                 Err(Error::Exists) if !asked.contains(OpenFlags::EXCL) => Err(Error::Stale),
                 opened => opened,
             }
-        })?;
-        let found = self.made(file.path())?;
+        });
+        let made = file.and_then(|file| Ok((self.made(file.path())?, file)));
+        let (found, file) = self.changed_names(&[(parent, of)], made)?;
         let node = found.entry.known().clone();
         // The size of a file that existed before says nothing.
         let made_by = (found.attr_reply.attr.size == 0).then_some(who.pid);
@@ -156,6 +157,13 @@ impl Ops {
             }
         });
         let _ = open.way.set(way.clone());
+        if node.is_through()
+            && open.made_by.is_none()
+            && open.file.flags().contains(OpenFlags::WRITE)
+        {
+            // No report tells of writes to a mapping.
+            self.pushed.changed(node.id());
+        }
         way
     }
 

@@ -117,7 +117,8 @@ impl Ops {
                 removed => removed.map(Some),
             },
             None => self.vfs.unlink(ctx, of).map(|()| None),
-        })?;
+        });
+        let file = self.changed_names(&[(parent, of)], file)?;
         self.room.will_come();
         let held = file.zip(share);
         self.has_lost_a_name(held.map(|(file, _share)| HeldFile { file, _share }));
@@ -127,7 +128,8 @@ impl Ops {
     /// RMDIR.
     pub(crate) fn rmdir(&self, who: Caller, parent: NodeId, of: &[u8]) -> Result<()> {
         let (dir, of) = (self.place(parent)?, name(of)?);
-        self.ask(who, dir, 0, |ctx| self.vfs.rmdir(ctx, of))?;
+        let done = self.ask(who, dir, 0, |ctx| self.vfs.rmdir(ctx, of));
+        self.changed_names(&[(parent, of)], done)?;
         self.room.will_come();
         Ok(())
     }
@@ -136,26 +138,39 @@ impl Ops {
     pub(crate) fn rename(
         &self,
         who: Caller,
-        (old_dir, old): (NodeId, &[u8]),
-        (new_dir, new): (NodeId, &[u8]),
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
         flags: u32,
     ) -> Result<()> {
+        let ((old_dir, old), (new_dir, new)) = (from, to);
         let (old_dir, new_dir) = (self.place(old_dir)?, self.place(new_dir)?);
         let (old, new) = (name(old)?, name(new)?);
         let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
         let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
         let held = replaces.then(|| self.hold(who, &new_dir, new)).flatten();
-        self.ask(who, old_dir, 0, |ctx| {
+        let done = self.ask(who, old_dir, 0, |ctx| {
             // Neither directory is below the other; both names are single components.
             let ctx = ctx.clone().with_root(self.vfs.root());
             let old = (ctx.cwd(), old);
             self.vfs.renameat2(&ctx, old, (&new_dir, new), flags)
-        })?;
+        });
+        self.changed_names(&[from, to], done)?;
+        if self.pushed.is_prompt() {
+            self.has_moved(&new_dir, new);
+        }
         if replaces {
             self.room.will_come();
         }
         self.has_lost_a_name(held);
         Ok(())
+    }
+
+    /// A file has just been moved to this name: its time of change is another.
+    fn has_moved(&self, dir: &VfsPath, of: &[u8]) {
+        let moved = self.vfs.lookup(&as_daemon(dir.clone()), of, LookupFlags::CACHED);
+        if let Some(node) = moved.ok().and_then(|moved| self.nodes.id_of(&moved)) {
+            self.pushed.changed(node);
+        }
     }
 
     /// Opens the place of the file that `who` is about to take a name from (HOLD-1). `None` for
@@ -215,8 +230,9 @@ impl Ops {
         self.slow_down();
         let dir = self.place(parent)?;
         name(of)?;
-        let made = self.ask(who, dir, umask, make)?;
-        self.made(&made)
+        let made = self.ask(who, dir, umask, make);
+        let found = made.and_then(|made| self.made(&made));
+        self.changed_names(&[(parent, of)], found)
     }
 }
 

@@ -1,37 +1,49 @@
-//! The threads that send the notices.
+//! The thread that sends the other notices, and sees to it that names are told of.
 //!
 //! | thread           | notices                     | waits in the kernel for                |
 //! |------------------|-----------------------------|----------------------------------------|
 //! | `rcuwalk-names`  | `INVAL_ENTRY`               | a directory's lock, so for requests in it |
-//! | `rcuwalk-tell`   | `INVAL_INODE`, `INC_EPOCH`  | nothing                                |
+//! | `rcuwalk-tell`   | `INVAL_INODE`               | nothing                                |
 //!
-//! Neither holds a lock of ours meanwhile, and no thread that answers waits for either. So the
+//! None holds a lock of ours meanwhile, and no thread that answers waits for one of them. So the
 //! request in question comes back, unless it is stuck in the back end (WATCH-1). Then the second
-//! thread sees that the first one does not get on: it invalidates everything, again and again,
-//! and the kernel gets the ordinary timeouts until the request is over.
+//! thread starts another one of the first kind, which tells of names in other directories.
 //!
-//! **Everything** is invalidated by `INC_EPOCH`, after which the kernel looks each name up once
-//! more, and `INVAL_INODE` for each node. The kernel unmounts a mount on a name that it
-//! invalidates so. If there are mounts below this one, the names of all nodes expire instead,
-//! one by one; a missing name stays missing for [`TOLD`](super::TOLD) at most.
+//! **Everything** is invalidated so:
+//!
+//! ```text
+//!   prompt --> lost --> first: all names expire, and all attributes are invalid
+//!     ^                   |
+//!     |                   v
+//!     +--- second <--- pause, QUIET long <--+
+//!          all names      |                 |
+//!          expire         +-- lost again ---+
+//! ```
+//!
+//! FRESH-1: from `lost` on, answers carry the ordinary timeouts. Those that were given before
+//! expire in `first`, with these exceptions. The answer to a lookup may be under way: the notice
+//! waits for its directory's lock. The answer to a revalidation may be: it is cached a moment
+//! later, and expires in `second`.
+//!
+//! Names **expire**, and are not removed from the kernel's cache (`INVAL_ENTRY` without that flag,
+//! `INC_EPOCH`). If they were, processes would lose their current directories, and the kernel would
+//! unmount what is mounted on any of them: also on a copy of this mount, and in mount namespaces
+//! that are not visible from here. And every user who may write to the file system of the host can
+//! make reports be lost. The names are those of all nodes, and those in
+//! [`Given`](super::given::Given).
 
 use std::collections::HashSet;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rcuwalk::Result;
 use rcuwalk::inode::NodeId;
 
-use super::Pushed;
-use crate::shrink::mount_points_below;
+use super::queue::STUCK;
+use super::{Pushed, names};
 use crate::wire::{Handler, Notifier};
-
-/// A notice of a name that takes longer than this waits for a stuck request.
-const STUCK: Duration = Duration::from_millis(100);
 
 /// How long the kernel gets the ordinary timeouts once everything had to be invalidated: answers
 /// that were under way are over by then, and where that happens all the time, it is not worth it.
@@ -41,7 +53,10 @@ const QUIET: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(1);
 const LAST_RETRY: Duration = Duration::from_millis(128);
 
-/// Starts both threads, if the back end announces changes and the kernel knows epochs (6.16). They
+/// Names of nodes that wait to be told of at a time, when all expire.
+const AT_A_TIME: usize = 1024;
+
+/// Starts the threads, if the back end announces changes and the kernel is new enough (6.16). They
 /// end with the session.
 ///
 /// # Errors
@@ -49,13 +64,14 @@ const LAST_RETRY: Duration = Duration::from_millis(128);
 pub(crate) fn start(
     handler: &Arc<Handler>,
     notifier: impl Fn() -> io::Result<Notifier>,
-    mount_point: &Path,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let told = notifier()?;
-    // Asked first: a listener cannot be taken back. Nothing is cached yet.
+    // Not for its effect (nothing is cached yet), but to know the kernel: older ones are not
+    // tested, and before 6.13 two changes of a file may leave it the same times.
     if told.begin_epoch().is_err() {
         return Ok(Vec::new());
     }
+    // Asked last: a listener cannot be taken back.
     let listener: Weak<Handler> = Arc::downgrade(handler);
     if !handler.ops.listen(listener) {
         return Ok(Vec::new());
@@ -63,119 +79,118 @@ pub(crate) fn start(
     let teller = Teller {
         handler: handler.clone(),
         notifier: told,
-        mount_point: mount_point.to_owned(),
-        again: Vec::new(),
+        phase: Phase::Prompt,
+        again: HashSet::new(),
         retry: FIRST_RETRY,
-        quiet: None,
+        helpers: Vec::new(),
     };
-    let (names, notifier) = (handler.clone(), notifier()?);
-    let spawn = |name: &str| thread::Builder::new().name(name.to_owned());
+    teller.pushed().queue().is_open = true;
+    let tell = thread::Builder::new().name("rcuwalk-tell".to_owned());
     Ok(vec![
-        spawn("rcuwalk-names").spawn(move || tell_names(&names.ops.pushed, &notifier))?,
-        spawn("rcuwalk-tell").spawn(move || teller.run())?,
+        names::start(handler, notifier()?)?,
+        tell.spawn(move || teller.run())?,
     ])
-}
-
-/// Until the session is over.
-fn tell_names(pushed: &Pushed, notifier: &Notifier) {
-    while let Some(names) = pushed.take_names() {
-        for (dir, name) in names {
-            pushed.queue().naming = Some(Instant::now());
-            pushed.counts.names.fetch_add(1, Relaxed);
-            // A name that the kernel does not know is no error, and any other one says that
-            // the connection is over, or soon will be.
-            let _ = notifier.invalidate_entry(dir, &name);
-        }
-        pushed.queue().naming = None;
-    }
 }
 
 struct Teller {
     handler: Arc<Handler>,
     notifier: Notifier,
-    mount_point: PathBuf,
+    phase: Phase,
     /// Nodes that the kernel did not have when it was told of them, though it is getting them.
-    again: Vec<NodeId>,
+    again: HashSet<NodeId>,
     retry: Duration,
-    /// Until then, the kernel gets the ordinary timeouts.
-    quiet: Option<Instant>,
+    /// More threads that tell of names.
+    helpers: Vec<JoinHandle<()>>,
+}
+
+/// See the picture above.
+enum Phase {
+    Prompt,
+    /// Nodes whose names have not expired yet.
+    First(Vec<NodeId>),
+    Pause(Instant),
+    Second(Vec<NodeId>),
+}
+
+/// What the teller does next.
+struct Work {
+    nodes: HashSet<NodeId>,
+    lost: bool,
+    dropped: bool,
+    /// Another thread is needed that tells of names.
+    help: bool,
 }
 
 impl Pushed {
-    /// Waits for names to tell of. `None` once the session is over.
-    fn take_names(&self) -> Option<HashSet<(NodeId, Box<[u8]>)>> {
-        let mut queue = self.queue();
-        while queue.names.is_empty() && !queue.is_over {
-            queue = self
-                .bell
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        (!queue.is_over).then(|| std::mem::take(&mut queue.names))
-    }
-
-    /// Waits for other work, for `patience` if that is given. A stuck notice is work again from
-    /// `pause` on. `None` once the session is over.
-    fn take(&self, patience: Option<Duration>, pause: Option<Instant>) -> Option<Work> {
-        let end = patience.map(|patience| Instant::now() + patience);
+    /// Waits for work in this phase, until `end` if that is given. `None` once the session is over.
+    fn take(&self, phase: &Phase, end: Option<Instant>) -> Option<Work> {
+        let has_names = matches!(phase, Phase::First(_) | Phase::Second(_));
         let mut queue = self.queue();
         loop {
             if queue.is_over {
                 return None;
             }
-            let naming = queue.naming.map(|since| since.elapsed());
             let now = Instant::now();
-            let paused = pause.map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
-            let is_stuck = paused.is_zero() && naming.is_some_and(|time| time >= STUCK);
+            let can_help =
+                matches!(phase, Phase::Prompt) || queue.names.threads < names::MOST_THREADS;
+            let help = can_help && queue.names.need_help();
             let is_time = end.is_some_and(|end| end <= now);
-            if is_stuck || is_time || queue.everything || !queue.nodes.is_empty() {
+            let is_asked = queue.lost || queue.dropped || !queue.nodes.is_empty();
+            if help || is_time || is_asked || has_names && queue.names.ready() < AT_A_TIME {
+                queue.is_awaited = false;
                 return Some(Work {
-                    nodes: queue.nodes.drain().collect(),
-                    everything: std::mem::take(&mut queue.everything),
-                    is_stuck,
+                    nodes: std::mem::take(&mut queue.nodes),
+                    lost: std::mem::take(&mut queue.lost),
+                    dropped: std::mem::take(&mut queue.dropped),
+                    help,
                 });
             }
-            let until_stuck = match naming {
-                Some(time) => Some(STUCK.saturating_sub(time).max(paused)),
-                None => (!queue.names.is_empty()).then_some(STUCK),
-            };
+            queue.is_awaited = has_names;
+            // No bell rings when a notice gets stuck.
+            let looks = (queue.names.ready() > 0).then_some(STUCK);
             let until_end = end.map(|end| end - now);
-            let wait = until_stuck.into_iter().chain(until_end).min();
+            let wait = looks.into_iter().chain(until_end).min();
             let wait = wait.unwrap_or(Duration::from_secs(3600));
             let woken = self.bell.wait_timeout(queue, wait);
             queue = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-}
 
-/// What the teller does next.
-struct Work {
-    nodes: Vec<NodeId>,
-    everything: bool,
-    /// A notice of a name is stuck.
-    is_stuck: bool,
+    fn be_prompt(&self) {
+        self.given.open();
+        self.is_prompt.store(true, Relaxed);
+    }
+
+    /// Answers carry the ordinary timeouts from now on. Names that no node leads to expire.
+    fn be_late(&self) {
+        self.is_prompt.store(false, Relaxed);
+        self.given.close(|dir, name| self.queue().names.expire(dir, name));
+        self.names_bell.notify_all();
+    }
 }
 
 impl Teller {
     fn run(mut self) {
-        self.pushed().is_prompt.store(true, Relaxed);
+        self.pushed().be_prompt();
         while let Some(work) = self.take() {
-            if work.everything || work.is_stuck {
-                self.everything();
-            } else if self.quiet.is_some_and(|end| end <= Instant::now()) {
-                self.quiet = None;
-                self.pushed().is_prompt.store(true, Relaxed);
+            if work.dropped || work.lost {
+                self.lost(work.dropped);
             }
-            for node in std::mem::take(&mut self.again) {
-                self.tell(node);
-            }
-            for node in work.nodes {
+            self.go_on();
+            for node in std::mem::take(&mut self.again).into_iter().chain(work.nodes) {
                 self.tell(node);
             }
             self.retry = match self.again.is_empty() {
                 true => FIRST_RETRY,
                 false => LAST_RETRY.min(2 * self.retry),
             };
+            if work.help {
+                self.help();
+            }
+        }
+        for helper in self.helpers {
+            // One that has panicked has said so.
+            let _ = helper.join();
         }
     }
 
@@ -184,49 +199,104 @@ impl Teller {
     }
 
     fn take(&self) -> Option<Work> {
-        // Half of the ordinary timeouts in between: as long as the notice is stuck, these are what
-        // the kernel gets, and all is invalidated before it may rely on notices again.
-        let pause = self.quiet.map(|end| end - QUIET / 2);
-        self.pushed().take(self.patience(), pause)
-    }
-
-    /// How long to wait for work; `None` for as long as it takes.
-    fn patience(&self) -> Option<Duration> {
-        let retry = (!self.again.is_empty()).then_some(self.retry);
-        let now = Instant::now();
-        let quiet = self.quiet.map(|end| end.saturating_duration_since(now));
-        retry.into_iter().chain(quiet).min()
+        let retry = (!self.again.is_empty()).then(|| Instant::now() + self.retry);
+        let pause = match &self.phase {
+            Phase::Pause(end) => Some(*end),
+            _ => None,
+        };
+        let end = retry.into_iter().chain(pause).min();
+        self.pushed().take(&self.phase, end)
     }
 
     fn tell(&mut self, node: NodeId) {
         self.pushed().counts.inodes.fetch_add(1, Relaxed);
-        let has_it = self.notifier.invalidate_known_inode(node);
-        if has_it.is_ok_and(|has_it| !has_it) && self.handler.ops.knows(node) {
-            self.again.push(node);
+        let is_told = match self.notifier.invalidate_known_inode(node) {
+            Ok(has_it) => has_it || !self.handler.ops.knows(node),
+            Err(err) => err.errno() != libc::ENOMEM,
+        };
+        if !is_told {
+            self.again.insert(node);
+        }
+    }
+
+    /// Reports were lost, or notices dropped.
+    fn lost(&mut self, dropped: bool) {
+        self.pushed().counts.everything.fetch_add(1, Relaxed);
+        match self.phase {
+            // What was dropped may be names that were to expire.
+            _ if dropped => self.everything(),
+            Phase::Prompt => self.everything(),
+            Phase::First(_) => {}
+            Phase::Pause(_) | Phase::Second(_) => self.phase = pause(),
         }
     }
 
     fn everything(&mut self) {
-        self.pushed().is_prompt.store(false, Relaxed);
-        self.pushed().counts.everything.fetch_add(1, Relaxed);
-        self.quiet = Some(Instant::now() + QUIET);
-        let is_bare = mount_points_below(&self.mount_point).is_empty();
-        if is_bare && let Err(err) = self.notifier.begin_epoch() {
-            tracing::debug!(%err, "the kernel does not take a new epoch");
-        }
+        self.pushed().be_late();
         // Nodes that come meanwhile are those of later answers.
-        for node in self.handler.ops.node_ids() {
-            if !is_bare && let Err(err) = self.expire(node) {
-                tracing::debug!(%err, "a name does not expire");
-            }
-            self.tell(node);
+        let nodes = self.handler.ops.node_ids();
+        for node in &nodes {
+            self.tell(*node);
         }
+        self.phase = Phase::First(nodes);
     }
 
-    fn expire(&self, node: NodeId) -> Result<()> {
-        match self.handler.ops.name_of(node) {
-            Some(name) => self.notifier.expire_entry(name.parent, name.name()),
-            None => Ok(()),
+    /// Lets more names expire, if it is time.
+    fn go_on(&mut self) {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Prompt) {
+            Phase::First(nodes) if nodes.is_empty() => pause(),
+            Phase::Second(nodes) if nodes.is_empty() => {
+                self.pushed().be_prompt();
+                Phase::Prompt
+            }
+            Phase::First(nodes) => Phase::First(self.expire(nodes)),
+            Phase::Second(nodes) => Phase::Second(self.expire(nodes)),
+            Phase::Pause(end) if end <= Instant::now() => {
+                Phase::Second(self.handler.ops.node_ids())
+            }
+            phase => phase,
+        };
+    }
+
+    /// Lets names of the last of these nodes expire; returns the others.
+    fn expire(&self, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
+        if self.pushed().queue().names.ready() >= AT_A_TIME {
+            return nodes;
+        }
+        let some = nodes.split_off(nodes.len().saturating_sub(AT_A_TIME));
+        let names: Vec<_> = some
+            .into_iter()
+            .flat_map(|node| self.handler.ops.names_of(node))
+            .collect();
+        let mut queue = self.pushed().queue();
+        for (dir, name) in names {
+            queue.names.expire(dir, &name);
+        }
+        drop(queue);
+        self.pushed().names_bell.notify_all();
+        nodes
+    }
+
+    /// Starts one more thread that tells of names. If there are too many, the kernel gets the
+    /// ordinary timeouts: no name can expire before one of them is free again.
+    fn help(&mut self) {
+        self.helpers.retain(|helper| !helper.is_finished());
+        let threads = self.pushed().queue().names.threads;
+        if threads < names::MOST_THREADS {
+            let helper = names::start(&self.handler, self.notifier.clone());
+            match helper {
+                Ok(helper) => self.helpers.push(helper),
+                Err(err) => {
+                    tracing::debug!(%err, "no thread that tells of names");
+                    thread::sleep(STUCK);
+                }
+            }
+        } else if matches!(self.phase, Phase::Prompt) {
+            self.lost(false);
         }
     }
+}
+
+fn pause() -> Phase {
+    Phase::Pause(Instant::now() + QUIET)
 }

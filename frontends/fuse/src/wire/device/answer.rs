@@ -54,7 +54,7 @@ impl<'h> Call<'_, 'h> {
         match operation {
             Operation::Lookup(name) => {
                 let found = self.run(Opcode::Lookup, |ops, who, dir| ops.lookup(who, dir, name));
-                self.found(found, out)
+                self.found(found, name, out)
             }
             Operation::Getattr => {
                 self.attr(out, self.run(Opcode::Getattr, |ops, _, id| ops.getattr(id)))
@@ -297,9 +297,14 @@ impl<'h> Call<'_, 'h> {
     }
 
     /// The answer to a LOOKUP: the kernel caches a missing name as well.
-    fn found(&self, found: Result<Found<'_>>, out: &mut Reply) -> Result<KernelRefs> {
+    fn found(
+        &self,
+        found: Result<Found<'_>>,
+        name: &[u8],
+        out: &mut Reply,
+    ) -> Result<KernelRefs> {
         let is_missing = matches!(found, Err(Error::NotFound));
-        let ttl = match is_missing && self.handler.ops.tells_of_names(self.header.node) {
+        let ttl = match is_missing && self.handler.ops.tells_of_name(self.header.node, name) {
             true => self.handler.timeouts.negative.max(pushed::TOLD),
             false => self.handler.timeouts.negative,
         };
