@@ -104,20 +104,15 @@ pub(crate) fn remove_held(
         return remove(fs, by, dir, name, inode);
     }
     let dir_pin = pinned(by.sb, dir)?;
-    let is_open = fs.opened.has(inode);
     let (place, stat) = hold_name(fs, by.sb, dir, name, inode)?;
     let place = Opened::held(&fs.opened, inode, place)?;
     if !is_whose_it_was(&stat, inode) {
         stat.publish(inode);
         return Err(Error::Stale);
     }
-    // As with `remove_last`: where no open file and no report will tell, the answer is known.
-    let is_last = stat.attr.nlink == 1 && !is_open && !fs.is_watched();
     let done = fs.act(by, || names::remove(dir_pin.fd(), name, inode.kind()));
-    match (&done, is_last) {
-        (Ok(()), true) => stat.removed().publish(inode),
-        _ => publish(fs, &Held::kept(place.fd()), inode),
-    }
+    // Asked, even if this was its only name: the host may have removed another file, at (a).
+    publish(fs, &Held::kept(place.fd()), inode);
     publish_dir(fs, dir, &dir_pin);
     *held = Some(held_place(place));
     done

@@ -81,7 +81,6 @@
 //!   had one (`O_TMPFILE`): reported by fanotify on the root's mount, if that is ext4, xfs or
 //!   tmpfs.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
@@ -106,7 +105,7 @@ mod mounts;
 mod tests;
 
 use fanotify::Fanotify;
-use heard::{By, Fresh, Heard, Names, Report};
+use heard::{By, Dirs, Fresh, Heard, Names, Report};
 use inotify::Inotify;
 use mounts::Mounts;
 
@@ -156,8 +155,8 @@ pub(crate) struct Watch {
 struct Ears {
     source: Source,
     mounts: Option<Mounts>,
-    /// Which cached directories are meant; several where a mount shows one again.
-    dirs: Mutex<HashMap<Id, Vec<InodeKey>>>,
+    /// Which cached directories are meant.
+    dirs: Mutex<Dirs>,
     /// Counts reports whose inode was looked for; see [`Watch::settle`].
     unplaced: AtomicU64,
     /// Why there are no reports any more.
@@ -232,7 +231,7 @@ impl Watch {
             Source::Inotify(inotify) => inotify.watch(dir),
         };
         let id = id.ok()?;
-        dirs.entry(id.clone()).or_default().push(key);
+        dirs.add(id.clone(), key);
         Some(Registration {
             ears: Arc::downgrade(&self.ears),
             id,
@@ -300,23 +299,16 @@ impl Drop for Registration {
             return;
         };
         let mut dirs = ears.dirs();
-        let Some(keys) = dirs.get_mut(&self.id) else {
-            return;
-        };
-        if let Some(mine) = keys.iter().position(|key| *key == self.key) {
-            keys.swap_remove(mine);
-        }
-        if keys.is_empty() {
-            dirs.remove(&self.id);
-            if let Source::Inotify(inotify) = &ears.source {
-                inotify.forget(&self.id);
-            }
+        if dirs.remove(&self.id, self.key)
+            && let Source::Inotify(inotify) = &ears.source
+        {
+            inotify.forget(&self.id);
         }
     }
 }
 
 impl Ears {
-    fn dirs(&self) -> MutexGuard<'_, HashMap<Id, Vec<InodeKey>>> {
+    fn dirs(&self) -> MutexGuard<'_, Dirs> {
         // Nothing panics under it.
         self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
     }

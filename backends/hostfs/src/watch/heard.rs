@@ -44,6 +44,60 @@ pub(super) enum Report<'a> {
     Lost,
 }
 
+/// The cached directories, by their names in reports.
+#[derive(Default)]
+pub(super) struct Dirs {
+    /// Several where a mount shows one again.
+    keys: HashMap<Id, Vec<InodeKey>>,
+    /// The number of those with several.
+    shown_again: usize,
+}
+
+impl Dirs {
+    pub(super) fn add(&mut self, id: Id, key: InodeKey) {
+        let keys = self.keys.entry(id).or_default();
+        keys.push(key);
+        self.shown_again += usize::from(keys.len() == 2);
+    }
+
+    /// True if that was the last of `id`.
+    pub(super) fn remove(&mut self, id: &[u8], key: InodeKey) -> bool {
+        let Some(keys) = self.keys.get_mut(id) else {
+            return false;
+        };
+        if let Some(mine) = keys.iter().position(|other| *other == key) {
+            keys.swap_remove(mine);
+            self.shown_again -= usize::from(keys.len() == 1);
+        }
+        let is_last = keys.is_empty();
+        if is_last {
+            self.keys.remove(id);
+        }
+        is_last
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The name in reports of the directory with this inode number.
+    #[cfg(test)]
+    pub(super) fn id_of(&self, ino: u64) -> Option<&Id> {
+        let mut all = self.keys.iter();
+        let is_it = |keys: &Vec<InodeKey>| keys.iter().any(|key| key.ino == ino);
+        all.find_map(|(id, keys)| is_it(keys).then_some(id))
+    }
+
+    fn keys(&self, id: &[u8]) -> &[InodeKey] {
+        self.keys.get(id).map_or(&[][..], Vec::as_slice)
+    }
+
+    /// The threads that changed a file, where the report does not say in which directory.
+    fn anywhere(&self, by: By) -> By {
+        if self.shown_again > 0 { By::Others } else { by }
+    }
+}
+
 /// The threads that made a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
@@ -124,7 +178,7 @@ impl Heard {
     pub(super) fn note(
         &mut self,
         report: &Report<'_>,
-        known: &HashMap<Id, Vec<InodeKey>>,
+        known: &Dirs,
         fresh: &mut Fresh,
         follows: impl Fn(InodeKey) -> bool,
     ) {
@@ -137,7 +191,7 @@ impl Heard {
                 file,
                 by,
             } => {
-                let keys = known.get(dir).map_or(&[][..], Vec::as_slice);
+                let keys = known.keys(dir);
                 let by = by.at(keys);
                 self.note_file(file, by);
                 let is_new = matches!(change, Change::Made | Change::Arrived(_));
@@ -160,13 +214,13 @@ impl Heard {
                 }
             }
             Report::Itself { dir, by } => {
-                let keys = known.get(dir).map_or(&[][..], Vec::as_slice);
+                let keys = known.keys(dir);
                 for key in keys {
                     note_by(&mut self.dir(*key, dir).by, by.at(keys));
                 }
             }
-            Report::File { handle, by } => self.note_file(Some(handle), by),
-            Report::Ended { dir } => self.ended.extend(known.get(dir).into_iter().flatten()),
+            Report::File { handle, by } => self.note_file(Some(handle), known.anywhere(by)),
+            Report::Ended { dir } => self.ended.extend(known.keys(dir)),
             Report::Lost => self.lost = true,
         }
     }
@@ -269,9 +323,10 @@ mod tests {
 
     /// Returns whether a name is missed, if these reports are read in these turns.
     fn missed(turns: &[&[(usize, &str, Change)]]) -> bool {
-        let known: HashMap<Id, Vec<InodeKey>> = (DIRS.iter().zip(1..))
-            .map(|(dir, ino)| (Box::from(*dir), vec![InodeKey::new(ino)]))
-            .collect();
+        let mut known = Dirs::default();
+        for (dir, ino) in DIRS.iter().zip(1..) {
+            known.add(Box::from(*dir), InodeKey::new(ino));
+        }
         let mut fresh = Fresh::default();
         let mut missed = false;
         for turn in turns {
@@ -309,6 +364,31 @@ mod tests {
         assert!(!missed(&[&[(0, "x", Made), (0, "y", Gone)]]));
         assert!(!missed(&[&[(0, "x", Made), (1, "x", Gone)]]));
         assert!(!missed(&[&[(2, "x", Made), (2, "x", Gone)]]), "not watched");
+    }
+
+    /// FRESH-1: a change of a file at one place is another's for its other place.
+    #[test]
+    fn a_change_of_a_file_that_is_shown_again_is_anothers() {
+        let mut known = Dirs::default();
+        let by = |known: &Dirs| {
+            let mut heard = Heard::default();
+            let report = Report::File {
+                handle: b"file",
+                by: By::One(7),
+            };
+            heard.note(&report, known, &mut Fresh::default(), |_| false);
+            heard.files[&b"file"[..]]
+        };
+        known.add(Box::from(DIRS[0]), InodeKey::new(1));
+        known.add(Box::from(DIRS[1]), InodeKey::new(2));
+        assert_eq!(by(&known), Some(By::One(7)));
+        known.add(Box::from(DIRS[0]), InodeKey::new(3));
+        assert_eq!(by(&known), Some(By::Others), "FRESH-1");
+        assert!(!known.remove(DIRS[0], InodeKey::new(1)));
+        assert_eq!(by(&known), Some(By::One(7)));
+        assert!(known.remove(DIRS[0], InodeKey::new(3)));
+        assert!(!known.remove(DIRS[0], InodeKey::new(3)));
+        assert_eq!(known.len(), 1);
     }
 
     /// FRESH-1: a name that is moved on is looked up at its last path.

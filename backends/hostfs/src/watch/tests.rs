@@ -699,9 +699,8 @@ fn names_in_a_directory_whose_watch_has_ended_are_not_fresh() {
         };
         let id = {
             let dirs = ears.dirs();
-            let mut ids = dirs.iter();
-            let known = ids.find(|(_, keys)| keys.iter().any(|known| known.ino == key));
-            known.unwrap().0.clone()
+            let id = dirs.id_of(key);
+            id.unwrap().clone()
         };
         // As the kernel does when a directory goes; but this one then passes for the next
         // with its number.

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use crate::common::{AN_HOUR, Scratch, is_root, skip};
 use rcuwalk::{Credentials, Error, FileType, Freshness, OpenFlags};
+use rcuwalk_testkit::StopOnDrop;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 fn one_file(freshness: Freshness) -> Scratch {
     Scratch::new(freshness, |root| {
@@ -229,6 +231,39 @@ fn a_removed_file_that_is_held_lives_on() {
         assert_eq!(again.unwrap().read_at(&mut contents, 0), Ok(3), "{what}");
         assert_eq!(&contents[..3], b"old", "{what}");
     }
+}
+
+/// EDGE-1: if another process exchanges the file for another one just before the removal, that one
+/// is removed, and the file keeps its link.
+#[test]
+fn a_file_that_is_exchanged_before_its_removal_keeps_its_link() {
+    let tree = one_file(AN_HOUR);
+    let (here, there) = (tree.host("d/file"), tree.host("other"));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // One of them may be missing.
+                let _ = renameat_with(CWD, &here, CWD, &there, RenameFlags::EXCHANGE);
+            }
+        });
+        for _ in 0..1000 {
+            for path in [&here, &there] {
+                if !path.exists() {
+                    fs::write(path, b"old").unwrap();
+                }
+            }
+            tree.vfs.drop_caches();
+            // It may find another file each time that it looks.
+            let Ok(held) = tree.vfs.unlink_open(&tree.ctx, "/d/file") else {
+                continue;
+            };
+            let other = fs::metadata(&there).unwrap();
+            let links = u32::from(other.ino() == held.attr().ino);
+            assert_eq!(held.attr().nlink, links, "EDGE-1");
+        }
+    });
 }
 
 /// EDGE-1: a removal checks the current state: the kind, and in a sticky directory the owner.
