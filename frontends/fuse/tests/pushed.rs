@@ -176,7 +176,9 @@ fn attributes_of_a_file_that_the_kernel_writes_have_the_ordinary_timeouts() {
     let file = mount.path().join("file");
     let asked = || {
         outlast_the_timeouts();
-        requests(&mount, &["lookup", "getattr", "statx"], || _ = file.metadata())
+        requests(&mount, &["lookup", "getattr", "statx"], || {
+            _ = file.metadata()
+        })
     };
     file.metadata().unwrap();
     wait_until("attributes that outlast the timeouts", || asked() == 0);
@@ -283,7 +285,13 @@ fn forgetful() -> Option<(Mount, PathBuf)> {
 
 /// The number of times that everything was invalidated.
 fn losses(mount: &Mount) -> u64 {
-    mount.mounted.observer().statistics().unwrap().told.everything
+    mount
+        .mounted
+        .observer()
+        .statistics()
+        .unwrap()
+        .told
+        .everything
 }
 
 /// FRESH-1: if the host loses reports, everything is asked for again.

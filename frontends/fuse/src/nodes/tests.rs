@@ -78,7 +78,11 @@ fn a_number_that_is_taken_is_not_given_to_another() {
     let again = nodes.entry(&at(&vfs, "/b")).unwrap().0.sent();
     assert_eq!(again, drawn, "NODE-5: one node");
     nodes.forget(drawn, 2);
-    assert_eq!(nodes.entry(&a).unwrap().0.id(), number, "NODE-5: free again");
+    assert_eq!(
+        nodes.entry(&a).unwrap().0.id(),
+        number,
+        "NODE-5: free again"
+    );
     assert_eq!(nodes.len(), 1);
 }
 

@@ -167,7 +167,9 @@ impl Ops {
 
     /// A file has just been moved to this name: its time of change is another.
     fn has_moved(&self, dir: &VfsPath, of: &[u8]) {
-        let moved = self.vfs.lookup(&as_daemon(dir.clone()), of, LookupFlags::CACHED);
+        let moved = self
+            .vfs
+            .lookup(&as_daemon(dir.clone()), of, LookupFlags::CACHED);
         if let Some(node) = moved.ok().and_then(|moved| self.nodes.id_of(&moved)) {
             self.pushed.changed(node);
         }

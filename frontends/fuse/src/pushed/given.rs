@@ -137,7 +137,11 @@ mod tests {
         assert!(!given.note(NodeId(1), b"a"), "FRESH-1: closed");
         given.open();
         let room = (0..2 * MOST).filter(|n| given.note(NodeId(1), n.to_string().as_bytes()));
-        assert_eq!(room.count(), MOST / SHARDS - 2, "MEM-1: with the two of before");
+        assert_eq!(
+            room.count(),
+            MOST / SHARDS - 2,
+            "MEM-1: with the two of before"
+        );
         assert!(given.note(NodeId(1), b"0"), "it is recorded already");
         assert_eq!(closed(&given), MOST / SHARDS, "FRESH-1");
     }

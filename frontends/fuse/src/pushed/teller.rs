@@ -164,7 +164,8 @@ impl Pushed {
     /// Answers carry the ordinary timeouts from now on. Names that no node leads to expire.
     fn be_late(&self) {
         self.is_prompt.store(false, Relaxed);
-        self.given.close(|dir, name| self.queue().names.expire(dir, name));
+        self.given
+            .close(|dir, name| self.queue().names.expire(dir, name));
         self.names_bell.notify_all();
     }
 }
@@ -177,7 +178,10 @@ impl Teller {
                 self.lost(work.dropped);
             }
             self.go_on();
-            for node in std::mem::take(&mut self.again).into_iter().chain(work.nodes) {
+            for node in std::mem::take(&mut self.again)
+                .into_iter()
+                .chain(work.nodes)
+            {
                 self.tell(node);
             }
             self.retry = match self.again.is_empty() {

@@ -297,12 +297,7 @@ impl<'h> Call<'_, 'h> {
     }
 
     /// The answer to a LOOKUP: the kernel caches a missing name as well.
-    fn found(
-        &self,
-        found: Result<Found<'_>>,
-        name: &[u8],
-        out: &mut Reply,
-    ) -> Result<KernelRefs> {
+    fn found(&self, found: Result<Found<'_>>, name: &[u8], out: &mut Reply) -> Result<KernelRefs> {
         let is_missing = matches!(found, Err(Error::NotFound));
         let ttl = match is_missing && self.handler.ops.tells_of_name(self.header.node, name) {
             true => self.handler.timeouts.negative.max(pushed::TOLD),
