@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -28,14 +28,30 @@ pub(crate) enum Forget {
 }
 
 /// Has the kernel forget, all of the machine; of the file system that `image` is on
-/// everything, as what has not been written cannot be forgotten.
+/// everything, as what has not been written cannot be forgotten. Returns when it has freed
+/// the memory.
 pub(crate) fn drop_caches(what: Forget, image: &Path) -> io::Result<()> {
     let what = match what {
         Forget::Inodes => "2",
         Forget::Everything => "3",
     };
     rustix::fs::syncfs(fs::File::open(image)?)?;
-    fs::write("/proc/sys/vm/drop_caches", what)
+    fs::write("/proc/sys/vm/drop_caches", what)?;
+    wait_until_freed();
+    Ok(())
+}
+
+/// Waits until what the kernel could give back no longer shrinks, but at most 5 s: it frees
+/// dentries and inodes after a grace period, in the processor time of whoever runs then.
+fn wait_until_freed() {
+    let end = Instant::now() + Duration::from_secs(5);
+    let (mut last, mut unchanged) = (reclaimable_bytes(), 0);
+    while unchanged < 5 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+        let now = reclaimable_bytes();
+        unchanged = if now < last { 0 } else { unchanged + 1 };
+        last = now;
+    }
 }
 
 /// Bytes that the kernel could give back of its own objects: nearly all of them are
