@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rcuwalk::{Budget, Vfs};
 use rcuwalk_fuse::{Mounted, Options, mount};
-use rcuwalk_hostfs::HostFs;
+use rcuwalk_hostfs::{HostFs, Watcher};
 
 /// A daemon that shows a directory of the host.
 pub trait Daemon: Sync {
@@ -50,6 +50,8 @@ pub trait Served: Send {
 /// plain daemon does not have.
 pub(super) struct Ours {
     name: &'static str,
+    /// The kernel is told of changes on the host, and caches names and attributes for a minute.
+    watch: bool,
     passthrough: bool,
     pub(super) io_uring: bool,
 }
@@ -58,16 +60,19 @@ impl Ours {
     pub(super) const ALL: [Ours; 3] = [
         Ours {
             name: "rcuwalk",
+            watch: true,
             passthrough: true,
             io_uring: true,
         },
         Ours {
             name: "rcuwalk, noio_uring",
+            watch: true,
             passthrough: true,
             io_uring: false,
         },
         Ours {
-            name: "rcuwalk, neither",
+            name: "rcuwalk, bare",
+            watch: false,
             passthrough: false,
             io_uring: false,
         },
@@ -80,12 +85,23 @@ impl Daemon for Ours {
     }
 
     fn mount(&self, how: &Mounting<'_>) -> io::Result<Box<dyn Served>> {
-        let host = HostFs::new(how.backing).map_err(io::Error::other)?;
+        let open = || HostFs::new(how.backing).map_err(io::Error::other);
+        let watched = self.watch.then(|| {
+            open()?
+                .watched_by(Watcher::Fanotify)
+                .map_err(io::Error::other)
+        });
+        let host = match watched {
+            // As the command does: a watch that does not say everything is none.
+            Some(Ok(host)) if host.announces_changes() => host,
+            _ => open()?,
+        };
         let vfs = Vfs::with_budget(host, Budget::default()).map_err(io::Error::other)?;
         let options = Options::default()
             .entry_timeout(how.timeout)
             .attr_timeout(how.timeout)
             .threads(how.threads)
+            .watch(self.watch)
             .passthrough(self.passthrough)
             .io_uring(self.io_uring);
         let mounted = mount(vfs, how.mount_point, &options).map_err(io::Error::other)?;

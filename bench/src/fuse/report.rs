@@ -195,7 +195,8 @@ impl fmt::Display for Report {
             "\nMedians of {} rounds; ratios are of speeds, more is faster; {} is the plain \
              daemon.\n{walkers} threads walk, {makers} make and remove files. Cold: mounted \
              anew, the host's caches warm.\nrcuwalk's contents: {passthrough}.\nIts requests: \
-             {io_uring}; neither: without both.{meanwhile}",
+             {io_uring}.\nbare: without io_uring, passthrough, and a watch of the \
+             host.{meanwhile}",
             self.rounds, self.baseline
         )
     }

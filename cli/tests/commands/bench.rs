@@ -107,7 +107,7 @@ fn a_directory_is_served_by_all_and_all_see_the_same() {
             "kernel",
             "rcuwalk",
             "rcuwalk, noio_uring",
-            "rcuwalk, neither",
+            "rcuwalk, bare",
             "mutex-hashmap"
         ]
     );
