@@ -26,6 +26,9 @@ pub(crate) struct Caller {
     /// The connection allows idmapped mounts: the kernel has checked the caller's permissions,
     /// and the user and the group are those of the file that the request makes, or [`UNTOLD`].
     pub(crate) is_checked: bool,
+    /// The caller is on another machine, whose kernel has checked its permissions and told its
+    /// user: it has no thread here. Implies [`is_checked`](Caller::is_checked).
+    pub(crate) is_guest: bool,
 }
 
 /// The user and the group that most requests carry on a connection with idmapped mounts.
@@ -61,7 +64,9 @@ impl Caller {
     pub(crate) fn for_set_ids(self) -> Credentials {
         match self.status() {
             // The thread is not visible from here: assume that it lacks CAP_FSETID.
-            None if self.is_checked => self.with(Box::default(), Caps::all() - Caps::FSETID),
+            None if self.is_checked && !self.is_guests_root() => {
+                self.with(Box::default(), Caps::all() - Caps::FSETID)
+            }
             None => self.credentials(),
             Some((groups, caps)) if self.uid == 0 || self.is_checked => {
                 let others = Caps::all() - Caps::FSETID;
@@ -74,7 +79,7 @@ impl Caller {
     /// True if the caller has `cap`. Assumed for user 0 where its thread is not visible.
     pub(crate) fn has(self, cap: Caps) -> bool {
         match self.status() {
-            None => self.uid == 0 && !self.is_checked,
+            None => self.uid == 0 && !self.is_checked || self.is_guests_root(),
             Some((_, caps)) => caps.contains(cap),
         }
     }
@@ -82,10 +87,25 @@ impl Caller {
     /// Returns the user whose share counts: that of the thread if the request carries none, or
     /// [`UNTOLD`] if the thread is not visible.
     pub(crate) fn user(self) -> u32 {
-        match self.is_checked {
+        match self.is_checked && !self.is_guest {
             true => user_of_thread(self.pid).unwrap_or(UNTOLD),
             false => self.uid,
         }
+    }
+
+    /// Returns the same caller, as one on another machine. Its thread's number there would name
+    /// a stranger's here.
+    pub(crate) fn of_guest(self) -> Caller {
+        Caller {
+            pid: 0,
+            is_checked: true,
+            is_guest: true,
+            ..self
+        }
+    }
+
+    fn is_guests_root(self) -> bool {
+        self.is_guest && self.uid == 0
     }
 
     /// Returns the same caller, with the request's word on whether it has CAP_FSETID.
@@ -247,6 +267,7 @@ mod tests {
             pid: 0,
             keeps_set_ids: None,
             is_checked: true,
+            is_guest: false,
         };
         let credentials = untold.credentials();
         assert_eq!((credentials.uid, credentials.caps), (0, Caps::all()));
@@ -266,6 +287,19 @@ mod tests {
             ..makes
         };
         assert_eq!(thread.user(), rustix::process::geteuid().as_raw());
+        // A guest's kernel tells users as well, and its threads are not ours.
+        let guest = Caller {
+            is_checked: false,
+            ..thread
+        };
+        let guest = guest.of_guest();
+        assert_eq!((guest.pid, guest.user()), (0, 100_000));
+        assert!(!guest.has(Caps::SYS_ADMIN));
+        assert!(!guest.for_set_ids().caps.contains(Caps::FSETID));
+        assert!(guest.in_full().is_none() && guest.credentials().caps == Caps::all());
+        let root = Caller { uid: 0, ..guest };
+        assert!(root.has(Caps::SYS_ADMIN));
+        assert!(root.for_set_ids().caps.contains(Caps::FSETID));
         // On other connections these numbers are no user's.
         let is_checked = false;
         let nobody = Caller {

@@ -107,15 +107,15 @@ use rustix::mount::UnmountFlags;
 
 pub use crate::metrics::{Observer, OperationStatistics, Statistics};
 use crate::mount_point::MountPoint;
-pub use crate::options::{FEWEST_NODES, Options};
+pub use crate::options::{Contents, FEWEST_NODES, Options};
 pub use crate::pressure::NodeStatistics;
 pub use crate::pushed::ToldStatistics;
 pub use crate::serve::{Served, serve};
 use crate::shrink::Worker;
 pub use crate::watch::Stuck;
-pub use crate::wire::Notifier;
 #[doc(hidden)]
 pub use crate::wire::rehearse;
+pub use crate::wire::{Arrival, Carried, CarriedRequest, Carrier, Notifier, carry};
 use crate::wire::{Handler, Transport};
 
 /// The reason why a tree is not mounted. Displays as one line.
@@ -328,7 +328,7 @@ impl Mounted {
 
     /// Returns a handle from which other threads read the mount's statistics, now and later.
     pub fn observer(&self) -> Observer {
-        Observer(Arc::downgrade(&self.handler))
+        Observer::of(&self.handler)
     }
 
     /// True if the kernel may read and write contents without asking

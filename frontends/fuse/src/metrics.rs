@@ -6,7 +6,7 @@
 
 use std::array;
 use std::cell::Cell;
-use std::sync::Weak;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -208,14 +208,28 @@ pub struct Statistics {
 
 /// Reads the statistics of a mount, from any thread, without keeping the mount alive.
 #[derive(Clone)]
-pub struct Observer(pub(crate) Weak<Handler>);
+pub struct Observer(Arc<dyn Fn() -> Option<Statistics> + Send + Sync>);
 
 impl Observer {
+    pub(crate) fn of(handler: &Arc<Handler>) -> Observer {
+        let handler = Arc::downgrade(handler);
+        Observer::by(move || Some(Statistics::of(&*handler.upgrade()?)))
+    }
+
+    pub(crate) fn by(look: impl Fn() -> Option<Statistics> + Send + Sync + 'static) -> Observer {
+        Observer(Arc::new(look))
+    }
+
     /// Returns the statistics. `None` once it is not mounted any more. Waits for no request.
     pub fn statistics(&self) -> Option<Statistics> {
-        let handler = self.0.upgrade()?;
+        (self.0)()
+    }
+}
+
+impl Statistics {
+    pub(crate) fn of(handler: &Handler) -> Statistics {
         let (operations, in_flight) = handler.metrics.sum();
-        Some(Statistics {
+        Statistics {
             nodes: handler.ops.nodes(),
             node_budget: handler.ops.node_statistics(),
             open: handler.ops.open(),
@@ -224,7 +238,7 @@ impl Observer {
             told: handler.ops.pushed.statistics(),
             operations,
             vfs: handler.ops.vfs_statistics(),
-        })
+        }
     }
 }
 

@@ -72,6 +72,23 @@ pub struct Options {
     /// later have it if `/sys/module/fuse/parameters/enable_uring` says so; the default is `N`.
     /// Where io_uring itself is not available, requests are read from /dev/fuse.
     pub io_uring: bool,
+    /// What the kernel may do with the contents that it has read. With `writeback` it keeps them.
+    pub contents: Contents,
+}
+
+/// What the kernel may do with contents that it has read, see [`Options::contents`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Contents {
+    /// Cache them while the file is open, and as long as its size and time are the same.
+    #[default]
+    Cached,
+    /// Cache them beyond the last close, as long as size and time of the file are the same.
+    #[doc(alias = "FOPEN_KEEP_CACHE")]
+    Kept,
+    /// Ask for them each time; then such a file cannot be mapped to be shared.
+    #[doc(alias = "FOPEN_DIRECT_IO")]
+    Direct,
 }
 
 /// The least that [`Options::max_nodes`] may be; less counts as this.
@@ -98,6 +115,7 @@ impl Default for Options {
             idmap: false,
             watch: true,
             io_uring: true,
+            contents: Contents::default(),
         }
     }
 }
@@ -131,4 +149,5 @@ rcuwalk::setters!(Options {
     idmap: bool,
     watch: bool,
     io_uring: bool,
+    contents: Contents,
 });

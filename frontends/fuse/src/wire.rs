@@ -29,6 +29,7 @@ use rustix::io::retry_on_intr;
 use rustix::mount::UnmountFlags;
 
 pub(crate) use device::Transport;
+pub use device::carried::{Arrival, Carried, CarriedRequest, Carrier, carry};
 pub use device::rehearse;
 pub(crate) use handler::{Handler, Opcode, Request, Timeouts};
 pub use notice::Notifier;

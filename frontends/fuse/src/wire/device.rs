@@ -15,6 +15,7 @@
 //! | `device/abi.rs`       | the protocol's numbers                                     |
 //! | `device/ioctl.rs`     | ioctls of the device itself                                |
 //! | `device/uring.rs`     | requests that come by rings instead                        |
+//! | `device/carried.rs`   | requests that another crate's transport brings             |
 //! | `device/rehearsal.rs` | the same without a connection, for a fuzzer                |
 //!
 //! Nothing here trusts the other side: a message that makes no sense is answered `EINVAL`, and
@@ -23,6 +24,7 @@
 
 mod abi;
 mod answer;
+pub(super) mod carried;
 mod decode;
 mod dispatch;
 mod encode;

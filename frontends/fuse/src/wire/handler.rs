@@ -2,6 +2,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -14,17 +15,21 @@ use crate::ops::Ops;
 use crate::own::OwnThreads;
 use crate::pressure::Pressure;
 use crate::watch::Watch;
-use crate::{FEWEST_NODES, Options};
+use crate::{Contents, FEWEST_NODES, Options};
 
 /// A tree that is served.
 pub(crate) struct Handler {
     pub(crate) ops: Ops,
     pub(crate) timeouts: Timeouts,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     /// The threads that answer.
-    pub(crate) own: OwnThreads,
+    pub(crate) own: Arc<OwnThreads>,
     /// Which requests are stuck.
-    pub(crate) watch: Watch,
+    pub(crate) watch: Arc<Watch>,
+    /// Requests come from another machine's kernel.
+    pub(crate) is_for_guest: bool,
+    /// What the kernel may do with the contents that it has read.
+    pub(crate) contents: Contents,
     /// Passthrough is wanted, where it is possible.
     pub(crate) passthrough: bool,
     /// The kernel may hold written data back.
@@ -88,6 +93,21 @@ pub(crate) struct Request {
 }
 
 impl Handler {
+    /// Returns a handler for the next session of the same threads, in which nothing is open or
+    /// known. It goes on with the counts.
+    ///
+    /// # Errors
+    /// The tree has no root to show.
+    pub(crate) fn next(&self, vfs: Vfs, options: &Options) -> Result<Handler> {
+        Ok(Handler {
+            metrics: self.metrics.clone(),
+            own: self.own.clone(),
+            watch: self.watch.clone(),
+            is_for_guest: self.is_for_guest,
+            ..Handler::new(vfs, options)?
+        })
+    }
+
     /// # Errors
     /// The tree has no root to show.
     pub(crate) fn new(vfs: Vfs, options: &Options) -> Result<Handler> {
@@ -99,9 +119,11 @@ impl Handler {
                 attr: options.attr_timeout,
                 negative: options.negative_timeout,
             },
-            metrics: Metrics::new(),
-            own: OwnThreads::default(),
-            watch: Watch::new(),
+            metrics: Arc::new(Metrics::new()),
+            own: Arc::default(),
+            watch: Arc::new(Watch::new()),
+            is_for_guest: false,
+            contents: options.contents,
             passthrough: options.passthrough,
             writeback: options.writeback,
             idmap: options.idmap,

@@ -12,6 +12,7 @@ use super::decode::{Header, NewFile, Operation, Piece};
 use super::dispatch::{KernelRefs, not_known};
 use super::encode::{LONGEST_BODY, Reply, Ttl, listed as listed_in};
 use super::ioctl::BackingFile;
+use crate::Contents;
 use crate::caller::Caller;
 use crate::listing::Keeping;
 use crate::ops::{AttrReply, Found, NewOpen, Ops};
@@ -331,7 +332,14 @@ impl<'h> Call<'_, 'h> {
             Ok((new, way))
         })?;
         let backing = way.backing().map(BackingFile::id);
-        let flags = if new.is_direct { DIRECT_IO } else { 0 };
+        let flags = match self.handler.contents {
+            _ if new.is_direct => DIRECT_IO,
+            // The kernel has the contents from the host's file.
+            _ if backing.is_some() => 0,
+            Contents::Direct => DIRECT_IO,
+            Contents::Kept => KEEP_CACHE,
+            Contents::Cached => 0,
+        };
         out.open(new.handle, flags, backing);
         Ok(KernelRefs::Handle(new.handle))
     }
@@ -349,7 +357,11 @@ impl<'h> Call<'_, 'h> {
         })?;
         let node = self.send_entry(out, found);
         let backing = way.backing().map(BackingFile::id);
-        out.open(handle, 0, backing);
+        let flags = match self.handler.contents {
+            Contents::Direct if backing.is_none() => DIRECT_IO,
+            _ => 0,
+        };
+        out.open(handle, flags, backing);
         Ok(KernelRefs::Both(node, handle))
     }
 

@@ -215,6 +215,7 @@ fn header(message: &[u8]) -> Result<(u32, usize, Header), Wrong> {
         pid: fields.u32()?,
         keeps_set_ids: None,
         is_checked: false,
+        is_guest: false,
     };
     let ext_len = usize::from(fields.u16()?) * 8;
     fields.skip(2)?;

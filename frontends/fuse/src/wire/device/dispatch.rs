@@ -18,6 +18,7 @@ use super::answer::Call;
 use super::decode::{Header, Operation, Refused, decode};
 use super::encode::{Reply, listed};
 use super::init::{self, Terms};
+use crate::caller::Caller;
 use crate::interrupt::Slot;
 use crate::through::Backing;
 use crate::wire::{Handler, Opcode};
@@ -148,7 +149,13 @@ impl<'h, L: Channel> Dispatcher<'h, L> {
     pub(super) fn message(&mut self, message: &[u8], out: &mut Reply) -> Next {
         match decode(message, self.handler.agreed.has_long_setxattr()) {
             Ok((mut header, operation)) => {
-                header.who.is_checked = self.handler.agreed.has_idmaps();
+                header.who = match self.handler.is_for_guest {
+                    true => header.who.of_guest(),
+                    false => Caller {
+                        is_checked: self.handler.agreed.has_idmaps(),
+                        ..header.who
+                    },
+                };
                 self.answer(&header, operation, out)
             }
             Err(refused) => {
@@ -173,7 +180,7 @@ impl<'h, L: Channel> Dispatcher<'h, L> {
                 return Next::Comes;
             }
         }
-        self.slot.work.begin(match who.is_checked {
+        self.slot.work.begin(match who.is_checked && !who.is_guest {
             true => who.pid,
             false => who.uid,
         });

@@ -23,12 +23,14 @@ pub(super) type Handle = JoinHandle<io::Result<()>>;
 /// One thread's entry in the list.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// The descriptor by which it reads and answers requests.
-    pub(super) device: Arc<OwnedFd>,
+    /// The descriptor by which it reads and answers requests; `None` if a
+    /// [`Carrier`](super::carried::Carrier) brings them.
+    pub(super) device: Option<Arc<OwnedFd>>,
     pub(super) slot: Arc<Slot>,
-    /// For a thread at the device that was added because others were blocked, and ends when they
-    /// have gone on for a while: where it waits for requests.
+    /// For a spare thread at the device: where it waits for requests.
     pub(super) requests: Option<OwnedFd>,
+    /// It was added because others were blocked, and ends when they have gone on for a while.
+    pub(super) is_spare: bool,
 }
 
 impl Member {
@@ -38,9 +40,20 @@ impl Member {
         requests: Option<OwnedFd>,
     ) -> Arc<Member> {
         Arc::new(Member {
-            device,
+            device: Some(device),
             slot,
+            is_spare: requests.is_some(),
             requests,
+        })
+    }
+
+    /// A thread whose requests a [`Carrier`](super::carried::Carrier) brings.
+    pub(super) fn carried(is_spare: bool) -> Arc<Member> {
+        Arc::new(Member {
+            device: None,
+            slot: Slot::of(0),
+            requests: None,
+            is_spare,
         })
     }
 
@@ -127,7 +140,7 @@ impl Members {
         let group = member.slot.group;
         let of_group = |one: &&Arc<Member>| one.slot.group == group;
         let works = all.iter().filter(of_group).map(|one| &one.slot.work);
-        let may_end = member.requests.is_some() && watch.has_too_many(group, wanted, works);
+        let may_end = member.is_spare && watch.has_too_many(group, wanted, works);
         if may_end {
             all.retain(|one| !one.is(member));
         }
@@ -142,9 +155,9 @@ impl Members {
     /// Returns the descriptors from which the threads read, each once.
     pub(super) fn devices(&self) -> Vec<Arc<OwnedFd>> {
         let mut devices: Vec<Arc<OwnedFd>> = Vec::new();
-        for one in self.all().iter() {
-            if !devices.iter().any(|known| Arc::ptr_eq(known, &one.device)) {
-                devices.push(one.device.clone());
+        for device in self.all().iter().filter_map(|one| one.device.as_ref()) {
+            if !devices.iter().any(|known| Arc::ptr_eq(known, device)) {
+                devices.push(device.clone());
             }
         }
         devices

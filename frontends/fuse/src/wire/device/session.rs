@@ -45,16 +45,17 @@ use super::init::MAX_WRITE;
 use super::ioctl::{self, BackingFile};
 use super::members::{Member, Members};
 use super::uring::{self, Part};
+use super::watcher::Watched;
 use crate::interrupt::{self, Slot};
 use crate::through::Backing;
-use crate::watch::TICK;
+use crate::watch::{TICK, Watch};
 use crate::wire::{Handler, is_cut, is_device};
 
 /// The longest message: a WRITE, with room for the headers before its data.
-const LONGEST: usize = MAX_WRITE as usize + 4096;
+pub(super) const LONGEST: usize = MAX_WRITE as usize + 4096;
 
 /// How often a spare thread checks whether it is still needed.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The state that all threads share.
 pub(super) struct Session {
@@ -241,13 +242,13 @@ impl Session {
     }
 
     fn run_at_device(&self, member: &Arc<Member>) -> io::Result<()> {
-        let (device, slot) = (&member.device, &member.slot);
+        let (device, slot) = (member.device.as_ref().unwrap_or(&self.device), &member.slot);
         let mut dispatcher = Dispatcher::new(&self.handler, self.channel(device), slot.clone());
         let (mut message, mut out) = (vec![0; LONGEST], Reply::new());
         let mut checked = Instant::now();
         while !self.is_over.load(Relaxed) {
             slot.work.idle();
-            if member.requests.is_some() && checked.elapsed() >= PATIENCE {
+            if member.is_spare && checked.elapsed() >= PATIENCE {
                 if self.may_end(member) {
                     return Ok(());
                 }
@@ -362,6 +363,24 @@ fn read(device: &OwnedFd, message: &mut [u8], requests: Option<&OwnedFd>) -> io:
             }
             Err(errno) => return Err(errno.into()),
         }
+    }
+}
+
+impl Watched for Arc<Session> {
+    fn members(&self) -> &Members {
+        &self.members
+    }
+
+    fn watch(&self) -> &Watch {
+        &self.handler.watch
+    }
+
+    fn wanted(&self) -> Vec<usize> {
+        self.groups().iter().map(|group| group.wanted).collect()
+    }
+
+    fn add_spare(&self, group: usize) -> io::Result<()> {
+        Session::add_spare(self, group)
     }
 }
 

@@ -477,6 +477,7 @@ fn a_signal_alone_leaves_files_to_be_read_and_written() {
         pid: 0,
         keeps_set_ids: None,
         is_checked: false,
+        is_guest: false,
     };
     let file = |name: &[u8]| {
         let made = ops.create(who, (NodeId::ROOT, name), 0o644, 0, libc::O_RDWR);
