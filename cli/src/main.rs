@@ -9,6 +9,7 @@
 //! | `mount.rs`   | `rcuwalk mount`, `umount`: a tree as a mounted file system    |
 //! | `mounts.rs`  | `rcuwalk mounts`: the mounts, and their state                 |
 //! | `resolve.rs` | `rcuwalk resolve`: how a path is resolved, step by step        |
+//! | `serve.rs`   | `rcuwalk serve`: a tree for a virtual machine                 |
 //! | `scan.rs`    | `rcuwalk scan`: every entry of a tree, and changes            |
 //! | `mountinfo.rs` | the kernel's table of mounts                                |
 //! | `runtime.rs` | the sockets on which mounts report their state                |
@@ -32,6 +33,7 @@ mod mounts;
 mod resolve;
 mod runtime;
 mod scan;
+mod serve;
 mod signals;
 
 use std::env;
@@ -66,6 +68,8 @@ enum Command {
     Mounts(mounts::Args),
     Resolve(resolve::Args),
     Scan(scan::Args),
+    #[command(subcommand)]
+    Serve(serve::Command),
     Umount(mount::UmountArgs),
 }
 
@@ -129,6 +133,7 @@ fn run(cli: Cli, args: &[OsString]) -> Result<(), Failure> {
         Command::Mounts(args) => mounts::run(&args),
         Command::Resolve(args) => resolve::run(&args),
         Command::Scan(args) => scan::run(&args),
+        Command::Serve(command) => serve::run(&command, args),
         Command::Umount(args) => mount::umount(&args),
     }
 }

@@ -20,21 +20,21 @@
 //! | `mount/stats.rs`     | statistics for people                             |
 //! | `mount/umount.rs`    | `umount`, also after a killed process             |
 
-mod budget;
-mod confine;
-mod daemon;
+pub(crate) mod budget;
+pub(crate) mod confine;
+pub(crate) mod daemon;
 pub(crate) mod helper;
 mod hints;
-mod http;
+pub(crate) mod http;
 mod in_memory;
 mod keeper;
-mod log;
-mod metrics;
-mod options;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub(crate) mod options;
 mod place;
 mod remount;
-mod serve;
-mod stats;
+pub(crate) mod serve;
+pub(crate) mod stats;
 mod umount;
 
 use std::ffi::{OsStr, OsString};
@@ -198,7 +198,7 @@ pub(crate) fn run(args: &Args, argv: &[OsString]) -> Result<(), Failure> {
         return remount::remount(&args.mountpoint, &args.options, settings.tree);
     }
     if settings.daemon && !args.inner.daemonized {
-        return daemon::start(argv);
+        return daemon::start(&["mount"], argv);
     }
     args.inner.enter()?;
     let signals = Signals::catch(args.inner.daemonized).map_err(Failure::error)?;
@@ -313,7 +313,7 @@ fn mount(
 }
 
 /// Where a sandboxed process may go. An image is open by then.
-fn reach(source: &Path, settings: &Settings) -> Reach {
+pub(crate) fn reach(source: &Path, settings: &Settings) -> Reach {
     let log = settings.log_file.as_deref().and_then(Path::parent);
     Reach {
         source: (source.as_os_str() != "memfs" && source.is_dir()).then(|| source.to_owned()),
@@ -333,7 +333,7 @@ fn source_name(source: &Path) -> String {
 }
 
 /// The tree to be shown; once more, if it is in memory.
-fn tree(
+pub(crate) fn tree(
     source: &Path,
     budget: Budget,
     options: &Options,

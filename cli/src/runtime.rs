@@ -88,6 +88,17 @@ pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, Bound)> {
     bind_over(path, None)
 }
 
+/// As [`bind`], for this user alone, whatever the umask.
+///
+/// # Errors
+/// As [`bind`].
+pub(crate) fn bind_private(path: &Path) -> io::Result<(UnixListener, Bound)> {
+    if path.symlink_metadata().is_ok() && !is_refused(path) {
+        return Err(ErrorKind::AddrInUse.into());
+    }
+    bind_over(path, Some(Mode::RUSR | Mode::WUSR))
+}
+
 /// Listens at `path` in place of an earlier listener. `mode` is the mode of the name; without
 /// it the umask applies.
 fn bind_over(path: &Path, mode: Option<Mode>) -> io::Result<(UnixListener, Bound)> {

@@ -1,4 +1,4 @@
-//! The commands `mount`, `umount` and `mounts`.
+//! The commands `mount`, `umount`, `mounts` and `serve`.
 
 mod common;
 
@@ -10,5 +10,6 @@ mod mounts {
     mod metrics;
     mod mount;
     mod pushed;
+    mod serve;
     mod users;
 }

@@ -5,7 +5,8 @@
 //! | `sync`, `procfs` | nothing             |                                      |
 //! | `vfs`            | `sync`              | do I/O, run async, contain `unsafe`  |
 //! | `backends/*`     | `vfs`, `procfs`     | use each other, even in their tests  |
-//! | `frontends/*`    | `vfs`, `procfs`     |                                      |
+//! | `frontends/*`    | `vfs`, `procfs`     | use each other                       |
+//! | `frontends/virtiofs` | and `frontends/fuse` |                                 |
 //! | `scan`           | `vfs`, `backends/*` | use front ends                       |
 //! | the rest         | all                 |                                      |
 //!
@@ -102,6 +103,8 @@ enum Layer {
     Vfs,
     Backend,
     Frontend,
+    /// A front end whose requests are those of another one.
+    Carrier,
     /// Whole trees, read by the back ends past the caches.
     Scan,
     /// Tools and tests, on top of everything.
@@ -116,6 +119,7 @@ impl Layer {
             ["procfs"] => Some(Layer::Procfs),
             ["vfs"] => Some(Layer::Vfs),
             ["backends", _] => Some(Layer::Backend),
+            ["frontends", "virtiofs"] => Some(Layer::Carrier),
             ["frontends", _] => Some(Layer::Frontend),
             ["scan"] => Some(Layer::Scan),
             ["cli" | "bench" | "testkit" | "conformance" | "fuzz" | "xtask"]
@@ -130,7 +134,7 @@ impl Layer {
         match (self, other) {
             (Backend, Backend) => false,
             (Free, _) | (Vfs, Sync) | (Scan, Vfs | Backend) => true,
-            (Backend | Frontend, Vfs | Procfs) => true,
+            (Backend | Frontend | Carrier, Vfs | Procfs) | (Carrier, Frontend) => true,
             _ => in_tests,
         }
     }
@@ -218,6 +222,7 @@ mod tests {
             "backends/a",
             "backends/b",
             "frontends/f",
+            "frontends/virtiofs",
             "scan",
             "cli",
         ];
@@ -243,6 +248,8 @@ mod tests {
             ("backends/a", "scan"),
             ("frontends/f", "sync"),
             ("frontends/f", "backends/a"),
+            ("frontends/f", "frontends/virtiofs"),
+            ("frontends/virtiofs", "backends/a"),
             ("scan", "frontends/f"),
             ("scan", "sync"),
         ] {
@@ -276,6 +283,7 @@ mod tests {
             ("backends/a", "procfs"),
             ("frontends/f", "vfs"),
             ("frontends/f", "procfs"),
+            ("frontends/virtiofs", "frontends/f"),
             ("scan", "backends/a"),
             ("cli", "sync"),
         ] {

@@ -9,7 +9,7 @@ use crate::limits::raise_descriptor_limit;
 
 /// Limits given by the user.
 #[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Have the kernel hold N files at most, besides those in use; here, up to a quarter more stay cached [default: as many as --max-memory holds]
     #[arg(long, value_name = "N", value_parser = count)]
     max_inodes: Option<usize>,
@@ -65,7 +65,7 @@ impl Limits {
     }
 
     /// Returns how many nodes the kernel may hold, and the caches' budget, on this machine.
-    pub(super) fn on_this_machine(self) -> (usize, Budget) {
+    pub(crate) fn on_this_machine(self) -> (usize, Budget) {
         self.on(&Machine {
             memory: memory(),
             descriptors: raise_descriptor_limit(),

@@ -43,7 +43,7 @@ use seccompiler::{
 
 /// Where a sandboxed process may go.
 #[derive(Debug, Default)]
-pub(super) struct Reach {
+pub(crate) struct Reach {
     /// The directory that is shown.
     pub(super) source: Option<PathBuf>,
     /// The log's directory: a new log file is made there after a SIGHUP.
@@ -54,7 +54,7 @@ pub(super) struct Reach {
 
 /// Has the programs that this process starts inherit no descriptor but the first three: a daemon
 /// is such a program.
-pub(super) fn keep_no_descriptors() {
+pub(crate) fn keep_no_descriptors() {
     // Before Linux 5.11 they stay.
     let _ = rcuwalk_hostfs::close_on_exec_from(3);
 }
@@ -63,7 +63,7 @@ pub(super) fn keep_no_descriptors() {
 ///
 /// # Errors
 /// If the kernel refuses; if it has no Landlock, and `reach` asks for it.
-pub(super) fn confine(reach: Option<&Reach>) -> io::Result<()> {
+pub(crate) fn confine(reach: Option<&Reach>) -> io::Result<()> {
     let may_mount = capabilities(None)?
         .effective
         .contains(CapabilitySet::SYS_ADMIN);

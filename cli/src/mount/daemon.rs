@@ -39,14 +39,15 @@ pub(super) struct InnerArgs {
     namespace: Option<PathBuf>,
 }
 
-/// In the parent: returns when the tree is mounted.
-pub(super) fn start(argv: &[OsString]) -> Result<(), Failure> {
+/// In the parent: returns when the tree is mounted, or served. `words` are those of the command, as
+/// `mount`.
+pub(crate) fn start(words: &[&str], argv: &[OsString]) -> Result<(), Failure> {
     let cannot =
         |err: io::Error| Failure::error(format_args!("cannot start a daemon: {}", Words(&err)));
     let mut command = Command::new(own_program().map_err(cannot)?);
-    command.arg0("rcuwalk").args(["mount", "--daemonized"]);
-    // Behind the program's name and `mount`.
-    command.args(argv.get(2..).unwrap_or_default());
+    command.arg0("rcuwalk").args(words).arg("--daemonized");
+    // Behind the program's name and these words.
+    command.args(argv.get(1 + words.len()..).unwrap_or_default());
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(cannot)?;
     if let Some(mut pipe) = child.stdout.take()
@@ -81,10 +82,7 @@ impl InnerArgs {
     /// In the child, before anything else: away from the terminal, and where it is wanted.
     pub(super) fn enter(&self) -> Result<(), Failure> {
         if self.daemonized {
-            // Fails only for a session leader.
-            let _ = setsid();
-            // For ps and pkill; by the path that was executed it would be `exe`.
-            let _ = set_name(c"rcuwalk");
+            leave_terminal();
         }
         let Some(namespace) = &self.namespace else {
             return Ok(());
@@ -109,10 +107,18 @@ impl InnerArgs {
     }
 }
 
+/// In the child, before anything else.
+pub(crate) fn leave_terminal() {
+    // Fails only for a session leader.
+    let _ = setsid();
+    // For ps and pkill; by the path that was executed it would be `exe`.
+    let _ = set_name(c"rcuwalk");
+}
+
 /// In the child: tells the parent that the tree is mounted, and closes the descriptors that the
 /// two share. A process that waits for the end of the parent's standard error would else wait
 /// for ours.
-pub(super) fn ready() -> Result<(), Failure> {
+pub(crate) fn ready() -> Result<(), Failure> {
     let detached = || -> io::Result<()> {
         env::set_current_dir("/")?;
         let null = File::options().read(true).write(true).open("/dev/null")?;

@@ -76,7 +76,7 @@ impl fmt::Display for Address {
 
 impl Address {
     /// Listens there; a name that goes when we do comes with it.
-    pub(super) fn bind(&self) -> Result<(Listener, Option<Bound>), Failure> {
+    pub(crate) fn bind(&self) -> Result<(Listener, Option<Bound>), Failure> {
         let bound = match self {
             Address::Tcp(address) => TcpListener::bind(address)
                 .and_then(|listener| Ok((listener.local_addr()?, listener)))
@@ -90,9 +90,9 @@ impl Address {
 }
 
 /// A listening socket.
-pub(super) struct Listener {
+pub(crate) struct Listener {
     /// Where, with the port that was found.
-    pub(super) address: Address,
+    pub(crate) address: Address,
     accept: Box<Accept>,
 }
 
@@ -110,7 +110,7 @@ impl Listener {
         }
     }
 
-    pub(super) fn unix(path: &Path, listener: UnixListener) -> Listener {
+    pub(crate) fn unix(path: &Path, listener: UnixListener) -> Listener {
         Listener {
             address: Address::Unix(path.to_owned()),
             accept: Box::new(move || Ok(OwnedFd::from(listener.accept()?.0).into())),
@@ -119,10 +119,10 @@ impl Listener {
 }
 
 /// Returns the page for a path and a query, as its type and text, or nothing.
-pub(super) type Pages = dyn Fn(&str, &str) -> Option<(&'static str, String)> + Send + Sync;
+pub(crate) type Pages = dyn Fn(&str, &str) -> Option<(&'static str, String)> + Send + Sync;
 
 /// Answers from now on, until the process ends.
-pub(super) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
+pub(crate) fn serve(listener: Listener, pages: Arc<Pages>) -> io::Result<()> {
     let open = Arc::new(Open::default());
     let accept = move || {
         loop {

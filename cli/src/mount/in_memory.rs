@@ -11,7 +11,7 @@ use super::budget::memory;
 
 /// `size=` and `nr_inodes=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct TreeLimits {
+pub(crate) struct TreeLimits {
     /// In bytes; 0 for no limit.
     size: Option<u64>,
     /// 0 for no limit.

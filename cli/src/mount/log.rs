@@ -22,7 +22,7 @@ use super::options::Settings;
 use crate::failure::{Failure, Words};
 
 /// Checks the value of `--log-level`: a level, or `target=level` for parts of the program.
-pub(super) fn level(text: &str) -> Result<String, String> {
+pub(crate) fn level(text: &str) -> Result<String, String> {
     // A word that is no level would else be taken for a part of that name.
     let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
     let is_one = |part: &str| part.contains('=') || is_level(part);
@@ -33,7 +33,7 @@ pub(super) fn level(text: &str) -> Result<String, String> {
 }
 
 /// The log of this process, from now on.
-pub(super) enum Log {
+pub(crate) enum Log {
     File(Arc<LogFile>),
     System(System),
     StandardError,
@@ -41,7 +41,7 @@ pub(super) enum Log {
 
 impl Log {
     /// Writes to a new file of the same name, if the old one was moved away.
-    pub(super) fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         if let Log::File(file) = self
             && let Err(err) = file.reopen()
         {
@@ -51,7 +51,7 @@ impl Log {
     }
 
     /// Prints text that the user asked for: at any level, and without a time before each line.
-    pub(super) fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         // The reader has gone, or the disk is full: there is nowhere to report it.
         let _ = match self {
             Log::File(file) => ToFile(file.clone()).write_all(text.as_bytes()),
@@ -67,7 +67,7 @@ impl Log {
     }
 }
 
-pub(super) fn start(settings: &Settings, is_daemon: bool) -> Result<Log, Failure> {
+pub(crate) fn start(settings: &Settings, is_daemon: bool) -> Result<Log, Failure> {
     let wanted = settings.log_level.clone();
     let wanted = wanted.or_else(|| env::var("RCUWALK_LOG").ok().filter(|text| !text.is_empty()));
     let wanted = wanted.unwrap_or_else(|| "info".to_owned());
@@ -115,7 +115,7 @@ pub(super) fn start(settings: &Settings, is_daemon: bool) -> Result<Log, Failure
     Ok(log)
 }
 
-pub(super) struct LogFile {
+pub(crate) struct LogFile {
     path: PathBuf,
     file: Mutex<File>,
 }
@@ -176,7 +176,7 @@ const FACILITY: u8 = 3 << 3;
 
 /// The system's log, by one datagram for each line.
 #[derive(Clone)]
-pub(super) struct System {
+pub(crate) struct System {
     socket: Option<Arc<UnixDatagram>>,
 }
 
@@ -209,7 +209,7 @@ impl<'w> MakeWriter<'w> for System {
     }
 }
 
-pub(super) struct SystemLine<'w> {
+pub(crate) struct SystemLine<'w> {
     socket: Option<&'w UnixDatagram>,
     severity: u8,
 }

@@ -5,10 +5,10 @@ use std::fmt::{Display, Write};
 use rcuwalk::Why;
 use rcuwalk_fuse::{OperationStatistics, Statistics};
 
-pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All of them.
-pub(super) fn text(now: &Statistics) -> String {
+pub(crate) fn text(now: &Statistics) -> String {
     let mut text = Exposition(String::new());
     requests(&mut text, now);
     kernel(&mut text, now);

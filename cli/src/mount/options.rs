@@ -45,25 +45,25 @@ enum Setting {
 
 /// How the command goes about it.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// Serve in the background.
-    pub(super) daemon: bool,
+    pub(crate) daemon: bool,
     /// Reach nothing but the source.
-    pub(super) sandbox: bool,
+    pub(crate) sandbox: bool,
     /// Mount also where something is already.
-    pub(super) nonempty: bool,
+    pub(crate) nonempty: bool,
     /// Change the flags of an existing mount.
-    pub(super) remount: bool,
+    pub(crate) remount: bool,
     /// Print statistics at the end.
-    pub(super) stats: bool,
-    pub(super) log_file: Option<PathBuf>,
-    pub(super) log_level: Option<String>,
-    pub(super) metrics: Option<http::Address>,
-    pub(super) limits: Limits,
+    pub(crate) stats: bool,
+    pub(crate) log_file: Option<PathBuf>,
+    pub(crate) log_level: Option<String>,
+    pub(crate) metrics: Option<http::Address>,
+    pub(crate) limits: Limits,
     /// How large a tree in memory may grow.
-    pub(super) tree: TreeLimits,
+    pub(crate) tree: TreeLimits,
     /// Whose credentials change a directory of the host.
-    pub(super) actor: Actor,
+    pub(crate) actor: Actor,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

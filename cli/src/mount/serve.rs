@@ -23,15 +23,15 @@ use crate::runtime::{self, Bound};
 use crate::signals::Stop;
 
 /// Requests made by signals.
-pub(super) struct Signals {
-    stop: Stop,
-    stats: Arc<AtomicBool>,
-    reopen: Arc<AtomicBool>,
+pub(crate) struct Signals {
+    pub(crate) stop: Stop,
+    pub(crate) stats: Arc<AtomicBool>,
+    pub(crate) reopen: Arc<AtomicBool>,
 }
 
 impl Signals {
     /// From now on, signals are noted here.
-    pub(super) fn catch(is_daemon: bool) -> io::Result<Signals> {
+    pub(crate) fn catch(is_daemon: bool) -> io::Result<Signals> {
         let signals = Signals {
             stop: match is_daemon {
                 true => Stop::on(&[SIGINT, SIGTERM])?,

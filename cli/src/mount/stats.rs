@@ -8,7 +8,7 @@ use rcuwalk_fuse::{OperationStatistics, Statistics};
 use super::metrics::{open_descriptors, resident_bytes};
 
 /// A table, after `time` of being mounted.
-pub(super) fn table(now: &Statistics, time: Duration) -> String {
+pub(crate) fn table(now: &Statistics, time: Duration) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "statistics after {}:", human(time));
     let _ = writeln!(

@@ -1,5 +1,8 @@
 //! A virtqueue: chains are taken from it, and given back with or without an answer.
 //!
+//! RING-1: once a ring has stopped, nothing is copied from or to the guest's memory for its requests;
+//! and a request in a ring that runs is seen by a thread, or the guest rings for it.
+//!
 //! Any thread may take or give back, under the ring's lock, which is held for a few accesses to the
 //! guest's memory and for no copy of data. The guest shares the ring and may put anything there: a
 //! ring that makes no sense is broken, and is not looked at until the guest has set it up anew.

@@ -61,8 +61,15 @@ pub(crate) struct DriverRing {
     /// Index of the next chain that comes back.
     seen: u16,
     free: VecDeque<u16>,
-    /// Where the answers of chains go, by head: address and length; and their descriptors.
-    under_way: Vec<(u16, Vec<(u64, u32)>, Vec<u16>)>,
+    under_way: Vec<UnderWay>,
+}
+
+/// A chain that has not come back.
+struct UnderWay {
+    head: u16,
+    /// Where its answer goes: addresses and lengths.
+    rooms: Vec<(u64, u32)>,
+    descriptors: Vec<u16>,
 }
 
 impl Guest {
@@ -269,10 +276,10 @@ impl Guest {
             self.memory.write_slice(part, GuestAddress(at)).unwrap();
             buffers.push(((at, part.len() as u32), 0));
         }
-        let mut answers = Vec::new();
+        let mut places = Vec::new();
         for len in rooms {
             let at = self.room((*len).into());
-            answers.push((at, *len));
+            places.push((at, *len));
             buffers.push(((at, *len), WRITE));
         }
         let table = match is_indirect {
@@ -303,9 +310,11 @@ impl Guest {
             }
             false => (taken[0], taken),
         };
-        self.rings[queue]
-            .under_way
-            .push((head, answers, descriptors));
+        self.rings[queue].under_way.push(UnderWay {
+            head,
+            rooms: places,
+            descriptors,
+        });
         self.offer(queue, head);
         head
     }
@@ -314,12 +323,13 @@ impl Guest {
     pub(crate) fn answer(&mut self, queue: usize) -> (u16, Vec<u8>) {
         let (head, len) = self.come_back(queue, PATIENCE).expect("an answer in time");
         let ring = &mut self.rings[queue];
-        let which = ring.under_way.iter().position(|one| one.0 == head);
-        let (_, answers, descriptors) =
-            ring.under_way.remove(which.expect("a chain that was sent"));
+        let which = ring.under_way.iter().position(|one| one.head == head);
+        let UnderWay {
+            rooms, descriptors, ..
+        } = ring.under_way.remove(which.expect("a chain that was sent"));
         ring.free.extend(descriptors);
         let mut bytes = Vec::new();
-        for (at, room) in answers {
+        for (at, room) in rooms {
             let left = len as usize - bytes.len();
             let mut part = vec![0; left.min(room as usize)];
             self.memory.read_slice(&mut part, GuestAddress(at)).unwrap();

@@ -127,6 +127,7 @@ fn a_new_file_belongs_to_the_guests_user() {
     guest.off().unwrap();
 }
 
+/// RING-1, WATCH-1: late answers do not get into the memory of a guest that has started anew.
 #[test]
 fn a_stuck_request_stops_no_other_one_and_not_the_end() {
     let (go, wait) = mpsc::channel::<()>();
@@ -202,6 +203,7 @@ fn each_init_begins_a_session_of_its_own() {
     guest.off().unwrap();
 }
 
+/// RING-1: no request is forgotten, whether the guest rings for each or only when it is asked to.
 #[test]
 fn many_requests_at_once_all_come_back() {
     for event_idx in [true, false] {
