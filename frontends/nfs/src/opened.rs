@@ -1,0 +1,175 @@
+//! Files that stay open between requests: the protocol has no "open".
+//!
+//! They are open for the daemon; each request is checked for its own caller before it uses one. The
+//! ones that were not used for [`IDLE`] are closed, and the oldest go if there are too many.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rcuwalk::{Context, Error, File, OpenFlags, Result, Vfs};
+
+use crate::files::Known;
+
+/// A removed file keeps its space, and a program cannot be executed, while they are open for
+/// writing.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// What a file is open for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    Reading,
+    Writing,
+}
+
+/// The open files of one file.
+#[derive(Default)]
+pub(crate) struct Opened([Mutex<Option<Arc<OpenFile>>>; 2]);
+
+/// A file that is open for the daemon.
+pub(crate) struct OpenFile {
+    pub(crate) file: File,
+    since_look: AtomicBool,
+}
+
+impl Opened {
+    fn slot(&self, what: For) -> MutexGuard<'_, Option<Arc<OpenFile>>> {
+        self.0[what as usize]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes them, once the requests that use them are done.
+    pub(crate) fn close(&self) {
+        for what in [For::Reading, For::Writing] {
+            let gone = self.slot(what).take();
+            drop(gone);
+        }
+    }
+
+    fn close_if(&self, what: For, file: &Arc<OpenFile>) {
+        let mut slot = self.slot(what);
+        if slot.as_ref().is_some_and(|there| Arc::ptr_eq(there, file)) {
+            let gone = slot.take();
+            drop(slot);
+            drop(gone);
+        }
+    }
+}
+
+/// All files that are open.
+pub(crate) struct OpenFiles {
+    vfs: Vfs,
+    daemon: Context,
+    most: usize,
+    queue: Mutex<VecDeque<Entry>>,
+}
+
+struct Entry {
+    known: Arc<Known>,
+    what: For,
+    file: Arc<OpenFile>,
+    since: Instant,
+}
+
+impl OpenFiles {
+    pub(crate) fn new(vfs: Vfs, daemon: Context, most: usize) -> OpenFiles {
+        OpenFiles {
+            vfs,
+            daemon,
+            most,
+            queue: Mutex::default(),
+        }
+    }
+
+    /// The file, open for the daemon. The caller checks what its client may do.
+    ///
+    /// # Errors
+    /// Those of [`Vfs::open`].
+    pub(crate) fn get(&self, known: &Arc<Known>, what: For) -> Result<Arc<OpenFile>> {
+        if let Some(open) = known.opened.slot(what).as_ref() {
+            open.since_look.store(true, Relaxed);
+            return Ok(open.clone());
+        }
+        let flags = match what {
+            For::Reading => OpenFlags::READ,
+            For::Writing => OpenFlags::WRITE,
+        };
+        let path = known.path();
+        let opened = match self.vfs.open(&self.daemon, &path, flags) {
+            Err(Error::TooManyOpenFiles) => {
+                self.close_all();
+                self.vfs.open(&self.daemon, &path, flags)?
+            }
+            opened => opened?,
+        };
+        let file = Arc::new(OpenFile {
+            file: opened,
+            since_look: AtomicBool::new(true),
+        });
+        let before = known.opened.slot(what).replace(file.clone());
+        drop(before);
+        self.queue().push_back(Entry {
+            known: known.clone(),
+            what,
+            file: file.clone(),
+            since: Instant::now(),
+        });
+        self.limit();
+        Ok(file)
+    }
+
+    /// The number of open files.
+    pub(crate) fn len(&self) -> usize {
+        self.queue().len()
+    }
+
+    fn limit(&self) {
+        loop {
+            let mut queue = self.queue();
+            if queue.len() <= self.most {
+                return;
+            }
+            let oldest = queue.pop_front();
+            drop(queue);
+            if let Some(entry) = oldest {
+                entry.known.opened.close_if(entry.what, &entry.file);
+            }
+        }
+    }
+
+    /// Closes those that were not used since the last look, at least [`IDLE`] ago. To be called
+    /// about once a second.
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.close_which(|entry| {
+            if entry.file.since_look.swap(false, Relaxed) {
+                entry.since = now;
+            }
+            now.duration_since(entry.since) >= IDLE
+        });
+    }
+
+    pub(crate) fn close_all(&self) {
+        self.close_which(|_| true);
+    }
+
+    fn close_which(&self, mut goes: impl FnMut(&mut Entry) -> bool) {
+        let mut going = Vec::new();
+        let mut queue = self.queue();
+        for mut entry in std::mem::take(&mut *queue) {
+            match goes(&mut entry) {
+                true => going.push(entry),
+                false => queue.push_back(entry),
+            }
+        }
+        drop(queue);
+        for entry in going {
+            entry.known.opened.close_if(entry.what, &entry.file);
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,221 @@
+//! CREATE, MKDIR, SYMLINK, MKNOD.
+//!
+//! An EXCLUSIVE create stores its verifier in the times of the new file, where a client that asks
+//! again, also after a restart, is recognised by it. The client sets the times next.
+
+use rcuwalk::{Caps, Error, FileType, LookupFlags, SetAttr, SetTime, Timestamp, VfsPath};
+
+use super::names::is_directory;
+use super::{Asked, answer, checked, read_name};
+use crate::attr::{Around, Shown, device, read_change, write_after, write_around};
+use crate::opened::For;
+use crate::status::{Result, Status};
+use crate::xdr::{Decoded, Garbage, Reader, Writer};
+
+/// The longest target of a link on the wire; longer ones than the file system has are too long, and no
+/// garbage.
+const MOST_TARGET: usize = 1 << 14;
+
+/// How CREATE treats a file that is there (`createhow3`).
+enum How {
+    Unchecked(SetAttr),
+    Guarded(SetAttr),
+    Exclusive([u8; 8]),
+}
+
+pub(super) fn create(
+    asked: &Asked<'_>,
+    reader: &mut Reader<'_>,
+    out: &mut Writer,
+) -> Decoded<Result<()>> {
+    let (dir, name) = read_name(reader)?;
+    let how = match reader.u32()? {
+        0 => How::Unchecked(read_change(reader)?),
+        1 => How::Guarded(read_change(reader)?),
+        2 => How::Exclusive(reader.fixed()?),
+        _ => return Err(Garbage),
+    };
+    reader.end()?;
+    Ok(make(asked, (dir, name), out, |dir, name| match how {
+        How::Unchecked(attr) => match asked.create(dir, name, &attr) {
+            Err(Status::Exist) => asked.open_existing(dir, name, &attr),
+            created => created,
+        },
+        How::Guarded(attr) => asked.create(dir, name, &attr),
+        How::Exclusive(verifier) => asked.create_once(dir, name, verifier),
+    }))
+}
+
+pub(super) fn mkdir(
+    asked: &Asked<'_>,
+    reader: &mut Reader<'_>,
+    out: &mut Writer,
+) -> Decoded<Result<()>> {
+    let (dir, name) = read_name(reader)?;
+    let attr = read_change(reader)?;
+    reader.end()?;
+    Ok(make(asked, (dir, name), out, |dir, name| {
+        let ctx = asked.context_in(dir);
+        let mode = attr.mode.unwrap_or(0o777);
+        let made = asked.export.vfs.mkdir(&ctx, name, mode)?;
+        asked.finish(made, &attr)
+    }))
+}
+
+pub(super) fn symlink(
+    asked: &Asked<'_>,
+    reader: &mut Reader<'_>,
+    out: &mut Writer,
+) -> Decoded<Result<()>> {
+    let (dir, name) = read_name(reader)?;
+    let attr = read_change(reader)?;
+    let target = reader.opaque(MOST_TARGET)?;
+    reader.end()?;
+    Ok(make(asked, (dir, name), out, |dir, name| {
+        let ctx = asked.context_in(dir);
+        let made = asked.export.vfs.symlink(&ctx, target, name)?;
+        asked.finish(made, &attr)
+    }))
+}
+
+pub(super) fn mknod(
+    asked: &Asked<'_>,
+    reader: &mut Reader<'_>,
+    out: &mut Writer,
+) -> Decoded<Result<()>> {
+    let (dir, name) = read_name(reader)?;
+    let kind = match reader.u32()? {
+        1 | 2 | 5 => None,
+        3 => Some(FileType::BlockDevice),
+        4 => Some(FileType::CharDevice),
+        6 => Some(FileType::Socket),
+        7 => Some(FileType::Fifo),
+        _ => return Err(Garbage),
+    };
+    // Files, directories and links have procedures of their own, and no arguments here.
+    let attr = kind.map(|_| read_change(reader)).transpose()?;
+    let rdev = match kind {
+        Some(FileType::BlockDevice | FileType::CharDevice) => device(reader.u32()?, reader.u32()?),
+        _ => 0,
+    };
+    reader.end()?;
+    Ok(make(asked, (dir, name), out, |dir, name| {
+        let (kind, attr) = kind.zip(attr).ok_or(Status::BadType)?;
+        let ctx = asked.context_in(dir);
+        let mode = attr.mode.unwrap_or(0o666);
+        let made = asked.export.vfs.mknod(&ctx, name, kind, mode, rdev)?;
+        asked.finish(made, &attr)
+    }))
+}
+
+/// The frame of all four: the directory around the change, and the new file in the reply.
+fn make(
+    asked: &Asked<'_>,
+    (dir, name): (&[u8], &[u8]),
+    out: &mut Writer,
+    change: impl FnOnce(&VfsPath, &[u8]) -> Result<VfsPath>,
+) -> Result<()> {
+    let mut around = Around::default();
+    let made = asked.place(dir).and_then(|dir| {
+        is_directory(&dir)?;
+        let made;
+        (made, around) = asked.changing(&dir, || change(&dir, checked(name, Status::Exist)?));
+        asked.synced(&dir, made)
+    });
+    let write = |out: &mut Writer, made: VfsPath| {
+        // A file that has no handle can still be looked up, with an error that says so.
+        let known = asked.export.files.of(&made).ok();
+        let attr: Option<Shown> = asked.after(&made);
+        out.optional(known, |out, known| out.opaque(known.wire()));
+        write_after(out, attr);
+        write_around(out, around);
+    };
+    answer(out, made, write, |out| write_around(out, around))
+}
+
+impl Asked<'_> {
+    fn create(&self, dir: &VfsPath, name: &[u8], attr: &SetAttr) -> Result<VfsPath> {
+        let ctx = self.context_in(dir);
+        let made = self.export.vfs.create(&ctx, name, attr.mode.unwrap_or(0))?;
+        self.finish(made, attr)
+    }
+
+    /// Sets the attributes that a new file does not have from the start. The times and the size of a
+    /// new file are its maker's to set, who is not its owner where new files belong to the daemon's
+    /// user. Only root gives files away.
+    fn finish(&self, made: VfsPath, attr: &SetAttr) -> Result<VfsPath> {
+        let mut rest = *attr;
+        rest.mode = None;
+        rest.size = rest.size.filter(|size| *size > 0);
+        if !self.who.caps.contains(Caps::CHOWN) {
+            (rest.uid, rest.gid) = (None, None);
+        }
+        if rest == SetAttr::default() {
+            return Ok(made);
+        }
+        let daemon = self.daemon_in(&made);
+        let flags = LookupFlags::empty();
+        self.export.vfs.setattr(&daemon, &made, &rest, flags)?;
+        self.sync_made(&made)?;
+        Ok(made)
+    }
+
+    fn sync_made(&self, made: &VfsPath) -> Result<()> {
+        if made.inode().kind() == FileType::Symlink {
+            return Ok(());
+        }
+        let known = self.export.files.of(made)?;
+        self.sync_attr(known.wire(), made)
+    }
+
+    /// An UNCHECKED create of a file that is there only sets its size.
+    fn open_existing(&self, dir: &VfsPath, name: &[u8], attr: &SetAttr) -> Result<VfsPath> {
+        let there = self.look_up(dir, name)?;
+        match there.inode().kind() {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Status::IsDir),
+            _ => return Err(Status::Exist),
+        }
+        if let Some(size) = attr.size {
+            self.may_as_owner(&there, rcuwalk::Access::WRITE)?;
+            let known = self.export.files.of(&there)?;
+            let open = self.export.opened.get(&known, For::Writing)?;
+            let change = SetAttr::default().size(size);
+            open.file.as_user(&self.context()).setattr(&change)?;
+            self.sync_attr(known.wire(), &there)?;
+        }
+        Ok(there)
+    }
+
+    #[doc(alias = "NFS3_CREATE_EXCLUSIVE")]
+    fn create_once(&self, dir: &VfsPath, name: &[u8], verifier: [u8; 8]) -> Result<VfsPath> {
+        let export = self.export;
+        let times = as_times(verifier);
+        match export.vfs.create(&self.context_in(dir), name, 0) {
+            Ok(made) => {
+                let attr = SetAttr::default()
+                    .atime(SetTime::To(times[0]))
+                    .mtime(SetTime::To(times[1]));
+                self.finish(made, &attr)
+            }
+            Err(Error::Exists) => {
+                let there = self.look_up(dir, name)?;
+                let attr = self.stat(&there)?.attr;
+                let is_it = attr.kind == FileType::Regular
+                    && attr.size == 0
+                    && [attr.atime, attr.mtime] == times;
+                if is_it { Ok(there) } else { Err(Status::Exist) }
+            }
+            Err(err) => Err(err.into()),
+        }
+    }
+}
+
+/// A verifier as two moments that every file system can store.
+fn as_times(verifier: [u8; 8]) -> [Timestamp; 2] {
+    let number = u64::from_be_bytes(verifier);
+    [number >> 32, number].map(|half| Timestamp {
+        sec: (half & 0x7fff_ffff) as i64,
+        nsec: 0,
+    })
+}

@@ -1,0 +1,164 @@
+//! All connections, and what they may take together (NFS-4).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::{MOST_OF_ADDRESS, MOST_OF_ALL};
+use crate::options::Options;
+
+/// The connections that are open.
+pub(crate) struct Connections {
+    open: RwLock<HashMap<u64, Arc<Connection>>>,
+    shares: Mutex<HashMap<IpAddr, Arc<Share>>>,
+    /// Bytes that wait in all.
+    waiting: Arc<AtomicUsize>,
+    next_id: AtomicUsize,
+    most: usize,
+    most_of_address: usize,
+    patience: Duration,
+}
+
+/// What connections of one address take.
+#[derive(Default)]
+struct Share {
+    connections: AtomicUsize,
+    waiting: AtomicUsize,
+}
+
+/// The bytes that wait because of one connection, charged to its address and to all.
+pub(super) struct Charge {
+    now: usize,
+    share: Arc<Share>,
+    all: Arc<AtomicUsize>,
+}
+
+impl Charge {
+    /// Returns false if that is more than the limits allow.
+    pub(super) fn set(&mut self, bytes: usize) -> bool {
+        let before = std::mem::replace(&mut self.now, bytes);
+        if bytes <= before {
+            self.share.waiting.fetch_sub(before - bytes, Relaxed);
+            self.all.fetch_sub(before - bytes, Relaxed);
+            return true;
+        }
+        let more = bytes - before;
+        let of_address = self.share.waiting.fetch_add(more, Relaxed) + more;
+        let of_all = self.all.fetch_add(more, Relaxed) + more;
+        of_address <= MOST_OF_ADDRESS && of_all <= MOST_OF_ALL
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+impl Connections {
+    pub(super) fn new(options: &Options) -> Connections {
+        Connections {
+            open: RwLock::default(),
+            shares: Mutex::default(),
+            waiting: Arc::default(),
+            next_id: AtomicUsize::new(0),
+            most: options.max_connections,
+            most_of_address: options.max_connections_per_address,
+            patience: options.patience,
+        }
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<Arc<Connection>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.get(&id).cloned()
+    }
+
+    /// Takes a connection in. Returns those that are to be closed for it.
+    pub(super) fn add(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+    ) -> (Arc<Connection>, Vec<Arc<Connection>>) {
+        let address = peer.ip();
+        let mut going = Vec::new();
+        let share = self.shares().entry(address).or_default().clone();
+        if share.connections.load(Relaxed) >= self.most_of_address {
+            going.extend(self.least(|connection| connection.peer().ip() == address));
+        } else if self.len() >= self.most {
+            going.extend(self.least(|_| true));
+        }
+        share.connections.fetch_add(1, Relaxed);
+        let id = self.next_id.fetch_add(1, Relaxed) as u64;
+        let charge = Charge {
+            now: 0,
+            share,
+            all: self.waiting.clone(),
+        };
+        let connection = Arc::new(Connection::new(id, stream, peer, charge));
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.insert(id, connection.clone());
+        (connection, going)
+    }
+
+    /// The connection that is missed least: one that has never called, or the one that has been
+    /// silent for longest.
+    fn least(&self, is_meant: impl Fn(&Connection) -> bool) -> Option<Arc<Connection>> {
+        let meant = self.all().into_iter().filter(|one| is_meant(one));
+        meant.min_by_key(|one| one.standing())
+    }
+
+    /// The connections whose clients are too slow.
+    pub(super) fn slow(&self, now: Instant) -> Vec<Arc<Connection>> {
+        let mut all = self.all();
+        all.retain(|one| one.is_too_slow(now, self.patience));
+        all
+    }
+
+    fn all(&self) -> Vec<Arc<Connection>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.values().cloned().collect()
+    }
+
+    /// Closes a connection. Returns true if its client did not end it.
+    pub(super) fn close(&self, connection: &Connection) -> bool {
+        if !connection.close() {
+            return false;
+        }
+        let gone = {
+            let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+            open.remove(&connection.id())
+        };
+        drop(gone);
+        let address = connection.peer().ip();
+        let mut shares = self.shares();
+        if let Some(share) = shares.get(&address)
+            && share.connections.fetch_sub(1, Relaxed) == 1
+        {
+            shares.remove(&address);
+        }
+        !connection.has_ended()
+    }
+
+    pub(super) fn close_all(&self) {
+        for connection in self.all() {
+            self.close(&connection);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.len()
+    }
+
+    /// Bytes of requests and answers that wait.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    fn shares(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Share>>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
