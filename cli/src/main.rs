@@ -9,8 +9,8 @@
 //! | `mount.rs`   | `rcuwalk mount`, `umount`: a tree as a mounted file system    |
 //! | `mounts.rs`  | `rcuwalk mounts`: the mounts, and their state                 |
 //! | `resolve.rs` | `rcuwalk resolve`: how a path is resolved, step by step        |
-//! | `serve.rs`   | `rcuwalk serve`: a tree for a virtual machine                 |
 //! | `scan.rs`    | `rcuwalk scan`: every entry of a tree, and changes            |
+//! | `serve.rs`   | `rcuwalk serve`: a tree for other machines, or a virtual one   |
 //! | `mountinfo.rs` | the kernel's table of mounts                                |
 //! | `runtime.rs` | the sockets on which mounts report their state                |
 //! | `failure.rs` | errors: one line on standard error, and the exit status       |

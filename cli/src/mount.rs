@@ -280,7 +280,7 @@ fn mount(
     }
     let (max_nodes, budget) = settings.limits.on_this_machine();
     let options = &options.clone().max_nodes(max_nodes);
-    let (vfs, in_memory) = tree(source, budget, options, settings)?;
+    let (vfs, in_memory) = tree("mount", source, budget, options, settings)?;
     if options.read_only {
         let root = vfs.context(Credentials::root());
         let done = vfs.remount(&root, "/", MountFlags::READ_ONLY);
@@ -332,8 +332,9 @@ fn source_name(source: &Path) -> String {
     path.display().to_string()
 }
 
-/// The tree to be shown; once more, if it is in memory.
+/// The tree to be shown; once more, if it is in memory. `verb` says for errors what is done with it.
 pub(crate) fn tree(
+    verb: &str,
     source: &Path,
     budget: Budget,
     options: &Options,
@@ -351,7 +352,7 @@ pub(crate) fn tree(
         return Ok((vfs, Some(fs)));
     }
     let cannot = |err: &dyn std::fmt::Display| {
-        Failure::error(format_args!("cannot mount {}: {err}", source.display()))
+        Failure::error(format_args!("cannot {verb} {}: {err}", source.display()))
     };
     let there = fs::metadata(source).map_err(|err| match err.kind() {
         std::io::ErrorKind::NotFound => cannot(&"there is no such file or directory"),

@@ -10,6 +10,7 @@ mod mounts {
     mod metrics;
     mod mount;
     mod pushed;
+    mod nfs;
     mod serve;
     mod users;
 }

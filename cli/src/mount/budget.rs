@@ -12,13 +12,13 @@ use crate::limits::raise_descriptor_limit;
 pub(crate) struct Limits {
     /// Have the kernel hold N files at most, besides those in use; here, up to a quarter more stay cached [default: as many as --max-memory holds]
     #[arg(long, value_name = "N", value_parser = count)]
-    max_inodes: Option<usize>,
+    pub(crate) max_inodes: Option<usize>,
     /// Memory for caches, a KiB for each file: 512M, 2G [default: an eighth of the RAM, or of the control group's limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    max_memory: Option<usize>,
+    pub(crate) max_memory: Option<usize>,
     /// Descriptors that stay open for cached directories; open files come on top [default: half of what the process may have]
     #[arg(long, value_name = "N", value_parser = count)]
-    max_fds: Option<usize>,
+    pub(crate) max_fds: Option<usize>,
 }
 
 /// Resources of the machine.
@@ -36,7 +36,7 @@ const SPARE_DESCRIPTORS: usize = 64;
 
 impl Limits {
     /// Of `-o`: `max_inodes`, `max_memory`, `max_fds`. `None` if `name` is another.
-    pub(super) fn option(name: &str, value: &str) -> Option<Result<Limits, String>> {
+    pub(crate) fn option(name: &str, value: &str) -> Option<Result<Limits, String>> {
         let none = Limits::default();
         Some(match name {
             "max_inodes" => count(value).map(|most| Limits {
@@ -56,7 +56,7 @@ impl Limits {
     }
 
     /// These, and `others` where they say nothing.
-    pub(super) fn or(self, others: Limits) -> Limits {
+    pub(crate) fn or(self, others: Limits) -> Limits {
         Limits {
             max_inodes: self.max_inodes.or(others.max_inodes),
             max_memory: self.max_memory.or(others.max_memory),
@@ -93,13 +93,13 @@ impl Limits {
     }
 }
 
-fn count(text: &str) -> Result<usize, String> {
+pub(crate) fn count(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| format!("{text:?} is no number above 0"))
 }
 
 /// Bytes, with K, M, G or T for powers of 1024.
-fn size(text: &str) -> Result<usize, String> {
+pub(crate) fn size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let shift = match &*text[digits.len()..].to_ascii_uppercase() {
         "" => Some(0),
@@ -117,7 +117,7 @@ fn size(text: &str) -> Result<usize, String> {
 }
 
 /// Memory that this process may use: the machine's, or less in a control group.
-pub(super) fn memory() -> usize {
+pub(crate) fn memory() -> usize {
     let info = rcuwalk_procfs::read_to_string("meminfo").unwrap_or_default();
     let groups = rcuwalk_procfs::read_to_string("self/cgroup").unwrap_or_default();
     // Without /proc, little.

@@ -45,11 +45,11 @@ use seccompiler::{
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     /// The directory that is shown.
-    pub(super) source: Option<PathBuf>,
+    pub(crate) source: Option<PathBuf>,
     /// The log's directory: a new log file is made there after a SIGHUP.
-    pub(super) log: Option<PathBuf>,
+    pub(crate) log: Option<PathBuf>,
     /// Where the status socket is made, and removed at the end.
-    pub(super) runtime: Option<PathBuf>,
+    pub(crate) runtime: Option<PathBuf>,
 }
 
 /// Has the programs that this process starts inherit no descriptor but the first three: a daemon

@@ -24,16 +24,16 @@ use crate::failure::{Failure, Words};
 
 /// Hidden arguments that this program passes to itself.
 #[derive(clap::Args)]
-pub(super) struct InnerArgs {
+pub(crate) struct InnerArgs {
     /// This is the child
     #[arg(long, hide = true)]
-    pub(super) daemonized: bool,
+    pub(crate) daemonized: bool,
     /// This is the keeper of a sandboxed mount
     #[arg(long, hide = true)]
-    pub(super) keeper: bool,
+    pub(crate) keeper: bool,
     /// Check the options, and mount nothing: mount(8)'s -f
     #[arg(long, hide = true)]
-    pub(super) fake: bool,
+    pub(crate) fake: bool,
     /// Mount in this mount namespace: mount(8)'s -N
     #[arg(long, hide = true, value_name = "FILE")]
     namespace: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub(crate) fn start(words: &[&str], argv: &[OsString]) -> Result<(), Failure> {
     match (ended.code(), ended.signal()) {
         (Some(code), _) => Err(Failure::Said(u8::try_from(code).unwrap_or(1))),
         (None, signal) => Err(Failure::error(format_args!(
-            "not mounted: the daemon was ended by signal {}",
+            "the daemon was ended by signal {} before it was ready",
             signal.unwrap_or_default()
         ))),
     }
@@ -67,7 +67,7 @@ pub(crate) fn start(words: &[&str], argv: &[OsString]) -> Result<(), Failure> {
 
 /// A path that leads to the program of this process, also when the file has been replaced
 /// meanwhile.
-pub(super) fn own_program() -> io::Result<PathBuf> {
+pub(crate) fn own_program() -> io::Result<PathBuf> {
     let path = PathBuf::from("/proc/self/exe");
     // From the checked procfs; a mount that covers /proc could name another program.
     let own = statat(rcuwalk_procfs::hold()?, "self/exe", AtFlags::empty())?;
@@ -80,7 +80,7 @@ pub(super) fn own_program() -> io::Result<PathBuf> {
 
 impl InnerArgs {
     /// In the child, before anything else: away from the terminal, and where it is wanted.
-    pub(super) fn enter(&self) -> Result<(), Failure> {
+    pub(crate) fn enter(&self) -> Result<(), Failure> {
         if self.daemonized {
             leave_terminal();
         }

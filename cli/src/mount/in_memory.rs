@@ -20,7 +20,7 @@ pub(crate) struct TreeLimits {
 
 impl TreeLimits {
     /// Reads an option of `-o`. `None` if `name` is another one.
-    pub(super) fn option(name: &str, value: &str) -> Option<Result<TreeLimits, String>> {
+    pub(crate) fn option(name: &str, value: &str) -> Option<Result<TreeLimits, String>> {
         let none = TreeLimits::default();
         let limits = match name {
             "size" => limits::size(value, memory() as u64).map(|size| TreeLimits {
@@ -37,20 +37,20 @@ impl TreeLimits {
     }
 
     /// These, and `others` where they say nothing.
-    pub(super) fn or(self, others: TreeLimits) -> TreeLimits {
+    pub(crate) fn or(self, others: TreeLimits) -> TreeLimits {
         TreeLimits {
             size: self.size.or(others.size),
             inodes: self.inodes.or(others.inodes),
         }
     }
 
-    pub(super) fn is_none(self) -> bool {
+    pub(crate) fn is_none(self) -> bool {
         self == TreeLimits::default()
     }
 
     /// Makes an empty tree that belongs to the mounting user: otherwise that user could not
     /// create anything in it.
-    pub(super) fn tree(self, budget: Budget) -> rcuwalk::Result<(Vfs, MemFs)> {
+    pub(crate) fn tree(self, budget: Budget) -> rcuwalk::Result<(Vfs, MemFs)> {
         let mut builder = MemFs::builder().as_tmpfs(memory() as u64);
         if let Some(size) = self.size {
             builder = builder.bytes(size);
@@ -70,7 +70,7 @@ impl TreeLimits {
     ///
     /// # Errors
     /// Why not, in words.
-    pub(super) fn change(self, fs: &MemFs) -> Result<(), String> {
+    pub(crate) fn change(self, fs: &MemFs) -> Result<(), String> {
         let changed = fs.set_limits(self.size, self.inodes);
         changed.map_err(|err| match err {
             Error::NoSpace => "more is in use than these limits allow".to_owned(),
@@ -81,7 +81,7 @@ impl TreeLimits {
 
     /// As the options that were given, for the process that serves the tree. The memory of the
     /// machine has been looked up by then.
-    pub(super) fn query(self) -> String {
+    pub(crate) fn query(self) -> String {
         let size = self.size.map(|size| format!("size={size}"));
         let inodes = self.inodes.map(|inodes| format!("nr_inodes={inodes}"));
         let both: Vec<String> = size.into_iter().chain(inodes).collect();
@@ -89,7 +89,7 @@ impl TreeLimits {
     }
 
     /// Parses a [`query`](Self::query). `None` for anything else.
-    pub(super) fn of_query(query: &str) -> Option<TreeLimits> {
+    pub(crate) fn of_query(query: &str) -> Option<TreeLimits> {
         let mut options = query.split('&');
         options.try_fold(TreeLimits::default(), |limits, option| {
             let (name, value) = option.split_once('=')?;

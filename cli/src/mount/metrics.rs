@@ -1,6 +1,7 @@
 //! Figures in Prometheus' words: its text format, version 0.0.4.
 
 use std::fmt::{Display, Write};
+use std::time::Duration;
 
 use rcuwalk::Why;
 use rcuwalk_fuse::{OperationStatistics, Statistics};
@@ -12,9 +13,7 @@ pub(crate) fn text(now: &Statistics) -> String {
     let mut text = Exposition(String::new());
     requests(&mut text, now);
     kernel(&mut text, now);
-    caches(&mut text, now);
-    walks(&mut text, now);
-    process(&mut text);
+    text.caches(&now.vfs);
     text.0
 }
 
@@ -22,7 +21,7 @@ fn requests(text: &mut Exposition, now: &Statistics) {
     let name = "rcuwalk_fuse_request_duration_seconds";
     text.family(name, "histogram", "How long requests took, by kind.");
     for op in &now.operations {
-        histogram(text, name, op);
+        text.histogram(name, (&op.name, op.time), bounded(op));
     }
     let name = "rcuwalk_fuse_request_errors_total";
     text.family(name, "counter", "Requests answered by an error, by kind.");
@@ -66,18 +65,10 @@ fn requests(text: &mut Exposition, now: &Statistics) {
     }
 }
 
-fn histogram(text: &mut Exposition, name: &str, op: &OperationStatistics) {
-    let bucket = format!("{name}_bucket");
-    let mut sum = 0;
-    for (bound, within) in OperationStatistics::bounds().zip(&op.within) {
-        sum += within;
-        let bound = bound.as_secs_f64().to_string();
-        text.sample(&bucket, &[("operation", &op.name), ("le", &bound)], sum);
-    }
-    let of = [("operation", &*op.name)];
-    text.sample(&bucket, &[of[0], ("le", "+Inf")], op.count());
-    text.sample(&format!("{name}_sum"), &of, op.time.as_secs_f64());
-    text.sample(&format!("{name}_count"), &of, op.count());
+/// The bounds of a histogram, with the requests within each.
+fn bounded(op: &OperationStatistics) -> impl Iterator<Item = (Option<Duration>, u64)> {
+    let bounds = OperationStatistics::bounds().map(Some).chain([None]);
+    bounds.zip(op.within.iter().copied())
 }
 
 fn kernel(text: &mut Exposition, now: &Statistics) {
@@ -134,8 +125,7 @@ fn kernel(text: &mut Exposition, now: &Statistics) {
     );
 }
 
-fn caches(text: &mut Exposition, now: &Statistics) {
-    let vfs = &now.vfs;
+fn caches(text: &mut Exposition, vfs: &rcuwalk::Statistics) {
     let held = [
         ("names", vfs.dentries, vfs.dentries_evicted),
         ("inodes", vfs.inodes, vfs.inodes_evicted),
@@ -166,8 +156,7 @@ fn caches(text: &mut Exposition, now: &Statistics) {
     );
 }
 
-fn walks(text: &mut Exposition, now: &Statistics) {
-    let vfs = &now.vfs;
+fn walks(text: &mut Exposition, vfs: &rcuwalk::Statistics) {
     let name = "rcuwalk_walks_total";
     text.family(
         name,
@@ -239,7 +228,7 @@ fn process(text: &mut Exposition) {
 }
 
 /// Descriptors of this process, without the one that they are counted with.
-pub(super) fn open_descriptors() -> Option<usize> {
+pub(crate) fn open_descriptors() -> Option<usize> {
     let listing = rcuwalk_procfs::open("self/fd").ok()?;
     let entries = rustix::fs::Dir::read_from(listing).ok()?.flatten();
     let is_number = |name: &std::ffi::CStr| name.to_bytes().iter().all(u8::is_ascii_digit);
@@ -248,7 +237,7 @@ pub(super) fn open_descriptors() -> Option<usize> {
     Some(fds.saturating_sub(2))
 }
 
-pub(super) fn resident_bytes() -> Option<usize> {
+pub(crate) fn resident_bytes() -> Option<usize> {
     let statm = rcuwalk_procfs::read_to_string("self/statm").ok()?;
     let pages: usize = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size())
@@ -256,15 +245,16 @@ pub(super) fn resident_bytes() -> Option<usize> {
 
 /// A page in the text exposition format of Prometheus. A family has a help, a type, and its
 /// samples, all together.
-struct Exposition(String);
+#[derive(Default)]
+pub(crate) struct Exposition(pub(crate) String);
 
 impl Exposition {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
     /// No label's value is anything but letters, figures and `+_.`: nothing to escape.
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<String> = labels
             .iter()
             .map(|(label, value)| format!("{label}=\"{value}\""))
@@ -275,12 +265,39 @@ impl Exposition {
         };
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+    /// The samples of one kind of request: how many took how long. `within` are the bounds, the last
+    /// of which is none, and how many requests each has beyond the previous one.
+    pub(crate) fn histogram(
+        &mut self,
+        name: &str,
+        (operation, time): (&str, Duration),
+        within: impl Iterator<Item = (Option<Duration>, u64)>,
+    ) {
+        let bucket = format!("{name}_bucket");
+        let mut sum = 0;
+        for (bound, within) in within {
+            sum += within;
+            let bound = bound.map_or("+Inf".to_owned(), |bound| bound.as_secs_f64().to_string());
+            self.sample(&bucket, &[("operation", operation), ("le", &bound)], sum);
+        }
+        let of = [("operation", operation)];
+        self.sample(&format!("{name}_sum"), &of, time.as_secs_f64());
+        self.sample(&format!("{name}_count"), &of, sum);
+    }
+
+    /// The caches behind a front end, and the process.
+    pub(crate) fn caches(&mut self, vfs: &rcuwalk::Statistics) {
+        caches(self, vfs);
+        walks(self, vfs);
+        process(self);
+    }
+
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
         self.sample(name, &[], value);
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, "counter", help);
         self.sample(name, &[], value);
     }

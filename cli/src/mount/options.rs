@@ -91,13 +91,13 @@ enum Timeout {
 /// More than the kernel counts to, in seconds.
 const LONGEST: f64 = 1e9;
 
-pub(super) fn parse(text: &str) -> Result<MountOptions, String> {
+pub(crate) fn parse(text: &str) -> Result<MountOptions, String> {
     let options = text.split(',').filter(|option| !option.is_empty());
     options.map(one).collect::<Result<_, _>>().map(MountOptions)
 }
 
 /// mount(8)'s -s: without those that there are not.
-pub(super) fn only_known(text: &str) -> String {
+pub(crate) fn only_known(text: &str) -> String {
     let is_known = |option: &&str| match one(option) {
         Err(why) => !why.starts_with(NO_SUCH),
         Ok(_) => true,
@@ -188,7 +188,7 @@ fn one(option: &str) -> Result<MountOption, String> {
 }
 
 /// How many threads answer.
-pub(super) fn threads(text: &str) -> Result<usize, String> {
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
     let threads = text.parse().ok().filter(|n| (1..=64).contains(n));
     threads.ok_or_else(|| format!("threads cannot be {text:?}: say 1 to 64"))
 }
@@ -218,7 +218,7 @@ fn is_for_others(option: &str) -> bool {
 
 impl MountOptions {
     /// Later ones win.
-    pub(super) fn set(&self, settings: &mut Settings) {
+    pub(crate) fn set(&self, settings: &mut Settings) {
         for option in &self.0 {
             let MountOption::Setting(setting) = option else {
                 continue;
@@ -240,7 +240,7 @@ impl MountOptions {
     }
 
     /// Applies the flags that the kernel keeps: later ones win, and unnamed flags stay.
-    pub(super) fn change(&self, flags: &mut MountFlags) {
+    pub(crate) fn change(&self, flags: &mut MountFlags) {
         for option in &self.0 {
             let MountOption::Flag(flag, on) = option else {
                 continue;
@@ -262,7 +262,7 @@ impl MountOptions {
     }
 
     /// Later ones win.
-    pub(super) fn apply(&self, options: &mut Options) {
+    pub(crate) fn apply(&self, options: &mut Options) {
         for option in &self.0 {
             match option {
                 MountOption::Flag(flag, on) => {

@@ -50,7 +50,7 @@ impl Signals {
 }
 
 /// A mount that is served.
-pub(super) struct Server {
+pub(crate) struct Server {
     mounted: Mounted,
     signals: Signals,
     log: Log,
@@ -66,7 +66,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(
+    pub(crate) fn new(
         (mounted, in_memory): (Mounted, Option<MemFs>),
         signals: Signals,
         log: Log,
@@ -86,7 +86,7 @@ impl Server {
     }
 
     /// Reports that the tree is mounted, and starts to answer status requests.
-    pub(super) fn announce(&mut self, source: &Path, listener: Option<(Listener, Option<Bound>)>) {
+    pub(crate) fn announce(&mut self, source: &Path, listener: Option<(Listener, Option<Bound>)>) {
         let at = self.mounted.mount_point();
         tracing::info!("{} is mounted on {}", source.display(), at.display());
         if self.mounted.is_told_of_changes() {
@@ -135,7 +135,7 @@ impl Server {
     }
 
     /// Serves until the tree is unmounted, or a signal ends it.
-    pub(super) fn run(mut self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
         while !self.mounted.is_over() && self.signals.stop.check().is_ok() {
             if self.signals.stats.swap(false, Relaxed) {
                 self.show();

@@ -236,7 +236,7 @@ impl Args {
 
     fn tree(&self, options: &Options, settings: &Settings) -> Result<Vfs, Failure> {
         let (_, budget) = self.limits.on_this_machine();
-        let (vfs, _) = mount::tree(self.source(), budget, options, settings)?;
+        let (vfs, _) = mount::tree("serve", self.source(), budget, options, settings)?;
         if self.read_only {
             let root = vfs.context(Credentials::root());
             let done = vfs.remount(&root, "/", MountFlags::READ_ONLY);

@@ -123,6 +123,7 @@ impl<C> Dispatcher<C> {
                 (rpc::reply(call.xid, Accepted::Garbage), false)
             }
             Err(_panic) => {
+                self.metrics.faults.fetch_add(1, Relaxed);
                 tracing::error!(%client, kind = kind.name(), "a call has failed by a fault of the server");
                 (rpc::reply(call.xid, Accepted::SystemError), false)
             }

@@ -1,4 +1,9 @@
 //! The tree that is served, and what all requests share.
+//!
+//! NFS-1: what a reply says of a file before and after a change differs by that change alone, as far
+//! as clients of this server make changes: changes of one file take turns ([`Turns`]). A client that
+//! knows the attributes before may so go on with what it has cached. If another process of the host
+//! comes between, its change counts as the client's own until the file is changed again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -97,12 +102,7 @@ fn fsid(handle: &[u8]) -> u64 {
     })
 }
 
-/// Changes of one file take turns, so that the attributes before and after one are its own.
-///
-/// NFS-1: what a reply says of a file before and after a change differs by that change alone, as
-/// far as clients of this server make changes. A client that knows the attributes before may so go
-/// on with what it has cached. Other processes of the host may come between; their change is then
-/// one that the client has not seen, as it would be by the next GETATTR if both have one time.
+/// Changes of one file take turns (NFS-1).
 #[doc(alias = "fh_fill_pre_attrs")]
 pub(crate) struct Turns {
     locks: [Mutex<()>; 256],

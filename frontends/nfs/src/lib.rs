@@ -52,6 +52,8 @@ mod opened;
 mod ops;
 mod options;
 mod record;
+#[doc(hidden)]
+pub mod rehearse;
 mod replies;
 mod rpc;
 mod server;

@@ -48,6 +48,8 @@ pub(crate) struct Metrics {
     pub(crate) repeated: AtomicU64,
     /// Connections that were not accepted, or cut.
     pub(crate) cut: AtomicU64,
+    /// Calls that have failed by a fault of ours.
+    pub(crate) faults: AtomicU64,
 }
 
 #[derive(Default)]
@@ -65,6 +67,7 @@ impl Metrics {
             refused: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             cut: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
         }
     }
 
@@ -143,6 +146,8 @@ pub struct Statistics {
     pub refused: u64,
     /// Calls that had been executed when they came again.
     pub repeated: u64,
+    /// Calls that have failed by a fault of the server: there should be none.
+    pub faults: u64,
     /// Files that are held for clients.
     pub files: usize,
     /// Files that are open for later reads and writes.
@@ -171,6 +176,7 @@ impl Observer {
             in_flight: metrics.in_flight.load(Relaxed),
             refused: metrics.refused.load(Relaxed),
             repeated: metrics.repeated.load(Relaxed),
+            faults: metrics.faults.load(Relaxed),
             files: export.files.len(),
             open: export.opened.len(),
             waiting_bytes: connections.waiting_bytes(),

@@ -80,11 +80,11 @@ fn take_in(shared: &Shared, stream: TcpStream, peer: SocketAddr) {
         tracing::info!(client = %peer, "not let in");
         return;
     }
-    let (connection, going) = shared.connections.add(stream, peer);
-    for other in going {
+    while let Some(other) = shared.connections.to_close_for(peer.ip()) {
         tracing::debug!(client = %other.peer(), "cut: there are too many connections");
         close(shared, &other);
     }
+    let connection = shared.connections.add(stream, peer);
     match connection.register(shared) {
         Ok(()) => tracing::debug!(client = %peer, "connected"),
         Err(err) => {

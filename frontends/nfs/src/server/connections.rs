@@ -76,21 +76,30 @@ impl Connections {
         open.get(&id).cloned()
     }
 
-    /// Takes a connection in. Returns those that are to be closed for it.
-    pub(super) fn add(
-        &self,
-        stream: TcpStream,
-        peer: SocketAddr,
-    ) -> (Arc<Connection>, Vec<Arc<Connection>>) {
-        let address = peer.ip();
-        let mut going = Vec::new();
-        let share = self.shares().entry(address).or_default().clone();
-        if share.connections.load(Relaxed) >= self.most_of_address {
-            going.extend(self.least(|connection| connection.peer().ip() == address));
-        } else if self.len() >= self.most {
-            going.extend(self.least(|_| true));
+    /// The connection that is to be closed before one more of `address` is taken in, if one is.
+    pub(super) fn to_close_for(&self, address: IpAddr) -> Option<Arc<Connection>> {
+        let of_address = {
+            let shares = self.shares();
+            let share = shares.get(&address);
+            share.map_or(0, |share| share.connections.load(Relaxed))
+        };
+        if of_address >= self.most_of_address {
+            return self.least(|connection| connection.peer().ip() == address);
         }
-        share.connections.fetch_add(1, Relaxed);
+        match self.len() >= self.most {
+            true => self.least(|_| true),
+            false => None,
+        }
+    }
+
+    /// Takes a connection in.
+    pub(super) fn add(&self, stream: TcpStream, peer: SocketAddr) -> Arc<Connection> {
+        let share = {
+            let mut shares = self.shares();
+            let share = shares.entry(peer.ip()).or_default();
+            share.connections.fetch_add(1, Relaxed);
+            share.clone()
+        };
         let id = self.next_id.fetch_add(1, Relaxed) as u64;
         let charge = Charge {
             now: 0,
@@ -100,7 +109,7 @@ impl Connections {
         let connection = Arc::new(Connection::new(id, stream, peer, charge));
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         open.insert(id, connection.clone());
-        (connection, going)
+        connection
     }
 
     /// The connection that is missed least: one that has never called, or the one that has been
