@@ -31,10 +31,10 @@ fn a_daemon_serves_until_it_is_told_to_end() {
         cat said; nfs nfs-cat d/f
         nfs nfs-ls d | awk '{{ print $NF }}'
         stat -c %a key
-        kill -USR1 $(daemon); sleep 0.3
+        kill -USR1 $(daemon); until grep -q '^read ' log; do sleep 0.1; done
         kill -TERM $(daemon); gone
         ls /run/m.sock 2>&1 || true
-        grep -c ' read ' log; tail -1 log
+        grep -c '^read ' log; tail -1 log
         "#
     ));
     let lines: Vec<&str> = ended.out.lines().collect();
@@ -56,7 +56,7 @@ fn images_are_served_and_not_changed() {
     }
     let ended = alone(&format!(
         r#"{SERVED}
-        mke2fs -q -d src image 8M || exit 77
+        mke2fs -q -d src image 8M > mkfs || exit 77
         sum=$(sha256sum image)
         serve image
         nfs nfs-cat d/f

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -11,10 +11,13 @@ use nfs3_client::{MountClient, Nfs3Client};
 use nfs3_types::mount::dirpath;
 use nfs3_types::nfs3::*;
 use nfs3_types::rpc::{auth_unix, opaque_auth};
-use nfs3_types::xdr_codec::{Opaque, Void};
+use nfs3_types::xdr_codec::Opaque;
 
 pub(crate) type Fh = nfs_fh3;
 pub(crate) type Result<T, E = nfsstat3> = std::result::Result<T, E>;
+
+/// A name, and the cookie after it.
+pub(crate) type Entry = (String, u64);
 
 /// A socket that blocks: its futures are ready at once.
 pub(crate) struct Blocking(TcpStream);
@@ -57,7 +60,6 @@ pub(crate) fn user(uid: u32, gid: u32, gids: &[u32]) -> opaque_auth<'static> {
 pub(crate) struct Client {
     pub(crate) nfs: Nfs3Client<Blocking>,
     pub(crate) mount: MountClient<Blocking>,
-    socket: TcpStream,
     pub(crate) root: Fh,
 }
 
@@ -108,7 +110,6 @@ impl Client {
         let mut client = Client {
             nfs: Nfs3Client::new_with_auth(io(), credential.clone(), none()),
             mount: MountClient::new_with_auth(io(), credential, none()),
-            socket,
             root: Fh::default(),
         };
         client.root = client.mnt("/").unwrap();
@@ -119,10 +120,6 @@ impl Client {
         let path = dirpath(Opaque::borrowed(path.as_bytes()));
         let mounted = now(self.mount.mnt(path)).ok()?;
         Some(fh(&mounted.fhandle.0))
-    }
-
-    pub(crate) fn hang_up(&self) {
-        let _ = self.socket.shutdown(Shutdown::Both);
     }
 
     pub(crate) fn getattr(&mut self, object: &Fh) -> Result<fattr3> {
@@ -282,7 +279,7 @@ impl Client {
         dir: &Fh,
         (cookie, cookieverf): (u64, cookieverf3),
         count: u32,
-    ) -> Result<(Vec<(String, u64)>, cookieverf3, bool)> {
+    ) -> Result<(Vec<Entry>, cookieverf3, bool)> {
         let dir = dir.clone();
         let args = READDIR3args {
             dir,
@@ -345,7 +342,6 @@ impl Client {
     }
 
     pub(crate) fn null(&mut self) {
-        let _: Void = Void;
         now(self.nfs.null()).unwrap();
     }
 }
