@@ -9,8 +9,8 @@ mod mounts {
     mod many;
     mod metrics;
     mod mount;
-    mod pushed;
     mod nfs;
+    mod pushed;
     mod serve;
     mod users;
 }
