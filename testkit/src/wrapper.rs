@@ -176,6 +176,7 @@ forward! {
         fn looks_around(&self) -> bool;
         fn announces(&self, inode: &Inode) -> bool;
         fn caches_listings(&self) -> bool;
+        fn listing_version(&self, sb: &SuperBlock, dir: &Inode) -> Option<u64>;
         fn lists_all_names(&self, sb: &SuperBlock, dir: &Inode) -> bool;
         fn read_only(&self) -> bool;
         fn freshness(&self) -> Freshness;

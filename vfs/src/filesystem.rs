@@ -217,11 +217,24 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Whether the VFS keeps the listings of directories, within its budget: then a listing that is
     /// repeated asks nothing, and neither does a lookup of a missing name in a directory that
-    /// was listed to the end. Only under [`Freshness::Always`] and [`Freshness::Watched`]. Not for
-    /// a back end that lists as fast as memory. Such a back end lists the same entries at the
-    /// same positions until the directory changes.
+    /// was listed to the end. Where the back end tells of no changes, a listing from the start asks
+    /// for the [version](Self::listing_version). Not for a back end that lists as fast as memory. Such a
+    /// back end lists the same entries at the same positions until the directory changes.
     fn caches_listings(&self) -> bool {
         false
+    }
+
+    /// The version of `dir`: a number that is another one after each change of what is listed.
+    /// `None`, and the listing is not kept, if there is none, or a change may come that does not change
+    /// it. Asked when a listing begins.
+    ///
+    /// Under [`Freshness::Always`] and [`Freshness::Watched`] the VFS knows of changes, and any number will
+    /// do: that is the default. Under the others, it asks again to learn whether a cached listing is
+    /// still right; the default has none kept.
+    #[doc(alias("i_version", "STATX_CHANGE_COOKIE"))]
+    fn listing_version(&self, sb: &SuperBlock, dir: &Inode) -> Option<u64> {
+        let _ = (sb, dir);
+        matches!(self.freshness(), Freshness::Always | Freshness::Watched).then_some(0)
     }
 
     /// True if a name that no listing of `dir` has is certainly missing. Not so where a lookup

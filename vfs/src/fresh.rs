@@ -108,19 +108,25 @@ impl SuperBlock {
         }
     }
 
-    /// Whether a listing with that [validity](Self::validity) is still what the back end would
-    /// list. A listing is cached only where changes are told: as a whole it would outlive a
-    /// time by which each of its names must be asked for again.
+    /// Whether a listing with that [validity](Self::validity) may still answer: it is what the back
+    /// end would list, or was so within the time to live.
     pub(crate) fn is_listing_fresh(&self, dir: &Inode, until: u64) -> bool {
         match self.freshness {
             Freshness::Always => true,
-            Freshness::EachUse | Freshness::Ttl(_) => false,
+            Freshness::EachUse => false,
+            Freshness::Ttl(_) => clock::is_to_come(until),
             Freshness::Watched => {
                 let version = dir.names_version();
                 let now = self.stamp(version);
                 version != 0 && epoch(now) != NO_EPOCH && until == now
             }
         }
+    }
+
+    /// Whether the back end's [version](crate::FileSystem::listing_version) of a directory tells if a
+    /// cached listing is right, since no changes are told.
+    pub(crate) fn lists_by_version(&self) -> bool {
+        matches!(self.freshness, Freshness::EachUse | Freshness::Ttl(_))
     }
 
     /// Whether the cached attributes of a path are still valid, whatever its name refers to

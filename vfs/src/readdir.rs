@@ -11,8 +11,8 @@ mod cache;
 mod listings;
 mod records;
 
-use cache::Batch;
 pub(crate) use cache::DirCache;
+use cache::{Batch, DirState};
 pub(crate) use listings::Listings;
 pub use records::Entries;
 use records::{Growing, Room, Slice, Writer};
@@ -195,23 +195,60 @@ fn read_cached<R: Room>(
     from: u64,
     writer: &mut Writer<R>,
 ) -> Result<()> {
-    let cache = inode.or_listing(&sb.caches.listings);
-    if cache.copy((sb, inode), from, writer) {
-        sb.caches.counters.get().listed_from_cache();
+    let cache = inode.listing();
+    let copied = |is_copied: bool| {
+        if is_copied {
+            sb.caches.counters.get().listed_from_cache();
+        }
+        is_copied
+    };
+    if cache.is_some_and(|cache| copied(cache.copy((sb, inode), from, None, writer))) {
         return Ok(());
     }
-    // Taken before asking: the answer may be older than its arrival (FRESH-1).
-    let validity = sb.validity(Some(inode));
+    // Both are taken before asking: the answer may be older than its arrival (FRESH-1).
+    let state = DirState {
+        valid_until: sb.validity(Some(inode)).until,
+        version: version(sb, inode, from),
+    };
+    if sb.lists_by_version()
+        && let Some(cache) = cache
+    {
+        if copied(cache.copy((sb, inode), from, Some(state), writer)) {
+            return Ok(());
+        }
+        if from == 0 {
+            cache.keep_version(state);
+        }
+    }
     sb.fs().read_dir(sb, inode, from, writer)?;
+    if from == 0 && state.version.is_none() {
+        return Ok(());
+    }
     let records = writer.written();
-    cache.append(&Batch {
-        from,
-        records,
-        last: Entries::new(records).last().map_or(from, |last| last.next),
-        is_all: !writer.is_full && !writer.is_bad,
-        valid_until: validity.until,
-    });
+    inode.or_listing(&sb.caches.listings).append(
+        sb,
+        &Batch {
+            from,
+            records,
+            last: Entries::new(records).last().map_or(from, |last| last.next),
+            is_all: !writer.is_full && !writer.is_bad,
+            state,
+        },
+    );
     Ok(())
+}
+
+/// The directory's version, if a listing that begins now is worth keeping, or one that goes on must
+/// be confirmed.
+fn version(sb: &SuperBlock, inode: &InodeRef, from: u64) -> Option<u64> {
+    let is_wanted = match sb.lists_by_version() {
+        true => from == 0 || inode.listing().is_some_and(|cache| cache.is_used_at(from)),
+        // Never fresh in a directory that is not watched.
+        false => from == 0 && sb.is_listing_fresh(inode, sb.validity(Some(inode)).until),
+    };
+    is_wanted
+        .then(|| sb.fs().listing_version(sb, inode))
+        .flatten()
 }
 
 impl Iterator for ReadDir {

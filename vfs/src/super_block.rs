@@ -60,9 +60,7 @@ impl SuperBlock {
             epoch: AtomicU32::new(FIRST_EPOCH),
             listener: OnceLock::new(),
             looks_around: fs.looks_around(),
-            caches_listings: fs.caches_listings()
-                && caches.listings.limit() > 0
-                && matches!(fs.freshness(), Freshness::Always | Freshness::Watched),
+            caches_listings: fs.caches_listings() && caches.listings.limit() > 0,
             read_only: fs.read_only(),
             posix_acl: fs.posix_acl(),
             fs,

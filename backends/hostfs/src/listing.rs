@@ -20,9 +20,14 @@
 //! Going on from `NOWHERE` is an error rather than a wrong listing. The largest
 //! legal value, `i64::MAX` ("the end", on ext4 and btrfs), is a position like others.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use rcuwalk::{Emit, Error, FileType, RawEntry, Result};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{FileType as HostType, RawDir, SeekFrom, ioctl_getflags};
+use rustix::fs::{
+    AtFlags, FileType as HostType, RawDir, SeekFrom, StatxAttributes, StatxFlags, StatxTimestamp,
+    ioctl_getflags,
+};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::host::{as_fd, err};
@@ -63,6 +68,37 @@ pub(crate) fn read(dir: &OwnedFd, from: u64, emit: &mut dyn Emit) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// A number that tells whether the listing of a directory is still the same. With `is_told`, changes
+/// are known, and any number will do; otherwise it is made of the ctime, on a file system that `has_times`.
+///
+/// - Two changes within a tick of the host's clock have one ctime, so there is no number until the
+///   directory has been left alone for longer. Whole seconds come from file systems with slower clocks.
+/// - The names in an encrypted directory are others when a key is added or removed, of which no time
+///   and no report tells.
+#[doc(alias("STATX_ATTR_ENCRYPTED", "IS_I_VERSION"))]
+pub(crate) fn version(dir: BorrowedFd<'_>, is_told: bool, has_times: bool) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let wanted = StatxFlags::CTIME;
+    let statx = retry_on_intr(|| rustix::fs::statx(dir, c"", flags, wanted)).ok()?;
+    match () {
+        () if statx.stx_attributes.contains(StatxAttributes::ENCRYPTED) => None,
+        () if is_told => Some(0),
+        () if has_times => version_at(&statx.stx_ctime, SystemTime::now()),
+        () => None,
+    }
+}
+
+/// Longer than one tick of a file system's clock, which at 100 Hz is 10 ms.
+const TICK: Duration = Duration::from_millis(20);
+
+fn version_at(ctime: &StatxTimestamp, now: SystemTime) -> Option<u64> {
+    let seconds = u64::try_from(ctime.tv_sec).ok()?;
+    let changed = Duration::new(seconds, ctime.tv_nsec);
+    let age = now.duration_since(UNIX_EPOCH).ok()?.checked_sub(changed)?;
+    let is_at_rest = age > TICK && ctime.tv_nsec != 0;
+    is_at_rest.then(|| seconds << 30 | u64::from(ctime.tv_nsec))
 }
 
 /// True if names are found in this directory in another way than they are listed: without regard

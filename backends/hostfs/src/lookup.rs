@@ -176,6 +176,13 @@ impl FileSystem for HostFs {
         true
     }
 
+    fn listing_version(&self, sb: &SuperBlock, dir: &Inode) -> Option<u64> {
+        let pin = pinned(sb, dir).ok()?;
+        let is_told = matches!(self.freshness, Freshness::Always | Freshness::Watched);
+        let has_times = self.numbers.tell_times(dir.inode_key());
+        listing::version(pin.fd(), is_told, has_times)
+    }
+
     fn lists_all_names(&self, sb: &SuperBlock, dir: &Inode) -> bool {
         let flags = || {
             let pin = pinned(sb, dir)?;

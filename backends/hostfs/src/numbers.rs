@@ -51,12 +51,18 @@ const COUNT_UP: [u64; 2] = [0x0102_1994, 0x9123_683E];
 /// with those.
 const LIST_ALL: [u64; 3] = [0x0102_1994, 0x9123_683E, 0xEF53];
 
+/// File systems that give a directory a new ctime with each change of its names: those, and xfs. Not so
+/// procfs and its like, and a FUSE server may do as it likes.
+const TELL_TIMES: [u64; 4] = [0x0102_1994, 0x9123_683E, 0xEF53, 0x5846_5342];
+
 /// The devices that have been seen, each with its index.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     root: u64,
     /// The root's file system lists all names that it finds: see [`LIST_ALL`].
     list_all: bool,
+    /// The root's file system gives directories ctimes: see [`TELL_TIMES`].
+    tell_times: bool,
     /// The root's file system does not reuse numbers.
     count_up: bool,
     others: RwLock<HashMap<u64, u64>>,
@@ -69,6 +75,7 @@ impl Numbers {
         Numbers {
             root: host_device(root),
             count_up: kind.as_ref().is_ok_and(|kind| COUNT_UP.contains(kind)),
+            tell_times: kind.as_ref().is_ok_and(|kind| TELL_TIMES.contains(kind)),
             list_all: kind.is_ok_and(|kind| LIST_ALL.contains(&kind)),
             others: RwLock::default(),
         }
@@ -78,6 +85,11 @@ impl Numbers {
     /// directories with flags that say otherwise.
     pub(crate) fn list_all(&self, key: InodeKey) -> bool {
         self.list_all && host_device(key) == self.root
+    }
+
+    /// True if each change of the names in a directory with that key changes its ctime.
+    pub(crate) fn tell_times(&self, key: InodeKey) -> bool {
+        self.tell_times && host_device(key) == self.root
     }
 
     /// True if no other file of the same time of birth ever has the inode number of `key`.
@@ -136,6 +148,7 @@ mod tests {
     fn of_root(space: u64) -> Numbers {
         Numbers {
             list_all: false,
+            tell_times: false,
             root: host_device(InodeKey { ino: 2, space }),
             count_up: false,
             others: RwLock::default(),

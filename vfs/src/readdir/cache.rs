@@ -17,6 +17,11 @@
 //! | the back end invalidates the names | stale: not used                    | dropped by the next batch |
 //! | the budget is exceeded     | dropped                                    | dropped                 |
 //!
+//! Where the back end tells of no changes, they are found by its version of the directory
+//! ([`FileSystem::listing_version`]): a listing from the start asks for it, and a whole one of that
+//! version is as good as a new one; one of another version is dropped. Under a time to live, it answers for missing names as long as a
+//! name would be valid that was asked for then.
+//!
 //! A new name gets its position from the back end, and only a new listing tells which. So the
 //! next one from the start asks the back end again and builds anew, and the names stay known
 //! meanwhile.
@@ -29,11 +34,13 @@
 //!   directory in one state, and each change since is in the table above.
 //! - A change enters a new name after the back end has made it and before the call returns. A
 //!   rename enters the new name before the old one goes (DENTRY-3).
-//! - The validity is taken before the back end is asked for the first batch, and is compared under
-//!   this cache's lock (FRESH-1).
+//! - The validity and the version are taken before the back end is asked for the first batch, and
+//!   are compared under this cache's lock (FRESH-1).
+//!
+//! [`FileSystem::listing_version`]: crate::FileSystem::listing_version
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rcuwalk_sync::lock::{Rank, Ranked, RwLock};
 
@@ -49,14 +56,14 @@ pub(crate) struct DirCache {
     budget: Arc<Listings>,
     /// Used since the last scan.
     used: AtomicBool,
-    /// Its listing alone exceeds the budget: no further attempt is made.
-    too_long: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     whole: Option<Whole>,
     building: Option<Building>,
+    /// The last listing alone exceeded the budget: the next one is only measured.
+    is_too_long: bool,
     /// Bytes charged to the budget.
     charged: usize,
     is_queued: bool,
@@ -70,8 +77,9 @@ impl Ranked for State {
 
 struct Whole {
     blob: Blob,
-    /// See `fresh.rs`.
-    valid_until: u64,
+    /// See `fresh.rs`. A later confirmation of the version makes it grow.
+    valid_until: AtomicU64,
+    version: u64,
     /// The records are those that the back end would list.
     is_exact: bool,
     /// Whether it has all names that a lookup finds; `None` until the back end was asked, which was
@@ -82,8 +90,12 @@ struct Whole {
 }
 
 struct Building {
-    blob: Blob,
+    /// `None` once it exceeds the budget: then the listing is only measured.
+    blob: Option<Blob>,
+    /// Bytes of its records.
+    bytes: usize,
     valid_until: u64,
+    version: u64,
     /// The position after the last batch.
     end: u64,
     /// Listings that began since the last batch: the one that builds may have stopped.
@@ -99,11 +111,58 @@ pub(super) struct Batch<'b> {
     pub(super) last: u64,
     /// No entry was left out for want of room.
     pub(super) is_all: bool,
+    /// From before it was asked for.
+    pub(super) state: DirState,
+}
+
+/// What tells whether a listing is still right.
+#[derive(Clone, Copy)]
+pub(super) struct DirState {
+    /// See `fresh.rs`.
     pub(super) valid_until: u64,
+    /// The back end's version, if it was asked for.
+    pub(super) version: Option<u64>,
 }
 
 /// So many listings begin while another one builds, before one of them builds in its place.
 const PATIENCE: u32 = 2;
+
+impl State {
+    /// True if another listing is being built, and may come to its end.
+    fn another_builds(&mut self, sb: &SuperBlock, batch: &Batch<'_>) -> bool {
+        self.building.as_mut().is_some_and(|building| {
+            building.begun_since += 1;
+            building.is_of(sb, batch.state) && building.begun_since <= PATIENCE
+        })
+    }
+}
+
+impl Whole {
+    fn is_fresh(&self, sb: &SuperBlock, dir: &Inode) -> bool {
+        sb.is_listing_fresh(dir, self.valid_until.load(Relaxed))
+    }
+
+    /// True if the directory still has the version of this listing, which is then valid as long as one
+    /// that began now.
+    fn is_confirmed(&self, now: DirState) -> bool {
+        let is_still = now.version == Some(self.version);
+        if is_still {
+            // It guards nothing: any of the times stored here is right.
+            self.valid_until.fetch_max(now.valid_until, Relaxed);
+        }
+        is_still
+    }
+}
+
+impl Building {
+    /// True if a batch that was asked for in that state of the directory is of this listing.
+    fn is_of(&self, sb: &SuperBlock, state: DirState) -> bool {
+        match sb.lists_by_version() {
+            true => state.version == Some(self.version),
+            false => state.valid_until == self.valid_until,
+        }
+    }
+}
 
 impl DirCache {
     pub(crate) fn new(budget: Arc<Listings>) -> DirCache {
@@ -111,25 +170,29 @@ impl DirCache {
             state: RwLock::new(State::default()),
             budget,
             used: AtomicBool::new(false),
-            too_long: AtomicBool::new(false),
         }
     }
 
-    /// Copies the entries after `from` to `writer`, as many as fit. False if the back end must be
-    /// asked.
+    /// Copies the entries after `from` to `writer`, as many as fit. `now` is the directory's state, if
+    /// the caller has asked for it. False if the back end must be asked.
     pub(super) fn copy<R: Room>(
         &self,
         (sb, dir): (&SuperBlock, &Inode),
         from: u64,
+        now: Option<DirState>,
         writer: &mut Writer<R>,
     ) -> bool {
         let state = self.state.read();
         let Some(whole) = state.whole.as_ref() else {
             return false;
         };
-        let is_answer = whole.is_exact
-            && sb.is_listing_fresh(dir, whole.valid_until)
-            && whole.blob.copy(from, writer);
+        let is_right = match now {
+            Some(now) => whole.is_confirmed(now),
+            // Without word of changes, a listing from the start has to ask.
+            None if from == 0 && sb.lists_by_version() => false,
+            None => whole.is_fresh(sb, dir),
+        };
+        let is_answer = whole.is_exact && is_right && whole.blob.copy(from, writer);
         if is_answer {
             self.use_it();
         }
@@ -143,7 +206,7 @@ impl DirCache {
             let Some(whole) = state.whole.as_ref() else {
                 return false;
             };
-            if !sb.is_listing_fresh(dir, whole.valid_until) {
+            if !whole.is_fresh(sb, dir) {
                 return false;
             }
             (whole.blob.has_indexed(name), whole.has_all, whole.number)
@@ -173,34 +236,52 @@ impl DirCache {
             return false;
         };
         whole.has_all = Some(has_all);
-        if !has_all || !sb.is_listing_fresh(dir, whole.valid_until) {
+        if !has_all || !whole.is_fresh(sb, dir) {
             return false;
         }
         let has = whole.blob.has(name);
         self.charge(&mut state);
         drop(state);
+        self.budget.make_room();
         self.use_it();
         !has
     }
 
+    /// Drops listings of other versions: one that begins now goes on from none of them, as they may lack
+    /// names that it should have (DIR-1).
+    pub(super) fn keep_version(&self, now: DirState) {
+        let mut state = self.state.write();
+        if state.whole.as_ref().is_some_and(|at| !at.is_confirmed(now)) {
+            state.whole = None;
+        }
+        let building = state.building.as_ref();
+        if building.is_some_and(|at| now.version != Some(at.version)) {
+            state.building = None;
+        }
+        self.charge(&mut state);
+    }
+
+    /// True if a batch from that position may go on a listing that is being built, or be copied.
+    pub(super) fn is_used_at(&self, from: u64) -> bool {
+        let state = self.state.read();
+        let builds = state.building.as_ref().is_some_and(|at| at.end == from);
+        builds || state.whole.as_ref().is_some_and(|whole| whole.is_exact)
+    }
+
     /// Adds a batch, if it goes on where the one before ended. The caller holds the directory
     /// shared, since before it asked the back end.
-    pub(super) fn append(self: &Arc<Self>, batch: &Batch<'_>) {
-        if self.too_long.load(Relaxed) {
-            return;
-        }
+    pub(super) fn append(self: &Arc<Self>, sb: &SuperBlock, batch: &Batch<'_>) {
         let mut state = self.state.write();
         if batch.from == 0 {
-            let another_builds = state.building.as_mut().is_some_and(|building| {
-                building.begun_since += 1;
-                building.valid_until == batch.valid_until && building.begun_since <= PATIENCE
-            });
-            if another_builds {
+            if state.another_builds(sb, batch) {
                 return;
             }
-            state.building = Some(Building {
-                blob: Blob::default(),
-                valid_until: batch.valid_until,
+            let is_too_long = state.is_too_long;
+            state.building = batch.state.version.map(|version| Building {
+                blob: (!is_too_long).then(Blob::default),
+                bytes: 0,
+                valid_until: batch.state.valid_until,
+                version,
                 end: 0,
                 begun_since: 0,
             });
@@ -209,31 +290,52 @@ impl DirCache {
             return;
         };
         let is_at_end = batch.records.is_empty() && batch.is_all;
-        let is_stale = building.valid_until != batch.valid_until;
         building.begun_since = 0;
         building.end = batch.last;
-        if is_stale || building.blob.append(batch.records).is_err() {
+        building.bytes += batch.records.len();
+        let blob = building.blob.as_mut();
+        let is_added = blob.is_none_or(|blob| blob.append(batch.records).is_ok());
+        if !is_added || !building.is_of(sb, batch.state) {
             state.building = None;
-        } else if is_at_end && let Some(mut built) = state.building.take() {
-            built.blob.complete();
+        } else if is_at_end && let Some(built) = state.building.take() {
             state.built += 1;
-            state.whole = Some(Whole {
-                blob: built.blob,
-                valid_until: built.valid_until,
-                is_exact: true,
-                has_all: None,
-                number: state.built,
-            });
+            state.is_too_long = built.bytes > self.budget.limit();
+            // One that was too long leaves the one before, which has its own validity.
+            if let Some(mut blob) = built.blob {
+                blob.complete();
+                state.whole = Some(Whole {
+                    blob,
+                    valid_until: AtomicU64::new(built.valid_until),
+                    version: built.version,
+                    is_exact: true,
+                    has_all: None,
+                    number: state.built,
+                });
+            }
         }
         self.charge(&mut state);
-        if state.charged > self.budget.limit() {
-            self.too_long.store(true, Relaxed);
-            self.forget_locked(&mut state);
-        }
+        self.fit(&mut state);
         if state.charged > 0 && !state.is_queued {
             state.is_queued = true;
             drop(state);
             self.budget.enqueue(self);
+        }
+    }
+
+    /// Has one directory take no more than the budget of all: the old listing goes for the new one,
+    /// and one that does not fit alone is no longer built.
+    fn fit(&self, state: &mut State) {
+        if state.charged > self.budget.limit() && state.building.is_some() {
+            state.whole = None;
+            self.charge(state);
+        }
+        if state.charged > self.budget.limit() {
+            state.is_too_long = true;
+            state.whole = None;
+            if let Some(building) = &mut state.building {
+                building.blob = None;
+            }
+            self.charge(state);
         }
     }
 
@@ -324,8 +426,9 @@ impl DirCache {
 
     fn charge(&self, state: &mut State) {
         let whole = state.whole.as_ref().map_or(0, |whole| whole.blob.bytes());
-        let building = state.building.as_ref().map_or(0, |at| at.blob.bytes());
-        let has_any = state.whole.is_some() || state.building.is_some();
+        let blob = state.building.as_ref().and_then(|at| at.blob.as_ref());
+        let building = blob.map_or(0, Blob::bytes);
+        let has_any = state.whole.is_some() || blob.is_some();
         let now = whole + building + usize::from(has_any);
         let before = std::mem::replace(&mut state.charged, now);
         if before != now {

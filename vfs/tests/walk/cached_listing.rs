@@ -1,12 +1,13 @@
 //! Cached listings: what they save, and that they are right beside changes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use rcuwalk::{
-    Budget, Context, Credentials, Entries, Error, FileSystem, Inode, LookupFlags, OpenFlags,
-    Result, SuperBlock, Vfs,
+    Budget, Context, Credentials, Entries, Error, FileSystem, Freshness, Inode, LookupFlags,
+    OpenFlags, Result, SuperBlock, Vfs,
 };
 use rcuwalk_memfs::MemFs;
 use rcuwalk_testkit::{Call, InVfs, Rng, Wrapped, Wrapper, check_listings, setting};
@@ -15,6 +16,7 @@ use rcuwalk_testkit::{Call, InVfs, Rng, Wrapped, Wrapper, check_listings, settin
 struct Cached {
     inner: MemFs,
     calls: Arc<Calls>,
+    freshness: Freshness,
 }
 
 #[derive(Default)]
@@ -24,6 +26,8 @@ struct Calls {
     /// Changes are made and then fail.
     fails: AtomicBool,
     lists_not_all: AtomicBool,
+    /// What the back end says of all directories; 0 for none.
+    version: AtomicU64,
 }
 
 impl Wrapper for Cached {
@@ -32,6 +36,13 @@ impl Wrapper for Cached {
     }
     fn caches_listings(&self) -> bool {
         true
+    }
+    fn freshness(&self) -> Freshness {
+        self.freshness
+    }
+    fn listing_version(&self, _: &SuperBlock, _: &Inode) -> Option<u64> {
+        let version = self.calls.version.load(Relaxed);
+        (version > 0 || self.freshness == Freshness::Always).then_some(version)
     }
     fn lists_all_names(&self, _: &SuperBlock, _: &Inode) -> bool {
         !self.calls.lists_not_all.load(Relaxed)
@@ -56,10 +67,15 @@ fn mounted(budget: Budget) -> (Vfs, Context, Arc<Calls>) {
 }
 
 fn mounted_from(inner: MemFs, budget: Budget) -> (Vfs, Context, Arc<Calls>) {
+    mounted_as(Freshness::Always, inner, budget)
+}
+
+fn mounted_as(freshness: Freshness, inner: MemFs, budget: Budget) -> (Vfs, Context, Arc<Calls>) {
     let calls = Arc::<Calls>::default();
     let fs = Cached {
         inner,
         calls: calls.clone(),
+        freshness,
     };
     let vfs = Vfs::with_budget(Wrapped::new(fs), budget).unwrap();
     let ctx = vfs.context(Credentials::root());
@@ -331,4 +347,107 @@ fn a_name_is_there_from_its_making_to_its_end() {
         vfs.statistics().missing_by_listing > 0,
         "the cache took part"
     );
+}
+
+/// How often the back end is asked to list.
+fn listings(calls: &Calls, list: impl FnOnce() -> usize, expected: usize) -> usize {
+    let before = calls.listings.load(Relaxed);
+    assert_eq!(list(), expected);
+    calls.listings.load(Relaxed) - before
+}
+
+/// MEM-1: a directory that is too long is cached once it is short enough, and one that is changed is
+/// not too long because its old listing is still there.
+#[test]
+fn a_directory_is_too_long_while_it_is() {
+    let limit = 100_000;
+    let (vfs, ctx, calls) = mounted(Budget::default().listings(limit));
+    let list = || names(&vfs, &ctx, "/").len();
+    let bytes = || vfs.statistics().listings.1;
+    for n in 0..8_000 {
+        vfs.create(&ctx, format!("/{n:05}"), 0o644).unwrap();
+    }
+    for _ in 0..3 {
+        assert!(listings(&calls, list, 8_000) > 0);
+        assert!(bytes() <= limit, "MEM-1");
+    }
+    // Each record has 32 bytes: now 64,000 of them.
+    for n in 2_000..8_000 {
+        vfs.unlink(&ctx, format!("/{n:05}")).unwrap();
+    }
+    assert!(listings(&calls, list, 2_000) > 0, "measured");
+    assert!(listings(&calls, list, 2_000) > 0, "built");
+    assert_eq!(listings(&calls, list, 2_000), 0, "cached");
+    for n in 0..10 {
+        // The old listing has all names but not this one's position, and the new one replaces it.
+        vfs.create(&ctx, format!("/new{n}"), 0o644).unwrap();
+        let count = 2_001 + n;
+        assert!(listings(&calls, list, count) > 0, "built");
+        assert_eq!(listings(&calls, list, count), 0, "cached");
+        assert!(bytes() <= limit, "MEM-1");
+    }
+}
+
+/// FRESH-1: where nothing is told of changes, a listing from the start is confirmed by the directory's
+/// version. Under a time to live it answers for missing names, as a name would that was asked for then.
+#[test]
+fn a_version_tells_whether_a_listing_is_right() {
+    let hour = Freshness::Ttl(Duration::from_secs(3600));
+    for freshness in [hour, Freshness::EachUse] {
+        let fs = MemFs::new();
+        let behind = fs.clone();
+        let (vfs, ctx, calls) = mounted_as(freshness, fs, Budget::default());
+        let make = |name: &str| {
+            let new = rcuwalk_memfs::file(0o644);
+            behind.add(behind.root(), name.as_bytes(), new).unwrap();
+        };
+        for n in 0..3_000 {
+            make(&format!("a name of thirty bytes and {n:04}"));
+        }
+        let list = || names(&vfs, &ctx, "/").len();
+        for _ in 0..2 {
+            assert!(listings(&calls, list, 3_000) > 0, "there is no version");
+            assert_eq!(vfs.statistics().listings, (0, 0));
+        }
+        calls.version.store(1, Relaxed);
+        assert!(listings(&calls, list, 3_000) > 0);
+        for _ in 0..3 {
+            assert_eq!(listings(&calls, list, 3_000), 0, "{freshness:?}");
+        }
+        let lookups = calls.lookups.load(Relaxed);
+        assert!(!is_there(&vfs, &ctx, "/missing"));
+        let has_asked = calls.lookups.load(Relaxed) > lookups;
+        assert_eq!(has_asked, freshness == Freshness::EachUse);
+        // A change shows in the next listing, and one that is under way goes on from its position.
+        let mut under_way = vfs.read_dir(&ctx, "/").unwrap();
+        under_way.next().unwrap().unwrap();
+        make("new");
+        calls.version.store(2, Relaxed);
+        assert!((2_999..=3_000).contains(&under_way.count()), "DIR-1");
+        assert!(listings(&calls, list, 3_001) > 0, "FRESH-1");
+        assert!(is_there(&vfs, &ctx, "/new"), "FRESH-1");
+        assert_eq!(listings(&calls, list, 3_001), 0);
+        // A change while it is being built: it is not kept.
+        make("newer");
+        calls.version.store(3, Relaxed);
+        let mut under_way = vfs.read_dir(&ctx, "/").unwrap();
+        under_way.next().unwrap().unwrap();
+        make("newest");
+        calls.version.store(4, Relaxed);
+        assert!((3_001..=3_002).contains(&under_way.count()), "DIR-1");
+        assert!(listings(&calls, list, 3_003) > 0, "FRESH-1");
+        assert_eq!(listings(&calls, list, 3_003), 0);
+    }
+}
+
+/// A listing that could never be used is not built: in a directory that is not watched.
+#[test]
+fn a_listing_that_is_never_fresh_is_not_kept() {
+    let (vfs, ctx, calls) = mounted_as(Freshness::Watched, MemFs::new(), Budget::default());
+    calls.version.store(1, Relaxed);
+    vfs.create(&ctx, "/file", 0o644).unwrap();
+    for _ in 0..3 {
+        assert_eq!(names(&vfs, &ctx, "/").len(), 1);
+        assert_eq!(vfs.statistics().listings, (0, 0));
+    }
 }
