@@ -131,17 +131,13 @@ impl ReadDir {
     /// Positions are the back end's, stored per entry and never reused, so going on
     /// from one is right whatever has happened in between (DIR-1).
     fn fetch(&mut self) -> Result<()> {
-        let before = self.batch.len();
         let mut writer = Writer::new(Growing::new(&mut self.batch, BATCH));
         let read = read(&self.dir, self.from, &mut writer, |listed, more| {
             *listed = self.listed.saturating_add(more);
         });
         self.listed = self.listed.saturating_add(writer.count);
-        let read = read.and_then(|()| writer.finish().map(drop));
-        if let Some(last) = Entries::new(&self.batch[before..]).last() {
-            self.from = last.next;
-        }
-        read
+        self.from = writer.last.unwrap_or(self.from);
+        read.and_then(|()| writer.finish().map(drop))
     }
 }
 
@@ -230,7 +226,7 @@ fn read_cached<R: Room>(
         &Batch {
             from,
             records,
-            last: Entries::new(records).last().map_or(from, |last| last.next),
+            last: writer.last.unwrap_or(from),
             is_all: !writer.is_full && !writer.is_bad,
             state,
         },

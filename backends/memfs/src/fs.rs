@@ -58,12 +58,12 @@ impl FileSystem for MemFs {
         emit: &mut dyn Emit,
     ) -> Result<()> {
         let names = Node::of(dir)?.names()?;
-        for (position, name, node) in names.after(from) {
+        for listed in names.after(from) {
             let entry = RawEntry {
-                name,
-                ino: node.ino,
-                kind: Some(node.kind),
-                next: position,
+                name: listed.name,
+                ino: listed.ino,
+                kind: listed.kind,
+                next: listed.position,
             };
             if emit.entry(entry).is_break() {
                 break;

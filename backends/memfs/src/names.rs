@@ -14,7 +14,7 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
 use hashbrown::hash_table::{Entry, HashTable};
-use rcuwalk::{Error, Name, Result};
+use rcuwalk::{Error, FileType, Name, Result};
 
 use crate::node::Node;
 
@@ -45,6 +45,35 @@ struct Slot {
     name: Box<[u8]>,
     /// None in a gap.
     node: Option<Arc<Node>>,
+    /// The node's number and type: a listing needs no look at the node.
+    shown: Shown,
+}
+
+/// An inode number, and the four bits of a type.
+#[derive(Clone, Copy)]
+struct Shown(u64);
+
+impl Shown {
+    fn of(node: &Node) -> Shown {
+        // Numbers are counted up, and do not reach 60 bits.
+        Shown(node.ino << 4 | u64::from(node.kind.mode_bits() >> 12))
+    }
+
+    fn ino(self) -> u64 {
+        self.0 >> 4
+    }
+
+    fn kind(self) -> Option<FileType> {
+        FileType::from_mode((self.0 as u32 & 0xF) << 12)
+    }
+}
+
+/// An entry of a directory, with its position.
+pub(crate) struct Listed<'n> {
+    pub(crate) position: u64,
+    pub(crate) name: &'n [u8],
+    pub(crate) ino: u64,
+    pub(crate) kind: Option<FileType>,
 }
 
 /// Below this number of slots, gaps are left alone.
@@ -91,6 +120,7 @@ impl Names {
         self.slots.push(Slot {
             position: self.last_position,
             name: name.into(),
+            shown: Shown::of(&node),
             node: Some(node),
         });
         Ok(())
@@ -107,9 +137,16 @@ impl Names {
         let hash = self.hash(name);
         let slot = self.table.find(wide(hash), self.is(hash, name));
         let slot = slot.map(|place| place.slot as usize);
-        match slot.and_then(|slot| self.slots[slot].node.as_mut()) {
-            Some(old) => Ok(std::mem::replace(old, node)),
-            None => Err(node),
+        match slot.map(|slot| &mut self.slots[slot]) {
+            Some(Slot {
+                node: Some(old),
+                shown,
+                ..
+            }) => {
+                *shown = Shown::of(&node);
+                Ok(std::mem::replace(old, node))
+            }
+            _ => Err(node),
         }
     }
 
@@ -129,12 +166,18 @@ impl Names {
         node
     }
 
-    /// The names after a position, with their own.
-    pub(crate) fn after(&self, from: u64) -> impl Iterator<Item = (u64, &[u8], &Arc<Node>)> {
+    /// The entries after a position.
+    pub(crate) fn after(&self, from: u64) -> impl Iterator<Item = Listed<'_>> {
         let first = self.slots.partition_point(|slot| slot.position <= from);
-        self.slots[first..]
+        let there = self.slots[first..]
             .iter()
-            .filter_map(|slot| Some((slot.position, &*slot.name, slot.node.as_ref()?)))
+            .filter(|slot| slot.node.is_some());
+        there.map(|slot| Listed {
+            position: slot.position,
+            name: &slot.name,
+            ino: slot.shown.ino(),
+            kind: slot.shown.kind(),
+        })
     }
 
     /// Takes all nodes out: for the directory's end.
@@ -236,7 +279,7 @@ mod tests {
             if op % 100 == 0 {
                 let from = (seed >> 40) % (names.last_position + 2);
                 let after = names.after(from);
-                let after: Vec<_> = after.map(|(at, _, node)| (at, node.ino)).collect();
+                let after: Vec<_> = after.map(|at| (at.position, at.ino)).collect();
                 let expected = order.range(from + 1..);
                 let expected: Vec<_> = expected.map(|(at, which)| (*at, model[which].0)).collect();
                 assert_eq!(after, expected, "DIR-1");

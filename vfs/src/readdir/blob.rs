@@ -68,7 +68,11 @@ pub(super) struct Full;
 impl Blob {
     /// Adds records to the end.
     pub(super) fn append(&mut self, mut added: &[u8]) -> Result<(), Full> {
-        while let Some((entry, length)) = records::first(added) {
+        loop {
+            added = &added[self.append_run(added)..];
+            let Some((entry, length)) = records::first(added) else {
+                return Ok(());
+            };
             let next = entry.next;
             match (self.order, self.used, next > self.last) {
                 (Order::Open, 0, _) => {}
@@ -84,7 +88,31 @@ impl Blob {
             }
             added = &added[length..];
         }
-        Ok(())
+    }
+
+    /// Adds the records that go on in order and fit in the last chunk as it is, all at once. Returns
+    /// their bytes.
+    fn append_run(&mut self, added: &[u8]) -> usize {
+        let is_up = self.order == Order::Up;
+        let is_ordered = is_up || self.order == Order::Down;
+        let Some(chunk) = self.chunks.last_mut() else {
+            return 0;
+        };
+        if !is_ordered || self.last_is_out || self.index.is_some() {
+            return 0;
+        }
+        let mut last = self.last;
+        let run = records::run(added, chunk.capacity() - chunk.len(), |next| {
+            let goes_on = if is_up { next > last } else { next < last };
+            if goes_on {
+                last = next;
+            }
+            goes_on
+        });
+        chunk.extend_from_slice(&added[..run]);
+        self.last = last;
+        self.used += run;
+        run
     }
 
     /// Adds an entry whose position is not known. The blob cannot be listed from then on.

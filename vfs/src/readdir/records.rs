@@ -30,6 +30,8 @@ pub(crate) struct Writer<R> {
     room: R,
     /// Entries written.
     pub(crate) count: u32,
+    /// The position after the last one.
+    pub(super) last: Option<u64>,
     /// An entry did not fit.
     pub(crate) is_full: bool,
     /// The back end has handed over an entry that can have no name.
@@ -122,6 +124,7 @@ impl<R: Room> Writer<R> {
         Writer {
             room,
             count: 0,
+            last: None,
             is_full: false,
             is_bad: false,
         }
@@ -137,18 +140,20 @@ impl<R: Room> Writer<R> {
         let mut at = 0;
         while at < records.len() {
             // A run of records that fit and are there.
-            let (start, mut run) = (at, 0);
+            let (start, mut last, mut run) = (at, at, 0);
             let mut is_gone = false;
+            let room = self.room.left();
             while let Some(length) = length_of(&records[at..]) {
                 is_gone = records[at + TYPE] == GONE;
-                self.is_full = !is_gone && at + length - start > self.room.left();
+                self.is_full = !is_gone && at + length - start > room;
                 if is_gone || self.is_full {
                     break;
                 }
-                (at, run) = (at + length, run + 1);
+                (last, at, run) = (at, at + length, run + 1);
             }
             let records_of_run = &records[start..at];
             if run > 0 {
+                self.last = position_of(&records[last..]);
                 if let Some(room) = self.room.take(records_of_run.len()) {
                     room.copy_from_slice(records_of_run);
                 }
@@ -188,7 +193,7 @@ impl<R: Room> Emit for Writer<R> {
             return ControlFlow::Break(());
         };
         write(record, &entry);
-        self.count += 1;
+        (self.count, self.last) = (self.count + 1, Some(entry.next));
         ControlFlow::Continue(())
     }
 }
@@ -205,6 +210,26 @@ fn length_of(buf: &[u8]) -> Option<usize> {
     (length > HEADER && length <= buf.len()).then_some(length)
 }
 
+/// The position in the record at the start of a buffer.
+#[inline]
+fn position_of(buf: &[u8]) -> Option<u64> {
+    Some(u64::from_ne_bytes(*buf.get(8..)?.first_chunk()?))
+}
+
+/// The records at the start of a buffer that fit in `room` bytes, and for which `is_next` is true,
+/// which is told their positions.
+#[inline]
+pub(super) fn run(buf: &[u8], room: usize, mut is_next: impl FnMut(u64) -> bool) -> usize {
+    let mut end = 0;
+    while let Some(length) = length_of(&buf[end..])
+        && end + length <= room
+        && position_of(&buf[end..]).is_some_and(&mut is_next)
+    {
+        end += length;
+    }
+    end
+}
+
 /// Marks the record at the start of a buffer as that of an entry that is gone. Returns its length.
 pub(super) fn mark_gone(buf: &mut [u8]) -> usize {
     match length_of(buf) {
@@ -216,17 +241,39 @@ pub(super) fn mark_gone(buf: &mut [u8]) -> usize {
     }
 }
 
+#[inline]
 fn write(record: &mut [u8], entry: &RawEntry<'_>) {
-    let end = HEADER + entry.name.len();
-    let kind = entry.kind.map_or(libc::DT_UNKNOWN, dirent_type);
-    record[..8].copy_from_slice(&entry.ino.to_ne_bytes());
-    record[8..16].copy_from_slice(&entry.next.to_ne_bytes());
     // At most `LONGEST` and the header.
     let length = record.len() as u16;
-    record[16..18].copy_from_slice(&length.to_ne_bytes());
-    record[TYPE] = kind;
-    record[HEADER..end].copy_from_slice(entry.name);
-    record[end..].fill(0);
+    // First, as the name overwrites a part of it.
+    if let Some(tail) = record.last_chunk_mut::<ALIGN>() {
+        *tail = [0; ALIGN];
+    }
+    let Some((header, rest)) = record.split_first_chunk_mut::<HEADER>() else {
+        return;
+    };
+    header[..8].copy_from_slice(&entry.ino.to_ne_bytes());
+    header[8..16].copy_from_slice(&entry.next.to_ne_bytes());
+    header[16..18].copy_from_slice(&length.to_ne_bytes());
+    header[TYPE] = entry.kind.map_or(libc::DT_UNKNOWN, dirent_type);
+    if let Some(to) = rest.get_mut(..entry.name.len()) {
+        copy(to, entry.name);
+    }
+}
+
+/// `copy_from_slice` of names, most of which are short: a call of memcpy(3) takes longer than two
+/// words that may overlap.
+#[inline]
+fn copy(to: &mut [u8], from: &[u8]) {
+    if !(8..=16).contains(&from.len()) || to.len() != from.len() {
+        return to.copy_from_slice(from);
+    }
+    if let (Some(to), Some(from)) = (to.first_chunk_mut::<8>(), from.first_chunk()) {
+        *to = *from;
+    }
+    if let (Some(to), Some(from)) = (to.last_chunk_mut::<8>(), from.last_chunk()) {
+        *to = *from;
+    }
 }
 
 #[doc(alias("DT_REG", "DT_DIR", "fs_umode_to_dtype"))]
