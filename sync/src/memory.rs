@@ -7,19 +7,22 @@
 //! | read               | to learn                                                |
 //! |--------------------|---------------------------------------------------------|
 //! | `memory/map.rs`    | mmap(2), madvise(2), and their replacements             |
+//! | `memory/block.rs`  | bytes in such a page, for large lists                    |
 //! | `memory/pages.rs`  | chunks cut into pages of 64 KiB, and when they go back  |
 //!
-//! It serves the slab, for its pages, and large tables, for their heads.
+//! It serves the slab, for its pages, large tables, for their heads, and large lists.
 //!
 //! MEM-2: free memory that the kernel gave for pages is at most a quarter of the memory in use,
 //! and half a MiB.
 
+mod block;
 mod map;
 #[cfg(not(any(miri, loom, shuttle, rcuwalk_system_alloc)))]
 pub(crate) mod pages;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+pub use block::Block;
 pub(crate) use map::{Advice, HUGE, advise, map, unmap};
 
 /// Bytes, and how often the kernel was asked. Numbers of the whole process, each of a

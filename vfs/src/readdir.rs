@@ -8,6 +8,7 @@
 
 mod blob;
 mod cache;
+mod chunk;
 mod listings;
 mod records;
 

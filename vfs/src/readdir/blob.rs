@@ -15,11 +15,9 @@ use std::hash::BuildHasher;
 
 use hashbrown::hash_table::HashTable;
 
+use super::chunk::Chunk;
 use super::records::{self, GONE, Room, Writer};
 use crate::filesystem::RawEntry;
-
-/// Chunks do not move when the blob grows. Below the size from which the allocator maps memory.
-const CHUNK: usize = 64 * 1024;
 
 /// An index has 16 bits for the chunk.
 const CHUNKS: usize = 1 << 16;
@@ -29,7 +27,7 @@ const FEW: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct Blob {
-    chunks: Vec<Vec<u8>>,
+    chunks: Vec<Chunk>,
     /// Bytes that the chunks have allocated.
     bytes: usize,
     /// Bytes of removed entries.
@@ -90,7 +88,7 @@ impl Blob {
         }
     }
 
-    /// Adds the records that go on in order and fit in the last chunk as it is, all at once. Returns
+    /// Adds the records that go on in order and fit in the last chunk, all at once. Returns
     /// their bytes.
     fn append_run(&mut self, added: &[u8]) -> usize {
         let is_up = self.order == Order::Up;
@@ -102,14 +100,18 @@ impl Blob {
             return 0;
         }
         let mut last = self.last;
-        let run = records::run(added, chunk.capacity() - chunk.len(), |next| {
+        let before = chunk.bytes();
+        let run = records::run(added, chunk.room(), |next| {
             let goes_on = if is_up { next > last } else { next < last };
             if goes_on {
                 last = next;
             }
             goes_on
         });
-        chunk.extend_from_slice(&added[..run]);
+        if !chunk.push(&added[..run]) {
+            return 0;
+        }
+        self.bytes += chunk.bytes() - before;
         self.last = last;
         self.used += run;
         run
@@ -130,26 +132,23 @@ impl Blob {
     }
 
     fn push(&mut self, record: &[u8]) -> Result<u32, Full> {
-        let fits = |chunk: &Vec<u8>| chunk.len() + record.len() <= CHUNK;
+        let fits = |chunk: &Chunk| chunk.room() >= record.len();
         if !self.chunks.last().is_some_and(fits) {
             if self.chunks.len() == CHUNKS {
                 return Err(Full);
             }
-            // The first one grows: most directories are short.
-            let room = if self.chunks.is_empty() { 0 } else { CHUNK };
-            self.chunks.push(Vec::with_capacity(room));
-            self.bytes += room;
+            let is_first = self.chunks.is_empty();
+            let chunk = Chunk::new(is_first);
+            self.bytes += chunk.bytes();
+            self.chunks.push(chunk);
         }
         let number = self.chunks.len() - 1;
         let chunk = &mut self.chunks[number];
-        let (at, before) = (chunk.len(), chunk.capacity());
-        if before - at < record.len() {
-            // Twice as much, but no more than a chunk has.
-            let room = (2 * before).min(CHUNK).max(at + record.len());
-            chunk.reserve_exact(room - at);
+        let (at, before) = (chunk.len(), chunk.bytes());
+        if !chunk.push(record) {
+            return Err(Full);
         }
-        chunk.extend_from_slice(record);
-        self.bytes += chunk.capacity() - before;
+        self.bytes += chunk.bytes() - before;
         self.used += record.len();
         Ok((number << 16 | at) as u32)
     }
@@ -244,7 +243,7 @@ impl Blob {
         if from == 0 {
             return Some((0, 0));
         }
-        let first = |chunk: &Vec<u8>| records::first(chunk).map_or(0, |(entry, _)| entry.next);
+        let first = |chunk: &Chunk| records::first(chunk).map_or(0, |(entry, _)| entry.next);
         let ordered = match (&self.chunks[..], self.last_is_out) {
             _ if self.order == Order::None => return None,
             (chunks, true) if from == self.last => return Some((chunks.len(), 0)),
@@ -272,15 +271,15 @@ impl Blob {
             .index
             .as_ref()
             .map_or(0, |index| index.table.allocation_size());
-        self.bytes + index + self.chunks.capacity() * size_of::<Vec<u8>>()
+        self.bytes + index + self.chunks.capacity() * size_of::<Chunk>()
     }
 
     /// No more records come from the back end.
     pub(super) fn complete(&mut self) {
         if let [.., last] = &mut self.chunks[..] {
-            let before = last.capacity();
-            last.shrink_to_fit();
-            self.bytes -= before - last.capacity();
+            let before = last.bytes();
+            last.shrink();
+            self.bytes -= before - last.bytes();
         }
         self.chunks.shrink_to_fit();
     }
@@ -291,7 +290,7 @@ impl Index {
         self.hasher.hash_one(name)
     }
 
-    fn insert(&mut self, chunks: &[Vec<u8>], at: u32) {
+    fn insert(&mut self, chunks: &[Chunk], at: u32) {
         let hash_of = |&at: &u32| {
             self.hasher
                 .hash_one(name_at(chunks, at).unwrap_or_default())
@@ -300,7 +299,7 @@ impl Index {
     }
 }
 
-fn name_at(chunks: &[Vec<u8>], at: u32) -> Option<&[u8]> {
+fn name_at(chunks: &[Chunk], at: u32) -> Option<&[u8]> {
     let records = chunks.get(at as usize >> 16)?.get(at as usize & 0xFFFF..)?;
     records::first(records).map(|(entry, _)| entry.name)
 }
@@ -341,7 +340,7 @@ mod tests {
     /// where its last position is out of that order, alone in its chunk or not.
     #[test]
     fn a_listing_goes_on_from_each_position() {
-        let most = CHUNK as u64 / 24;
+        let most = Chunk::ROOM as u64 / 24;
         for count in [1, 2, 3, 10, most - 1, most, most + 1, 2 * most] {
             let down = || (1..=count).rev().map(|n| 2 * n);
             let up = || (1..=count).map(|n| 2 * n);
