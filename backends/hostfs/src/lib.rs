@@ -110,6 +110,10 @@
 //! at the same time, the slower one may leave the slightly older answer, until the next use
 //! asks again. Contents are not cached here at all: reads always go to the host.
 //!
+//! A directory that has been listed is remembered, within the budget of listings. With `Ttl` and
+//! `EachUse`, a later listing of it costs one statx(2): it is right if the ctime is still the same. With
+//! `Ttl`, names that it does not have are missing for `d`. Under `Watched` and `Always` nothing is asked.
+//!
 //! A directory that is *moved out* of the root on the host stays reachable until its name is
 //! revalidated, and for as long as a process is in it: its descriptor (or file handle) goes
 //! with it, as a bind mount's would. `..` does not: the VFS walks that.

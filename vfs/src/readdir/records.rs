@@ -249,15 +249,19 @@ fn write(record: &mut [u8], entry: &RawEntry<'_>) {
     if let Some(tail) = record.last_chunk_mut::<ALIGN>() {
         *tail = [0; ALIGN];
     }
-    let Some((header, rest)) = record.split_first_chunk_mut::<HEADER>() else {
-        return;
-    };
-    header[..8].copy_from_slice(&entry.ino.to_ne_bytes());
-    header[8..16].copy_from_slice(&entry.next.to_ne_bytes());
-    header[16..18].copy_from_slice(&length.to_ne_bytes());
-    header[TYPE] = entry.kind.map_or(libc::DT_UNKNOWN, dirent_type);
-    if let Some(to) = rest.get_mut(..entry.name.len()) {
-        copy(to, entry.name);
+    let kind = entry.kind.map_or(libc::DT_UNKNOWN, dirent_type);
+    // By array: each is one store, where a slice's is a call of memcpy(3).
+    if let Some((ino, rest)) = record.split_first_chunk_mut()
+        && let Some((next, rest)) = rest.split_first_chunk_mut()
+        && let Some((record_length, rest)) = rest.split_first_chunk_mut()
+        && let Some((dirent_type, rest)) = rest.split_first_mut()
+        && let Some(name) = rest.get_mut(..entry.name.len())
+    {
+        *ino = entry.ino.to_ne_bytes();
+        *next = entry.next.to_ne_bytes();
+        *record_length = length.to_ne_bytes();
+        *dirent_type = kind;
+        copy(name, entry.name);
     }
 }
 
