@@ -108,9 +108,14 @@ impl MemFs {
         if let Some(inode) = inode {
             inode.set_attr(&state.attr);
         }
+        let numbered = state.numbered;
         drop(state);
+        drop(names);
         if first {
             self.is_named();
+            if numbered {
+                self.find_by_number(node);
+            }
         }
         parent.changed(now, 1, 0);
         Ok(())

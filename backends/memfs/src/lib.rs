@@ -250,12 +250,22 @@ impl MemFs {
         node.ok_or(Error::Stale)
     }
 
-    /// Has a node found by its number for as long as it has names.
+    /// Has a node found by its number for as long as it has names: one that never had any, from
+    /// its first on.
     fn number(&self, node: &Arc<Node>) {
         let mut numbered = self.tree.numbered.write().unwrap_or_else(recover);
         let mut state = node.state();
         if state.attr.nlink > 0 && !state.numbered {
-            state.numbered = true;
+            numbered.insert(node.ino, Arc::downgrade(node));
+        }
+        state.numbered |= state.attr.nlink > 0 || state.linkable;
+    }
+
+    /// A node whose number has been given away has got its first name.
+    #[cold]
+    fn find_by_number(&self, node: &Arc<Node>) {
+        let mut numbered = self.tree.numbered.write().unwrap_or_else(recover);
+        if node.state().attr.nlink > 0 {
             numbered.insert(node.ino, Arc::downgrade(node));
         }
     }

@@ -56,6 +56,23 @@ const PATHS: [&str; 6] = [
     "/dir/below/link",
 ];
 
+/// HANDLE-1: a handle of a file without a name finds it once it has one, and not after that.
+#[test]
+fn a_handle_made_before_the_first_name_finds_it_after() {
+    let tree = tree();
+    let how = (OpenFlags::WRITE | OpenFlags::TMPFILE).mode(0o600);
+    let file = tree.vfs.open(&tree.root, "/dir", how).unwrap();
+    let handle = tree.vfs.encode_handle(file.path()).unwrap();
+    tree.vfs.link(&tree.root, file.path(), "/named").unwrap();
+    let ino = file.attr().ino;
+    drop(file);
+    tree.vfs.drop_caches();
+    let found = tree.vfs.open_by_handle(&handle.clone().without_path());
+    assert_eq!(found.unwrap().attr().ino, ino, "HANDLE-1");
+    tree.vfs.unlink(&tree.root, "/named").unwrap();
+    assert!(tree.is_stale(&handle), "HANDLE-1");
+}
+
 /// HANDLE-1: a handle finds its file after all caches were emptied, wherever it was moved to.
 #[test]
 fn a_handle_finds_what_was_forgotten_and_moved() {
