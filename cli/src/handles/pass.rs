@@ -1,7 +1,8 @@
 //! Every file of a database asked for its attributes, on many threads.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rcuwalk::{Error, Handle, Result as Asked, VfsPath};
@@ -95,8 +96,9 @@ impl Pass<'_> {
         let reading = database.read()?;
         let total = Mutex::new(Tally::default());
         let (to, from) = mpsc::sync_channel::<Batch>(2 * self.threads);
-        let from = Mutex::new(from);
-        let work = || {
+        // The threads alone hold it: if they all panic, sending fails.
+        let from = Arc::new(Mutex::new(from));
+        let work = |from: Arc<Mutex<Receiver<Batch>>>| {
             let mut tally = Tally::default();
             let next = || from.lock().unwrap_or_else(PoisonError::into_inner).recv();
             while let Ok(batch) = next() {
@@ -112,16 +114,19 @@ impl Pass<'_> {
         };
         thread::scope(|scope| {
             for _ in 0..self.threads {
-                scope.spawn(work);
+                let from = from.clone();
+                scope.spawn(|| work(from));
             }
+            drop(from);
             let mut batch = Batch::new();
             let ended = reading.for_each(by_handle, &mut |path, row, handle| {
                 batch.push((path.into(), row, handle));
+                let mut is_over = self.stop.load(Relaxed);
                 if batch.len() == BATCH {
-                    // The receiver lives until the sender is gone.
-                    let _ = to.send(std::mem::take(&mut batch));
+                    // The scope passes the panics on.
+                    is_over |= to.send(std::mem::take(&mut batch)).is_err();
                 }
-                match self.stop.load(Relaxed) {
+                match is_over {
                     true => Err(Failure::Errors(Vec::new())),
                     false => Ok(()),
                 }
@@ -134,5 +139,47 @@ impl Pass<'_> {
             }
         })?;
         Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::Path;
+    use std::time::Duration;
+
+    use rcuwalk::{Attr, FileType};
+
+    use super::super::database::Walked;
+    use super::*;
+
+    /// A pass whose threads have all panicked ends, and says so.
+    #[test]
+    fn a_pass_without_threads_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::create(&dir.path().join("db"), Path::new("/")).unwrap();
+        let mut writing = database.write().unwrap();
+        // More than wait for a thread.
+        for n in 0..4 * BATCH {
+            let file = Walked {
+                path: format!("/{n}").into_bytes().into(),
+                row: Row::of(&Attr::new(n as u64 + 1, FileType::Regular, 0)),
+                handle: Some(Handle::from_bytes(&[1, 1, 7]).unwrap()),
+            };
+            writing.put(&file).unwrap();
+        }
+        writing.done().unwrap();
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || {
+            let stop = AtomicBool::new(false);
+            let pass = Pass {
+                threads: 1,
+                stop: &stop,
+            };
+            let run = || pass.run(&database, false, |_, _, _| panic!("on purpose"));
+            let _ = ended.send(catch_unwind(AssertUnwindSafe(run)).is_err());
+            drop(dir);
+        });
+        assert_eq!(end.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
 }

@@ -6,19 +6,20 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::panic;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, panic};
 
 use common::slow::Gate;
 use common::{Mount, Watchdog, setting, skip};
 use rcuwalk::{FileSystem, Result, Vfs};
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::{HostFs, Watcher};
-use rcuwalk_testkit::{Call, Rng, StopOnDrop, Unmount, Wrapped, Wrapper, wait_until};
+use rcuwalk_testkit::{Call, Rng, StopOnDrop, Unmount, Wrapped, Wrapper, comes_true, wait_until};
 
 /// A watched mount, and the directory behind it.
 fn watched() -> Option<(Mount, PathBuf)> {
@@ -406,6 +407,61 @@ fn outlast_quiet(round: u64) {
     if round.is_multiple_of(3) {
         outlast_the_timeouts();
     }
+}
+
+/// FRESH-1: a killed daemon leaves no process waiting, even if a notice waits for that process.
+#[test]
+fn a_daemon_that_is_killed_beside_a_waiting_notice_leaves_no_client_waiting() {
+    let Some((plain, _)) = watched() else { return };
+    drop(plain);
+    let (backing, at) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let _unmount = Unmount(at.path().to_owned());
+    fs::create_dir(backing.path().join("d")).unwrap();
+    let mut daemon = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "a_daemon_to_be_killed", "--ignored"])
+        .env("RCUWALK_SOURCE", backing.path())
+        .env("RCUWALK_MOUNT_POINT", at.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("a mount", || at.path().join("d").exists());
+    thread::sleep(Duration::from_millis(100));
+    let dir = at.path().join("d");
+    assert!(!dir.join("new").exists());
+    let stuck = thread::spawn(move || dir.join("stuck").metadata().map(drop));
+    thread::sleep(Duration::from_millis(300));
+    // Its notice waits for the lock of `d`, which the lookup holds.
+    fs::write(backing.path().join("d/new"), "").unwrap();
+    let waits = || {
+        let threads = fs::read_dir(format!("/proc/{}/task", daemon.id())).unwrap();
+        let mut states = threads.filter_map(|thread| {
+            fs::read_to_string(thread.unwrap().path().join("stat")).ok()
+        });
+        states.any(|state| state.contains("(rcuwalk-names) D"))
+    };
+    wait_until("a waiting notice", waits);
+    daemon.kill().unwrap();
+    let is_over = comes_true(|| stuck.is_finished());
+    // Ends a lookup that waits all the same.
+    let _ = rustix::mount::unmount(at.path(), rustix::mount::UnmountFlags::FORCE);
+    assert!(is_over, "a client waits for a killed daemon");
+    assert!(stuck.join().unwrap().is_err());
+    daemon.wait().unwrap();
+}
+
+/// The daemon of the test above, in a process of its own.
+#[test]
+#[ignore = "run by another test"]
+fn a_daemon_to_be_killed() {
+    let (Some(source), Some(at)) = (env::var_os("RCUWALK_SOURCE"), env::var_os("RCUWALK_MOUNT_POINT"))
+    else {
+        return;
+    };
+    let host = HostFs::new(&source).unwrap();
+    let host = Gated(host.watched_by(Watcher::Fanotify).unwrap(), Arc::default());
+    let vfs = Vfs::new(Wrapped::new(host)).unwrap();
+    let _mounted = rcuwalk_fuse::mount(vfs, at, &Options::default()).unwrap();
+    thread::sleep(Duration::from_secs(120));
 }
 
 /// A watched directory of the host, in which lookups of names that begin with `stuck` block.
