@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -28,6 +30,12 @@ pub(crate) struct Args {
     /// If it is in use, take it out of the tree now and end it when it is no longer used
     #[arg(short, long)]
     lazy: bool,
+    /// End its connection first, so that all who wait for its process get an error
+    ///
+    /// For a process that was killed or hangs, and root. What was written and is not stored yet is
+    /// lost.
+    #[arg(short, long)]
+    force: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -41,9 +49,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut flags = UnmountFlags::empty();
     flags.set(UnmountFlags::DETACH, args.lazy);
-    let done = match place.unmount(Some(mount.id), flags) {
+    flags.set(UnmountFlags::FORCE, args.force);
+    let unmount = || place.unmount(Some(mount.id), flags);
+    let mut done = unmount();
+    // The connection has ended by then, and so will requests.
+    for _ in 0..20 {
+        if !args.force || done != Err(Errno::BUSY) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+        done = unmount();
+    }
+    let done = match done {
         Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(cannot("it is in use (--lazy detaches it)")),
+        Err(Errno::BUSY) => Err(cannot("it is in use (--lazy detaches it, --force ends it)")),
         Err(Errno::PERM) => by_helper(&mount.at, args.lazy).map_err(|why| cannot(&why)),
         Err(errno) => Err(cannot(&errno_text(errno.raw_os_error()))),
     };

@@ -97,13 +97,35 @@ fn a_busy_mount_is_detached() {
     let refused = run(rcuwalk(["umount"]).arg(mount.path()));
     assert_eq!(refused.code, Some(1));
     assert!(
-        refused.err.ends_with("it is in use (--lazy detaches it)\n"),
+        refused
+            .err
+            .ends_with("it is in use (--lazy detaches it, --force ends it)\n"),
         "{refused:?}"
     );
     mount.signal(Signal::TERM);
     assert_eq!(mount.command.wait().unwrap().code(), Some(0));
     assert!(!mount.is_mounted());
     drop(open);
+}
+
+/// WATCH-1: processes that wait for a daemon which does not answer get an error.
+#[test]
+fn a_mount_without_an_answer_is_ended() {
+    if !can_mount() {
+        return;
+    }
+    let mut mount = Mount::new(Path::new("memfs"), &[]);
+    mount.signal(Signal::STOP);
+    let path = mount.path().join("f");
+    let client = thread::spawn(move || path.metadata().map(drop));
+    thread::sleep(Duration::from_millis(100));
+    assert!(!client.is_finished());
+    // Lazy, for the process, which cannot end yet.
+    run_well(rcuwalk(["umount", "--force", "--lazy"]).arg(mount.path()));
+    client.join().unwrap().unwrap_err();
+    assert!(!mount.is_mounted());
+    mount.signal(Signal::CONT);
+    mount.command.wait().unwrap();
 }
 
 #[test]

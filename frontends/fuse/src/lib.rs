@@ -228,7 +228,7 @@ fn mount_by(
         place: Some(place),
         unmounter: None,
         worker: None,
-        tellers: Vec::new(),
+        teller: None,
         mount_point,
         handler,
     };
@@ -253,7 +253,7 @@ pub struct Mounted {
     /// Ends with the session.
     worker: Option<JoinHandle<()>>,
     /// As well.
-    tellers: Vec<JoinHandle<()>>,
+    teller: Option<JoinHandle<()>>,
     mount_point: PathBuf,
     /// `None` once it is unmounted.
     place: Option<MountPoint>,
@@ -277,15 +277,14 @@ impl Mounted {
 
     /// Starts to tell the kernel of changes, if the back end announces them.
     fn tell_of_changes(&mut self) -> io::Result<()> {
-        let notifier = || self.notifier();
-        self.tellers = pushed::start(&self.handler, notifier)?;
+        self.teller = pushed::start(&self.handler, self.notifier()?)?;
         Ok(())
     }
 
     /// True if the kernel caches names until it is told of changes
     /// ([`Options::watch`](Options)).
     pub fn is_told_of_changes(&self) -> bool {
-        !self.tellers.is_empty()
+        self.teller.is_some()
     }
 
     /// Makes `unmounter` unmount this mount from now on, detached if it is given true: for a
@@ -449,7 +448,7 @@ impl Mounted {
     /// runs, a notice may wait for its answer.
     fn join_notifiers(&mut self) -> io::Result<()> {
         let worker = self.worker.take();
-        for ended in worker.into_iter().chain(self.tellers.drain(..)) {
+        for ended in worker.into_iter().chain(self.teller.take()) {
             let ended = ended.join();
             ended.map_err(|_| io::Error::other("a thread that sends notices panicked"))?;
         }

@@ -269,8 +269,9 @@ fn a_change_at_one_place_shows_at_the_other() {
     }
 }
 
-/// A watched mount whose host loses reports if there are more than a few.
-fn forgetful() -> Option<(Mount, PathBuf)> {
+/// A watched mount whose host loses reports if there are more than a few. It has a file system of its
+/// own behind it, in which no other test makes changes.
+fn forgetful() -> Option<(Mount, PathBuf, Unmount)> {
     let limit = Path::new("/proc/sys/fs/fanotify/max_queued_events");
     let alone = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
     let usual = fs::read_to_string(limit);
@@ -278,10 +279,21 @@ fn forgetful() -> Option<(Mount, PathBuf)> {
         skip("needs root (fs.fanotify.max_queued_events)");
         return None;
     }
-    let watched = panic::catch_unwind(|| make(&Options::default()));
+    let backing = tempfile::tempdir().unwrap();
+    let behind = backing.path().to_owned();
+    let no_flags = rustix::mount::MountFlags::empty();
+    let done = rustix::mount::mount("none", &behind, "tmpfs", no_flags, None);
+    let unmount = Unmount(behind.clone());
+    let watched = panic::catch_unwind(move || {
+        done.unwrap();
+        Mount::watched_at(backing, &Options::default())
+    });
     fs::write(limit, usual.unwrap()).unwrap();
     drop(alone);
-    watched.unwrap()
+    let mount = watched.unwrap()?;
+    // Until the kernel is given long timeouts.
+    thread::sleep(Duration::from_millis(100));
+    Some((mount, behind, unmount))
 }
 
 /// The number of times that everything was invalidated.
@@ -298,7 +310,7 @@ fn losses(mount: &Mount) -> u64 {
 /// FRESH-1: if the host loses reports, everything is asked for again.
 #[test]
 fn lost_reports_leave_nothing_stale() {
-    let Some((mount, behind)) = forgetful() else {
+    let Some((mount, behind, _unmount)) = forgetful() else {
         return;
     };
     let _dog = Watchdog::over(&mount, Duration::from_secs(120));
@@ -330,7 +342,7 @@ fn lost_reports_leave_nothing_stale() {
 /// FRESH-1: after lost reports a file's former name is asked for, though its node has another.
 #[test]
 fn lost_reports_leave_no_former_name() {
-    let Some((mount, behind)) = forgetful() else {
+    let Some((mount, behind, _unmount)) = forgetful() else {
         return;
     };
     let _dog = Watchdog::over(&mount, Duration::from_secs(120));
@@ -368,7 +380,7 @@ fn lost_reports_leave_no_former_name() {
 /// FRESH-1: lost reports end no mount on a copy of this one, and directories in use stay.
 #[test]
 fn lost_reports_unmount_nothing() {
-    let Some((mount, behind)) = forgetful() else {
+    let Some((mount, behind, _unmount)) = forgetful() else {
         return;
     };
     let _dog = Watchdog::over(&mount, Duration::from_secs(120));
@@ -429,14 +441,14 @@ fn a_daemon_that_is_killed_beside_a_waiting_notice_leaves_no_client_waiting() {
     let dir = at.path().join("d");
     assert!(!dir.join("new").exists());
     let stuck = thread::spawn(move || dir.join("stuck").metadata().map(drop));
-    thread::sleep(Duration::from_millis(300));
+    // By then the daemon has read the request. One that it has not read would wait all the same.
+    wait_until("a stuck lookup", || backing.path().join("stuck").exists());
     // Its notice waits for the lock of `d`, which the lookup holds.
     fs::write(backing.path().join("d/new"), "").unwrap();
     let waits = || {
         let threads = fs::read_dir(format!("/proc/{}/task", daemon.id())).unwrap();
-        let mut states = threads.filter_map(|thread| {
-            fs::read_to_string(thread.unwrap().path().join("stat")).ok()
-        });
+        let mut states = threads
+            .filter_map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).ok());
         states.any(|state| state.contains("(rcuwalk-names) D"))
     };
     wait_until("a waiting notice", waits);
@@ -453,14 +465,21 @@ fn a_daemon_that_is_killed_beside_a_waiting_notice_leaves_no_client_waiting() {
 #[test]
 #[ignore = "run by another test"]
 fn a_daemon_to_be_killed() {
-    let (Some(source), Some(at)) = (env::var_os("RCUWALK_SOURCE"), env::var_os("RCUWALK_MOUNT_POINT"))
-    else {
+    let (Some(source), Some(at)) = (
+        env::var_os("RCUWALK_SOURCE"),
+        env::var_os("RCUWALK_MOUNT_POINT"),
+    ) else {
         return;
     };
     let host = HostFs::new(&source).unwrap();
-    let host = Gated(host.watched_by(Watcher::Fanotify).unwrap(), Arc::default());
+    let gate = Arc::new(Gate::default());
+    let host = Gated(host.watched_by(Watcher::Fanotify).unwrap(), gate.clone());
     let vfs = Vfs::new(Wrapped::new(host)).unwrap();
-    let _mounted = rcuwalk_fuse::mount(vfs, at, &Options::default()).unwrap();
+    // Requests in rings end with the last descriptor.
+    let options = Options::default().io_uring(false);
+    let _mounted = rcuwalk_fuse::mount(vfs, at, &options).unwrap();
+    wait_until("a stuck lookup", || gate.waiting() == 1);
+    fs::write(Path::new(&source).join("stuck"), "").unwrap();
     thread::sleep(Duration::from_secs(120));
 }
 

@@ -1,5 +1,8 @@
 //! The threads that send the notices of names.
 //!
+//! Each has a table of descriptors of its own ([`Notifier::alone`]), so these threads do nothing else:
+//! they open and log nothing, and drop nothing that holds a descriptor.
+//!
 //! There is one, `rcuwalk-names`, and more while a notice waits for a stuck request (WATCH-1): see
 //! [`Names::need_help`](super::queue::Names::need_help). The one that finds no work while another
 //! waits for work ends.
@@ -23,16 +26,25 @@ pub(super) const MOST_THREADS: usize = 16;
 /// How long a thread waits when the kernel is out of memory for a notice.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// A thread, and what it drops neither itself nor as the last.
+pub(super) type Running = JoinHandle<(Arc<Handler>, Notifier)>;
+
 /// Starts one, which ends with the session at the latest.
 ///
 /// # Errors
 /// Out of threads.
-pub(super) fn start(handler: &Arc<Handler>, notifier: Notifier) -> io::Result<JoinHandle<()>> {
-    let handler = handler.clone();
+pub(super) fn start(handler: &Arc<Handler>, notifier: Notifier) -> io::Result<Running> {
     handler.ops.pushed.queue().names.threads += 1;
     let names = handler.clone();
     let thread = thread::Builder::new().name("rcuwalk-names".to_owned());
-    let thread = thread.spawn(move || names.ops.pushed.tell_names(&notifier));
+    let thread = thread.spawn(move || {
+        let alone = notifier.alone();
+        names
+            .ops
+            .pushed
+            .tell_names(alone.as_ref().unwrap_or(&notifier));
+        (names, notifier)
+    });
     if thread.is_err() {
         handler.ops.pushed.queue().names.threads -= 1;
     }

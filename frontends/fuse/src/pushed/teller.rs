@@ -57,39 +57,32 @@ const LAST_RETRY: Duration = Duration::from_millis(128);
 const AT_A_TIME: usize = 1024;
 
 /// Starts the threads, if the back end announces changes and the kernel is new enough (6.16). They
-/// end with the session.
+/// end with the session, this one last.
 ///
 /// # Errors
 /// Out of threads or descriptors.
-pub(crate) fn start(
-    handler: &Arc<Handler>,
-    notifier: impl Fn() -> io::Result<Notifier>,
-) -> io::Result<Vec<JoinHandle<()>>> {
-    let told = notifier()?;
+pub(crate) fn start(handler: &Arc<Handler>, told: Notifier) -> io::Result<Option<JoinHandle<()>>> {
     // Not for its effect (nothing is cached yet), but to know the kernel: older ones are not
     // tested, and before 6.13 two changes of a file may leave it the same times.
     if told.begin_epoch().is_err() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     // Asked last: a listener cannot be taken back.
     let listener: Weak<Handler> = Arc::downgrade(handler);
     if !handler.ops.listen(listener) {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let teller = Teller {
+        names: vec![names::start(handler, told.clone())?],
         handler: handler.clone(),
         notifier: told,
         phase: Phase::Prompt,
         again: HashSet::new(),
         retry: FIRST_RETRY,
-        helpers: Vec::new(),
     };
     teller.pushed().queue().is_open = true;
     let tell = thread::Builder::new().name("rcuwalk-tell".to_owned());
-    Ok(vec![
-        names::start(handler, notifier()?)?,
-        tell.spawn(move || teller.run())?,
-    ])
+    tell.spawn(move || teller.run()).map(Some)
 }
 
 struct Teller {
@@ -99,8 +92,8 @@ struct Teller {
     /// Nodes that the kernel did not have when it was told of them, though it is getting them.
     again: HashSet<NodeId>,
     retry: Duration,
-    /// More threads that tell of names.
-    helpers: Vec<JoinHandle<()>>,
+    /// The threads that tell of names.
+    names: Vec<names::Running>,
 }
 
 /// See the picture above.
@@ -192,9 +185,9 @@ impl Teller {
                 self.help();
             }
         }
-        for helper in self.helpers {
+        for names in self.names {
             // One that has panicked has said so.
-            let _ = helper.join();
+            let _ = names.join();
         }
     }
 
@@ -284,12 +277,11 @@ impl Teller {
     /// Starts one more thread that tells of names. If there are too many, the kernel gets the
     /// ordinary timeouts: no name can expire before one of them is free again.
     fn help(&mut self) {
-        self.helpers.retain(|helper| !helper.is_finished());
+        self.names.retain(|names| !names.is_finished());
         let threads = self.pushed().queue().names.threads;
         if threads < names::MOST_THREADS {
-            let helper = names::start(&self.handler, self.notifier.clone());
-            match helper {
-                Ok(helper) => self.helpers.push(helper),
+            match names::start(&self.handler, self.notifier.clone()) {
+                Ok(names) => self.names.push(names),
                 Err(err) => {
                     tracing::debug!(%err, "no thread that tells of names");
                     thread::sleep(STUCK);

@@ -39,9 +39,11 @@ mod uring;
 mod watcher;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use rustix::fs::OFlags;
 
 pub use self::rehearsal::rehearse;
 use self::session::Session;
@@ -104,6 +106,18 @@ pub(super) fn serve(
         session,
         connection,
     })
+}
+
+/// Gives the calling thread a table of descriptors of its own, and in it a descriptor of the
+/// connection of `of` that nothing else keeps open. See [`ioctl::keep_alone`].
+///
+/// # Errors
+/// Those of the kernel; `of` can be used in any case.
+pub(super) fn alone(of: impl AsFd) -> io::Result<OwnedFd> {
+    ioctl::keep_alone(of.as_fd())?;
+    let own = session::cloned(&of, OFlags::empty())?;
+    ioctl::keep_alone(own.as_fd())?;
+    Ok(own)
 }
 
 impl Transport {

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use rcuwalk::inode::NodeId;
 use rcuwalk::{Name, Result};
 
+use super::device;
+
 /// Codes of notices.
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
@@ -34,6 +36,16 @@ pub struct Notifier(Arc<OwnedFd>);
 impl Notifier {
     pub(crate) fn new(connection: OwnedFd) -> Notifier {
         Notifier(Arc::new(connection))
+    }
+
+    /// Gives the calling thread descriptors of its own: of the connection, and no other. After that
+    /// it may do nothing but send notices by the result, or by this one if there is none.
+    ///
+    /// A notice of a name waits for requests, and no signal interrupts it. If the process is killed
+    /// meanwhile, the thread keeps its descriptors open until the notice is over: with those of all
+    /// threads, the kernel would believe that the requests are still being answered.
+    pub(crate) fn alone(&self) -> Option<Notifier> {
+        device::alone(&*self.0).ok().map(Notifier::new)
     }
 
     /// A name may stand for something else by now: the kernel removes it from its cache, with

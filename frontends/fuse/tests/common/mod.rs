@@ -72,10 +72,14 @@ impl Mount {
 
     /// A host mount whose back end announces changes; `None` if the host or the kernel cannot.
     pub(crate) fn watched(options: &Options) -> Option<Mount> {
+        Mount::watched_at(open_to_all(), options)
+    }
+
+    /// The same, of this directory.
+    pub(crate) fn watched_at(backing: tempfile::TempDir, options: &Options) -> Option<Mount> {
         if !can_mount() {
             return None;
         }
-        let backing = open_to_all();
         let host = HostFs::new(backing.path()).unwrap();
         let Ok(host) = host.watched_by(Watcher::Fanotify) else {
             skip("needs root (fanotify)");

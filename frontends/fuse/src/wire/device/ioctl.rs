@@ -1,6 +1,9 @@
-//! The three ioctls of /dev/fuse. No crate offers them in a safe form, so this is one of the
-//! front end's two places with unsafe code.
-#![allow(unsafe_code, reason = "ioctl(2) takes any argument for a pointer")]
+//! The three ioctls of /dev/fuse, and close_range(2). No crate offers them in a safe form, so this is
+//! one of the front end's two places with unsafe code.
+#![allow(
+    unsafe_code,
+    reason = "ioctl(2) takes any argument for a pointer, and close_range(2) any descriptor"
+)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -30,6 +33,43 @@ pub(super) fn clone(device: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()
     let of: RawFd = of.as_raw_fd();
     // SAFETY: the kernel reads the four bytes at the pointer, and nothing else.
     told(unsafe { libc::ioctl(device.as_raw_fd(), CLONE, &raw const of) }).map(drop)
+}
+
+/// Gives the calling thread a table of descriptors of its own, with `kept` and standard input, output
+/// and error. Other threads keep theirs.
+///
+/// From then on the thread uses no other descriptor that existed before, and drops no owner of one:
+/// its number may stand for another file here, or for none.
+///
+/// # Errors
+/// Those of the kernel: then nothing is changed.
+#[doc(alias("CLOSE_RANGE_UNSHARE", "unshare(2)"))]
+pub(super) fn keep_alone(kept: BorrowedFd<'_>) -> io::Result<()> {
+    const FIRST: u32 = 3;
+    let kept = kept.as_raw_fd().cast_unsigned();
+    let close = |first: u32, last: u32| match first <= last {
+        true => {
+            // SAFETY: CLOSE_RANGE_UNSHARE copies the table first, so no other thread's descriptor
+            // is closed. This thread has none of its own yet, and by the contract above uses none
+            // of the others.
+            let done = unsafe {
+                libc::syscall(
+                    libc::SYS_close_range,
+                    first,
+                    last,
+                    libc::CLOSE_RANGE_UNSHARE,
+                )
+            };
+            match done {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+        false => Ok(()),
+    };
+    close(FIRST.max(kept + 1), u32::MAX)?;
+    // Of the table that is this thread's alone now.
+    close(FIRST, kept.saturating_sub(1))
 }
 
 /// A file of the host that is registered with the kernel, until this is dropped.

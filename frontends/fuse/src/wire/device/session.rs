@@ -309,7 +309,7 @@ impl Session {
     }
 }
 
-fn cloned(of: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+pub(super) fn cloned(of: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
     let device = retry_on_intr(|| open("/dev/fuse", flags, Mode::empty()))?;
     ioctl::clone(device.as_fd(), of.as_fd())?;
