@@ -21,7 +21,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use rcuwalk::{Error, Handle, HandleKey, Inode, InodeId, Result, Vfs, VfsPath};
+use rcuwalk::{
+    Credentials, Error, Handle, HandleKey, Inode, InodeId, LookupFlags, Result, Vfs, VfsPath,
+};
 
 use crate::opened::Opened;
 
@@ -182,11 +184,25 @@ impl Files {
         let found = found.and_then(|handle| self.vfs.open_by_handle(&handle));
         match found {
             Ok(path) => Ok(self.insert(wire.into(), &path)),
-            Err(err) => {
-                self.forget(wire);
-                Err(err)
-            }
+            Err(Error::Stale) => self.still_held(wire),
+            Err(err) => Err(err),
         }
+    }
+
+    /// The file of a handle that its back end does not find by the handle alone: where it is held,
+    /// if it still is there.
+    fn still_held(&self, wire: &[u8]) -> Result<Arc<Known>> {
+        let held = self.shard(wire).known.get(wire).cloned();
+        let held = held.filter(|known| known.is_current());
+        let is_there = held.filter(|known| {
+            let daemon = self.vfs.context(Credentials::root());
+            let found = self.vfs.stat(&daemon, &known.path(), LookupFlags::REVAL);
+            !matches!(found, Err(Error::Stale | Error::NotFound))
+        });
+        is_there.ok_or_else(|| {
+            self.forget(wire);
+            Error::Stale
+        })
     }
 
     /// The number of files that are held.

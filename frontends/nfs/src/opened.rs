@@ -15,6 +15,8 @@ use crate::files::Known;
 /// A removed file keeps its space, and a program cannot be executed, while they are open for
 /// writing.
 const IDLE: Duration = Duration::from_secs(2);
+/// The same for files with data that its client has not committed: clients do so sooner.
+const UNSAFE: Duration = Duration::from_secs(60);
 
 /// What a file is open for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,21 @@ pub(crate) struct Opened([Mutex<Option<Arc<OpenFile>>>; 2]);
 pub(crate) struct OpenFile {
     pub(crate) file: File,
     since_look: AtomicBool,
+    /// A client has written to it, and not asked for safety since.
+    is_unsafe: AtomicBool,
+}
+
+impl OpenFile {
+    /// Data was written that the host may still lose. The host tells of that by this descriptor, which
+    /// therefore stays open for longer.
+    pub(crate) fn is_written(&self) {
+        self.is_unsafe.store(true, Relaxed);
+    }
+
+    /// It is about to be safe.
+    pub(crate) fn is_safe(&self) {
+        self.is_unsafe.store(false, Relaxed);
+    }
 }
 
 impl Opened {
@@ -107,6 +124,7 @@ impl OpenFiles {
         let file = Arc::new(OpenFile {
             file: opened,
             since_look: AtomicBool::new(true),
+            is_unsafe: AtomicBool::new(false),
         });
         let before = known.opened.slot(what).replace(file.clone());
         drop(before);
@@ -146,7 +164,11 @@ impl OpenFiles {
             if entry.file.since_look.swap(false, Relaxed) {
                 entry.since = now;
             }
-            now.duration_since(entry.since) >= IDLE
+            let time = match entry.file.is_unsafe.load(Relaxed) {
+                true => UNSAFE,
+                false => IDLE,
+            };
+            now.saturating_duration_since(entry.since) >= time
         });
     }
 

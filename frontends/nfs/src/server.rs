@@ -56,9 +56,9 @@ const MOST_AT_ONCE: usize = 32;
 /// Bytes of answers that wait for one client before no more of its requests are read.
 const MOST_WAITING: usize = 1 << 20;
 /// Bytes of requests and answers that wait for clients of one address.
-const MOST_OF_ADDRESS: usize = 64 << 20;
+const MOST_OF_ADDRESS: usize = 256 << 20;
 /// The same of all addresses.
-const MOST_OF_ALL: usize = 256 << 20;
+const MOST_OF_ALL: usize = 512 << 20;
 
 /// The event of the descriptor that ends all threads.
 const END: u64 = u64::MAX;

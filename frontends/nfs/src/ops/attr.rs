@@ -75,7 +75,7 @@ impl Asked<'_> {
             FileType::Regular => {
                 let known = self.file(handle)?;
                 let open = self.export.opened.get(&known, For::Reading)?;
-                Ok(open.file.sync(false)?)
+                self.safe(open.file.sync(false))
             }
             _ => Ok(()),
         }

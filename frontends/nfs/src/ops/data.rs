@@ -169,8 +169,9 @@ pub(super) fn write(
             Ok(written as u32)
         });
         let written = written?;
-        if stable != Stable::Not {
-            asked.safe(open.file.sync(stable == Stable::Data))?;
+        match stable {
+            Stable::Not => open.is_written(),
+            _ => asked.safe(open.file.sync(stable == Stable::Data))?,
         }
         Ok(written)
     });
@@ -201,6 +202,8 @@ pub(super) fn commit(
         asked.may_as_owner(&path, Access::WRITE)?;
         let open = asked.export.opened.get(&known, For::Writing)?;
         around.before = asked.before(&path);
+        // Before: what is written meanwhile may not be among it.
+        open.is_safe();
         let done = asked.safe(open.file.sync(false));
         around.after = asked.after(&path);
         done
@@ -216,7 +219,7 @@ impl Asked<'_> {
     /// The result of fsync(2). The host reports a failure once, to one of the clients that have
     /// written to the file: the others learn by the verifier that they have to send their data again.
     #[doc(alias = "nfsd_reset_write_verifier")]
-    fn safe(&self, synced: rcuwalk::Result<()>) -> Result<()> {
+    pub(super) fn safe(&self, synced: rcuwalk::Result<()>) -> Result<()> {
         if synced.is_err() {
             self.export.renew_verifier();
         }

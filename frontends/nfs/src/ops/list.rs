@@ -11,11 +11,11 @@
 //! | [`AFTER_DOTS`] | the first entry                                                       |
 //! | any other      | the one after the entry with that position                            |
 
-use rcuwalk::{Entries, LookupFlags, OpenFlags, RawEntry, VfsPath};
+use rcuwalk::{Context, Entries, LookupFlags, OpenFlags, RawEntry, VfsPath};
 
 use super::names::is_directory;
 use super::{Asked, answer, read_handle};
-use crate::attr::{Shown, write_after};
+use crate::attr::write_after;
 use crate::record::MOST_DATA;
 use crate::status::{Result, Status};
 use crate::xdr::{Decoded, Reader, Writer};
@@ -125,7 +125,8 @@ impl Asked<'_> {
             return Err(Status::BadCookie);
         }
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        let file = self.export.vfs.open(&self.context(), dir, flags)?;
+        let ctx = self.context_in(dir);
+        let file = self.export.vfs.open(&ctx, dir, flags)?;
         let dots: &[(&[u8], u64)] = match cookie {
             0 => &[(b".", AFTER_DOT), (b"..", AFTER_DOTS)],
             AFTER_DOT => &[(b"..", AFTER_DOTS)],
@@ -147,7 +148,7 @@ impl Asked<'_> {
                 return Ok(true);
             }
             for entry in Entries::new(&batch[..filled]) {
-                if !self.put(dir, entry, room, out)? {
+                if !self.put(&ctx, entry, room, out) {
                     return room.full();
                 }
                 position = entry.next;
@@ -174,26 +175,28 @@ impl Asked<'_> {
         }))
     }
 
-    fn put(
-        &self,
-        dir: &VfsPath,
-        entry: RawEntry<'_>,
-        room: &mut Room,
-        out: &mut Writer,
-    ) -> Result<bool> {
+    /// `ctx` is the caller in the directory.
+    fn put(&self, ctx: &Context, entry: RawEntry<'_>, room: &mut Room, out: &mut Writer) -> bool {
+        let (export, dir) = (self.export, ctx.cwd());
+        let head = |fileid| (fileid, entry.name, entry.next);
         if !room.plus {
-            let fileid = dir.number_of(entry.ino);
-            return Ok(room.put(out, (fileid, entry.name, entry.next), |_| {}));
+            return room.put(out, head(dir.number_of(entry.ino)), |_| {});
         }
         // A caller that may not search the directory gets the names alone.
-        let found = self.look_up(dir, entry.name).ok();
-        let shown: Option<Shown> = found.as_ref().and_then(|path| self.after(path));
-        let fileid = shown.map_or_else(|| dir.number_of(entry.ino), |shown| shown.fileid);
-        Ok(room.put(out, (fileid, entry.name, entry.next), |out| {
-            write_after(out, shown);
-            let known = found.and_then(|path| self.export.files.of(&path).ok());
+        let found = export.vfs.lookup(ctx, entry.name, LookupFlags::empty());
+        let Ok(path) = found else {
+            return room.put(out, head(dir.number_of(entry.ino)), |out| {
+                write_after(out, None);
+                out.bool(false);
+            });
+        };
+        // As fresh as the name that was just looked up.
+        let shown = export.shown(&path, path.attr());
+        room.put(out, head(shown.fileid), |out| {
+            write_after(out, Some(shown));
+            let known = export.files.of(&path).ok();
             out.optional(known, |out, known| out.opaque(known.wire()));
-        }))
+        })
     }
 }
 

@@ -108,19 +108,31 @@ pub(super) fn mknod(
     }))
 }
 
+/// A file that was made, or is there as if it had been.
+struct Made {
+    path: VfsPath,
+    /// Its attributes were set after that.
+    was_set: bool,
+}
+
 /// The frame of all four: the directory around the change, and the new file in the reply.
 fn make(
     asked: &Asked<'_>,
     (dir, name): (&[u8], &[u8]),
     out: &mut Writer,
-    change: impl FnOnce(&VfsPath, &[u8]) -> Result<VfsPath>,
+    change: impl FnOnce(&VfsPath, &[u8]) -> Result<Made>,
 ) -> Result<()> {
     let mut around = Around::default();
     let made = asked.place(dir).and_then(|dir| {
         is_directory(&dir)?;
         let made;
         (made, around) = asked.changing(&dir, || change(&dir, checked(name, Status::Exist)?));
-        asked.synced(&dir, made)
+        let Made { path, was_set } = asked.synced(&dir, made)?;
+        if was_set {
+            let known = asked.export.files.of(&path)?;
+            asked.sync_attr(known.wire(), &path)?;
+        }
+        Ok(path)
     });
     let write = |out: &mut Writer, made: VfsPath| {
         // A file that has no handle can still be looked up, with an error that says so.
@@ -134,7 +146,7 @@ fn make(
 }
 
 impl Asked<'_> {
-    fn create(&self, dir: &VfsPath, name: &[u8], attr: &SetAttr) -> Result<VfsPath> {
+    fn create(&self, dir: &VfsPath, name: &[u8], attr: &SetAttr) -> Result<Made> {
         let ctx = self.context_in(dir);
         let made = self.export.vfs.create(&ctx, name, attr.mode.unwrap_or(0))?;
         self.finish(made, attr)
@@ -143,33 +155,24 @@ impl Asked<'_> {
     /// Sets the attributes that a new file does not have from the start. The times and the size of a
     /// new file are its maker's to set, who is not its owner where new files belong to the daemon's
     /// user. Only root gives files away.
-    fn finish(&self, made: VfsPath, attr: &SetAttr) -> Result<VfsPath> {
+    fn finish(&self, path: VfsPath, attr: &SetAttr) -> Result<Made> {
         let mut rest = *attr;
         rest.mode = None;
         rest.size = rest.size.filter(|size| *size > 0);
         if !self.who.caps.contains(Caps::CHOWN) {
             (rest.uid, rest.gid) = (None, None);
         }
-        if rest == SetAttr::default() {
-            return Ok(made);
+        let was_set = rest != SetAttr::default();
+        if was_set {
+            let daemon = self.daemon_in(&path);
+            let flags = LookupFlags::empty();
+            self.export.vfs.setattr(&daemon, &path, &rest, flags)?;
         }
-        let daemon = self.daemon_in(&made);
-        let flags = LookupFlags::empty();
-        self.export.vfs.setattr(&daemon, &made, &rest, flags)?;
-        self.sync_made(&made)?;
-        Ok(made)
-    }
-
-    fn sync_made(&self, made: &VfsPath) -> Result<()> {
-        if made.inode().kind() == FileType::Symlink {
-            return Ok(());
-        }
-        let known = self.export.files.of(made)?;
-        self.sync_attr(known.wire(), made)
+        Ok(Made { path, was_set })
     }
 
     /// An UNCHECKED create of a file that is there only sets its size.
-    fn open_existing(&self, dir: &VfsPath, name: &[u8], attr: &SetAttr) -> Result<VfsPath> {
+    fn open_existing(&self, dir: &VfsPath, name: &[u8], attr: &SetAttr) -> Result<Made> {
         let there = self.look_up(dir, name)?;
         match there.inode().kind() {
             FileType::Regular => {}
@@ -182,13 +185,15 @@ impl Asked<'_> {
             let open = self.export.opened.get(&known, For::Writing)?;
             let change = SetAttr::default().size(size);
             open.file.as_user(&self.context()).setattr(&change)?;
-            self.sync_attr(known.wire(), &there)?;
         }
-        Ok(there)
+        Ok(Made {
+            path: there,
+            was_set: attr.size.is_some(),
+        })
     }
 
     #[doc(alias = "NFS3_CREATE_EXCLUSIVE")]
-    fn create_once(&self, dir: &VfsPath, name: &[u8], verifier: [u8; 8]) -> Result<VfsPath> {
+    fn create_once(&self, dir: &VfsPath, name: &[u8], verifier: [u8; 8]) -> Result<Made> {
         let export = self.export;
         let times = as_times(verifier);
         match export.vfs.create(&self.context_in(dir), name, 0) {
@@ -204,7 +209,14 @@ impl Asked<'_> {
                 let is_it = attr.kind == FileType::Regular
                     && attr.size == 0
                     && [attr.atime, attr.mtime] == times;
-                if is_it { Ok(there) } else { Err(Status::Exist) }
+                match is_it {
+                    // The first attempt may not have come to its end.
+                    true => Ok(Made {
+                        path: there,
+                        was_set: true,
+                    }),
+                    false => Err(Status::Exist),
+                }
             }
             Err(err) => Err(err.into()),
         }

@@ -75,6 +75,8 @@ fn take_in(shared: &Shared, stream: TcpStream, peer: SocketAddr) {
         .any(|network| network.contains(peer.ip()));
     // Answers go at once: clients wait for each. Fails only for a connection that is gone.
     let _ = stream.set_nodelay(true);
+    // So that a client that has lost its power does not stay for ever.
+    let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
     if !is_allowed || stream.set_nonblocking(true).is_err() {
         shared.dispatcher.metrics.cut.fetch_add(1, Relaxed);
         tracing::info!(client = %peer, "not let in");

@@ -145,7 +145,10 @@ impl Connection {
                 Ok(len) => state.input.extend(&scratch[..len]),
                 Err(err) if err.kind() == ErrorKind::Interrupted => {}
                 Err(err) if err.kind() == ErrorKind::WouldBlock => return Input::Nothing,
-                Err(_) => return Input::Over,
+                Err(_) => {
+                    state.has_ended = true;
+                    return Input::Over;
+                }
             }
         }
     }
@@ -231,7 +234,9 @@ impl Connection {
     /// True if the client has taken too long for the rest of a request, or to take an answer.
     pub(super) fn is_too_slow(&self, now: Instant, patience: Duration) -> bool {
         let state = self.state();
-        let since = [state.partial_since, state.stalled_since];
+        // Not if it is we who do not read.
+        let partial = state.partial_since.filter(|_| state.may_read());
+        let since = [partial, state.stalled_since];
         let slow = |since: Instant| now.saturating_duration_since(since) > patience;
         since.into_iter().flatten().any(slow)
     }

@@ -7,4 +7,6 @@ mod files;
 mod hostile;
 mod libnfs;
 mod list;
+mod restart;
+mod safe;
 mod served;
