@@ -77,6 +77,8 @@ impl Listener {
     /// Those of bind(2): the port is in use, or needs privileges.
     pub fn bind(address: SocketAddr) -> io::Result<Listener> {
         let socket = TcpListener::bind(address)?;
+        // The standard library has 128 connections wait at most: fewer than clients may have.
+        rustix::net::listen(&socket, 4096)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         Ok(Listener { socket, address })

@@ -216,7 +216,7 @@ fn half_open_connections_are_few_and_do_not_last() {
         ..limit
     };
     setrlimit(Resource::Nofile, most).unwrap();
-    let many = setting("RCUWALK_CONNECTIONS", 1_000) as usize;
+    let many = setting("RCUWALK_CONNECTIONS", 500) as usize;
     let served = with(
         options()
             .max_connections(128, 64)
