@@ -189,6 +189,15 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
         )
         // Sessions of raw FUSE messages that no kernel would send.
         .env("RCUWALK_HOSTILE", set_or("RCUWALK_HOSTILE", "10000"))
+        // NFS calls and connections that no client would make.
+        .env(
+            "RCUWALK_HOSTILE_RECORDS",
+            set_or("RCUWALK_HOSTILE_RECORDS", "5000000"),
+        )
+        .env(
+            "RCUWALK_CONNECTIONS",
+            set_or("RCUWALK_CONNECTIONS", "10000"),
+        )
         .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--workspace"])
         .args(["--exclude", "rcuwalk-conformance", "--exclude", "xtask"])
@@ -196,15 +205,16 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
 }
 
 /// What libFuzzer works on, with how it is told to.
-const FUZZED: [(&str, &[&str]); 2] = [
+const FUZZED: [(&str, &[&str]); 3] = [
     // Long inputs from the start: a change of an image takes ten bytes or so.
     ("ext4", &["-max_len=512", "-len_control=0", "-timeout=120"]),
     ("fuse", &["-max_len=8192", "-timeout=60"]),
+    ("nfs", &["-max_len=4096", "-timeout=60"]),
 ];
 
-/// Damaged ext4 images and raw FUSE messages. With cargo-fuzz, libFuzzer chooses the images and
-/// is guided by coverage; without it, they are random. Messages are always random
-/// (`RCUWALK_HOSTILE`).
+/// Damaged ext4 images, raw FUSE messages and NFS calls. With cargo-fuzz, libFuzzer chooses them and
+/// is guided by coverage; without it, images are random. Messages and calls are always random
+/// (`RCUWALK_HOSTILE`, `RCUWALK_HOSTILE_RECORDS`).
 fn fuzz(root: &Path) -> Result<Done> {
     let seconds = set_or("RCUWALK_FUZZ_SECONDS", "1800");
     let has_fuzzer = nightly_host(root).is_some()

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use nfs3_types::nfs3::*;
@@ -141,6 +141,46 @@ fn a_call_that_comes_again_has_its_first_reply() {
     assert_eq!(send(), first, "NFS-3");
     assert!(client.lookup(&root, "file").is_ok(), "NFS-3");
     assert_eq!(served.server.observer().statistics().unwrap().repeated, 1);
+}
+
+/// NFS-1: among changes of one directory, no two begin with the same attributes, and each begins
+/// with those that another one has left.
+#[test]
+fn changes_of_one_directory_form_a_chain() {
+    let served = memfs();
+    let dir = {
+        let mut client = served.client();
+        let root = client.root.clone();
+        client.mkdir(&root, "dir", mode(0o755)).unwrap()
+    };
+    let changes = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let (served, dir, changes) = (&served, &dir, &changes);
+            scope.spawn(move || {
+                let mut client = served.client();
+                for n in 0..40 {
+                    let how = createhow3::GUARDED(mode(0o644));
+                    let made = client
+                        .create_how(dir, &format!("{number}-{n}"), how)
+                        .unwrap();
+                    let (before, after) =
+                        (made.dir_wcc.before.unwrap(), made.dir_wcc.after.unwrap());
+                    let state = |mtime: nfstime3, ctime: nfstime3, size| {
+                        (mtime.seconds, mtime.nseconds, ctime.nseconds, size)
+                    };
+                    let before = state(before.mtime, before.ctime, before.size);
+                    let after = state(after.mtime, after.ctime, after.size);
+                    changes.lock().unwrap().push((before, after));
+                }
+            });
+        }
+    });
+    let mut changes = changes.into_inner().unwrap();
+    changes.sort();
+    for (one, next) in changes.iter().zip(&changes[1..]) {
+        assert_eq!(one.1, next.0, "NFS-1");
+    }
 }
 
 /// A record with a call of `procedure`, whose arguments are a directory and a name.
