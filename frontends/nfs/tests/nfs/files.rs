@@ -286,6 +286,12 @@ fn callers_have_the_rights_of_their_users() {
         assert_eq!(anna.access(&dir, 0x3f), Ok(0x1f));
         assert_eq!(berta.access(&dir, 0x3f), Ok(0));
         assert_eq!(berta.link(&file, &dir, "x"), Err(nfsstat3::NFS3ERR_ACCES));
+        // To write to a directory takes to search it, for links as for other names.
+        let open = anna.mkdir(&top, "open", mode(0o776)).unwrap();
+        assert_eq!(berta.link(&file, &open, "x"), Err(nfsstat3::NFS3ERR_ACCES));
+        assert_eq!(berta.create(&open, "x"), Err(nfsstat3::NFS3ERR_ACCES));
+        anna.setattr(&open, mode(0o777)).unwrap();
+        berta.link(&file, &open, "x").unwrap();
         // By a further group.
         let group = sattr3 {
             gid: Nfs3Option::Some(77),
