@@ -112,12 +112,12 @@ impl Records {
 
     /// True if part of a record has arrived.
     pub(crate) fn is_partial(&self) -> bool {
-        self.held() > 0 || self.fragments > 0
+        self.at < self.buf.len() || self.fragments > 0
     }
 
-    /// Bytes that are held.
+    /// Bytes of memory that are held.
     pub(crate) fn held(&self) -> usize {
-        self.buf.len() - self.at + self.assembled.len()
+        self.buf.capacity() + self.assembled.capacity()
     }
 
     /// True if [`next`](Self::next) has something to say without further bytes.

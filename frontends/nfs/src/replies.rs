@@ -52,6 +52,8 @@ struct Client<C> {
     calls: HashMap<Key, State<C>>,
     order: VecDeque<Key>,
     last_call: u64,
+    /// How many calls are running.
+    running: usize,
 }
 
 enum State<C> {
@@ -96,15 +98,20 @@ impl<C> Replies<C> {
             .clock
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut clients = self.clients();
-        if clients.len() >= MOST_CLIENTS && !clients.contains_key(&client) {
-            let idle = |(_, client): &(&IpAddr, &Client<C>)| client.last_call;
-            let oldest = clients.iter().min_by_key(idle).map(|(address, _)| *address);
-            oldest.and_then(|oldest| clients.remove(&oldest));
+        while clients.len() >= MOST_CLIENTS && !clients.contains_key(&client) {
+            // Calls that are running stay: there are no more of them than threads.
+            let idle = clients.iter().filter(|(_, client)| client.running == 0);
+            let oldest = idle.min_by_key(|(_, client)| client.last_call);
+            let Some(oldest) = oldest.map(|(address, _)| *address) else {
+                break;
+            };
+            clients.remove(&oldest);
         }
         let client = clients.entry(client).or_insert_with(|| Client {
             calls: HashMap::new(),
             order: VecDeque::new(),
             last_call: now,
+            running: 0,
         });
         client.last_call = now;
         match client.calls.entry(key) {
@@ -118,7 +125,8 @@ impl<C> Replies<C> {
             Entry::Vacant(new) => new.insert(State::Running(None)),
         };
         client.order.push_back(key);
-        // Calls that are running stay: there are no more of them than threads.
+        client.running += 1;
+        // Those that are running stay here, too.
         for _ in 0..client.order.len().saturating_sub(MOST) {
             let Some(oldest) = client.order.pop_front() else {
                 break;
@@ -135,9 +143,13 @@ impl<C> Replies<C> {
     /// meanwhile.
     pub(crate) fn finish(&self, client: IpAddr, key: Key, reply: &[u8]) -> Option<C> {
         let mut clients = self.clients();
-        let state = clients.get_mut(&client)?.calls.get_mut(&key)?;
+        let client = clients.get_mut(&client)?;
+        let state = client.calls.get_mut(&key)?;
         match std::mem::replace(state, State::Done(reply.to_vec())) {
-            State::Running(waiting) => waiting,
+            State::Running(waiting) => {
+                client.running -= 1;
+                waiting
+            }
             State::Done(_) => None,
         }
     }
@@ -149,7 +161,10 @@ impl<C> Replies<C> {
         let state = client.calls.remove(&key);
         client.order.retain(|other| *other != key);
         match state {
-            Some(State::Running(waiting)) => waiting,
+            Some(State::Running(waiting)) => {
+                client.running -= 1;
+                waiting
+            }
             _ => None,
         }
     }
@@ -252,6 +267,23 @@ mod tests {
         for n in 1..1000 {
             replies.begin(other(n), first, || 0);
         }
+        // None of these has ended: all of them stay.
+        assert_eq!(replies.clients().len(), 1000, "NFS-3");
+        for n in 1..1000 {
+            replies.finish(other(n), first, b"");
+        }
+        for n in 0..2000 {
+            let key = replies.key(&call(n, b"late"));
+            replies.begin(other(5000), key, || 0);
+            replies.finish(other(5000), key, b"");
+            replies.begin(other(6000 + n), key, || 0);
+            replies.finish(other(6000 + n), key, b"");
+        }
         assert_eq!(replies.clients().len(), MOST_CLIENTS, "NFS-4");
+        assert_eq!(
+            replies.begin(CLIENT, running, || 0),
+            Begun::Running,
+            "NFS-3"
+        );
     }
 }

@@ -13,6 +13,10 @@
 //! connection are answered in parallel, a request waits in no queue of ours, and no more of them are
 //! in memory than there are threads.
 //!
+//! While all threads are busy for a second or more (a back end that hangs, most likely), spare ones
+//! are added, [`SPARES`] times as many as there were; they end when they have had nothing to do for a
+//! while.
+//!
 //! NFS-4: clients cannot take more than was set aside for them. Each of these has a limit, after
 //! which the client, and no other, waits or is cut off:
 //!
@@ -23,7 +27,7 @@
 //! | memory for a request                       | the bytes that have arrived               |
 //! | time for the rest of a request             | [`Options::patience`](crate::Options::patience) |
 //! | time to take an answer                     | the same                                  |
-//! | requests of a connection under way         | [`MOST_AT_ONCE`]                          |
+//! | requests of a connection under way         | half of the threads; [`MOST_AT_ONCE`]     |
 //! | answers waiting for a client               | [`MOST_WAITING`], then no more of its requests |
 //! | all that waits, of one address and in all  | [`MOST_OF_ADDRESS`], [`MOST_OF_ALL`]      |
 //! | files held and open, replies kept          | tables that drop the oldest               |
@@ -37,8 +41,8 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rcuwalk::Vfs;
@@ -53,6 +57,8 @@ use connections::Connections;
 
 /// Requests of one connection that are answered at a time.
 const MOST_AT_ONCE: usize = 32;
+/// Spare threads for each thread.
+const SPARES: usize = 3;
 /// Bytes of answers that wait for one client before no more of its requests are read.
 const MOST_WAITING: usize = 1 << 20;
 /// Bytes of requests and answers that wait for clients of one address.
@@ -93,7 +99,6 @@ impl Listener {
 /// A tree that is served by NFS, until this is dropped.
 pub struct Server {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
     address: SocketAddr,
 }
 
@@ -105,6 +110,14 @@ pub(crate) struct Shared {
     /// Wakes all threads for their end.
     end: OwnedFd,
     is_over: AtomicBool,
+    /// All that were started, the spare ones among them.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads that wait for a connection.
+    waiting: AtomicUsize,
+    /// Spare threads that there are.
+    spares: AtomicUsize,
+    /// Requests of one connection that are answered at a time.
+    most_at_once: usize,
 }
 
 impl Server {
@@ -131,23 +144,24 @@ impl Server {
             epoll,
             end,
             is_over: AtomicBool::new(false),
+            threads: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            spares: AtomicUsize::new(0),
+            most_at_once: (threads / 2).clamp(1, MOST_AT_ONCE),
         });
-        let mut server = Server {
+        let server = Server {
             shared: shared.clone(),
-            threads: Vec::with_capacity(threads + 1),
             address: listener.address,
         };
         // An error drops the server, which ends the threads that there are.
         for number in 0..threads {
-            let shared = shared.clone();
-            let thread = thread::Builder::new().name(format!("rcuwalk-nfs-{number}"));
-            server
-                .threads
-                .push(thread.spawn(move || worker::run(&shared))?);
+            let answering = shared.clone();
+            let run = move || worker::run(&answering, false);
+            shared.start(format!("rcuwalk-nfs-{number}"), run)?;
         }
-        let thread = thread::Builder::new().name("rcuwalk-accept".to_owned());
-        let accepting = thread.spawn(move || accept::run(&shared, &listener.socket))?;
-        server.threads.push(accepting);
+        let accepting = shared.clone();
+        let run = move || accept::run(&accepting, &listener.socket);
+        shared.start("rcuwalk-accept".to_owned(), run)?;
         Ok(server)
     }
 
@@ -166,7 +180,10 @@ impl Server {
         // Relaxed: the event wakes each thread after it.
         self.shared.is_over.store(true, Relaxed);
         let _ = rustix::io::write(&self.shared.end, &1_u64.to_ne_bytes());
-        for thread in self.threads.drain(..) {
+        // The thread that adds spare ones is among them: when none is left, no more come.
+        loop {
+            let next = self.shared.threads().pop();
+            let Some(thread) = next else { break };
             // A thread that has panicked has said so.
             let _ = thread.join();
         }
@@ -182,6 +199,33 @@ impl Drop for Server {
 }
 
 impl Shared {
+    fn start(&self, name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name).spawn(run)?;
+        let mut threads = self.threads();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
+    }
+
+    /// Adds a thread to those that answer, unless there are enough spare ones.
+    fn add_spare(self: &Arc<Self>) {
+        let most = SPARES * self.dispatcher.export.options.threads;
+        if self.spares.load(Relaxed) >= most {
+            return;
+        }
+        self.spares.fetch_add(1, Relaxed);
+        let shared = self.clone();
+        let run = move || worker::run(&shared, true);
+        if let Err(err) = self.start("rcuwalk-spare".to_owned(), run) {
+            self.spares.fetch_sub(1, Relaxed);
+            tracing::warn!("no thread in place of those that are busy: {err}");
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
     }

@@ -1,6 +1,7 @@
 //! The thread that accepts connections, and cuts those that take too long.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -12,12 +13,18 @@ use super::worker::close;
 /// How often it looks for clients that are too slow.
 const TICK: Duration = Duration::from_secs(1);
 
-pub(super) fn run(shared: &Shared, listener: &TcpListener) {
+pub(super) fn run(shared: &Arc<Shared>, listener: &TcpListener) {
     let mut next_tick = Instant::now() + TICK;
+    let mut was_busy = false;
     while !shared.is_over() {
         let now = Instant::now();
         if now >= next_tick {
             tick(shared, now);
+            let is_busy = shared.waiting.load(Relaxed) == 0;
+            if is_busy && was_busy {
+                shared.add_spare();
+            }
+            was_busy = is_busy;
             next_tick = now + TICK;
         }
         let wait = Timespec::try_from(next_tick.saturating_duration_since(now)).ok();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::connections::Charge;
-use super::{MOST_AT_ONCE, MOST_WAITING, Shared};
+use super::{MOST_WAITING, Shared};
 use crate::record::{Record, Records};
 
 /// A connection.
@@ -38,6 +38,8 @@ struct State {
     in_flight: usize,
     /// Waits to be read, as the kernel knows.
     is_armed: bool,
+    /// Not over a limit: more of it is read.
+    is_read: bool,
     /// The client sends nothing more.
     has_ended: bool,
     is_closed: bool,
@@ -80,6 +82,7 @@ impl Connection {
                 stalled_since: None,
                 in_flight: 0,
                 is_armed: true,
+                is_read: true,
                 has_ended: false,
                 is_closed: false,
                 last_used: Instant::now(),
@@ -111,7 +114,7 @@ impl Connection {
         if state.is_closed || !self.flush(&mut state) {
             return Input::Over;
         }
-        let request = match state.may_read() {
+        let request = match state.may_read(shared.most_at_once) {
             true => self.read(&mut state, scratch),
             false => Input::Nothing,
         };
@@ -214,7 +217,8 @@ impl Connection {
             return false;
         }
         let mut flags = EventFlags::ONESHOT;
-        let reads = state.may_read();
+        let reads = state.may_read(shared.most_at_once);
+        state.is_read = reads;
         flags.set(EventFlags::IN, reads);
         // A socket with room wakes the next thread at once for a request that is here already.
         let has_request = reads && state.input.has_next();
@@ -235,7 +239,7 @@ impl Connection {
     pub(super) fn is_too_slow(&self, now: Instant, patience: Duration) -> bool {
         let state = self.state();
         // Not if it is we who do not read.
-        let partial = state.partial_since.filter(|_| state.may_read());
+        let partial = state.partial_since.filter(|_| state.is_read);
         let since = [partial, state.stalled_since];
         let slow = |since: Instant| now.saturating_duration_since(since) > patience;
         since.into_iter().flatten().any(slow)
@@ -276,7 +280,7 @@ impl Connection {
 }
 
 impl State {
-    fn may_read(&self) -> bool {
-        !self.has_ended && self.in_flight < MOST_AT_ONCE && self.output_bytes <= MOST_WAITING
+    fn may_read(&self, most_at_once: usize) -> bool {
+        !self.has_ended && self.in_flight < most_at_once && self.output_bytes <= MOST_WAITING
     }
 }

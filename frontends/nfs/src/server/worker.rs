@@ -3,8 +3,9 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::connection::{Connection, Input};
@@ -15,11 +16,26 @@ use crate::record::Record;
 /// Bytes read at a time.
 const SCRATCH: usize = 256 << 10;
 
-pub(super) fn run(shared: &Shared) {
+/// A spare thread that has had nothing to do for so long ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) fn run(shared: &Shared, is_spare: bool) {
+    answer_all(shared, is_spare);
+    if is_spare {
+        shared.spares.fetch_sub(1, Relaxed);
+    }
+}
+
+fn answer_all(shared: &Shared, is_spare: bool) {
+    let patience = Timespec::try_from(PATIENCE).ok().filter(|_| is_spare);
     let mut scratch = vec![0; SCRATCH];
     let mut ready = [MaybeUninit::uninit(); 1];
     while !shared.is_over() {
-        let event = match epoll::wait(&shared.epoll, &mut ready, None) {
+        shared.waiting.fetch_add(1, Relaxed);
+        let woken = epoll::wait(&shared.epoll, &mut ready, patience.as_ref());
+        shared.waiting.fetch_sub(1, Relaxed);
+        let event = match woken {
+            Ok(([], _)) if is_spare => return,
             Ok((events, _)) => events.first().map(|event| event.data.u64()),
             Err(Errno::INTR) => None,
             Err(errno) => {

@@ -120,6 +120,42 @@ fn calls_of_one_connection_are_answered_in_parallel() {
     assert_eq!(reply_xid(&mut socket), 1);
 }
 
+/// NFS-4: clients that make every thread wait for the back end do not keep others from being answered.
+#[test]
+fn a_back_end_that_hangs_does_not_hold_up_the_rest() {
+    let (waiting, goes) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let fs = {
+        let (waiting, goes) = (waiting.clone(), goes.clone());
+        Hooked::new(MemFs::new(), move |call| {
+            if call.method == "lookup" && call.name().starts_with("slow") {
+                waiting.fetch_add(1, Relaxed);
+                wait_until("the test lets it go on", || goes.load(Relaxed));
+            }
+            Ok(())
+        })
+    };
+    let served = serve(fs, options().threads(4));
+    let mut client = served.client();
+    let root = client.root.clone();
+    let release = StopOnDrop(&goes);
+    let connect = || TcpStream::connect(served.address()).unwrap();
+    let mut slow: Vec<_> = (0..3).map(|_| connect()).collect();
+    for n in 0..12 {
+        let call = raw_lookup(n, &root.data, &format!("slow-{n}"));
+        slow[n as usize % 3].write_all(&call).unwrap();
+    }
+    wait_until("all threads wait", || waiting.load(Relaxed) >= 4);
+    client.getattr(&root).unwrap();
+    assert!(waiting.load(Relaxed) <= 6, "NFS-4: two of each connection");
+    drop(release);
+    for socket in &mut slow {
+        (0..4).for_each(|_| _ = reply(socket));
+    }
+}
+
 /// NFS-3: a call that comes again by another connection is not executed again.
 #[test]
 fn a_call_that_comes_again_has_its_first_reply() {
