@@ -1,4 +1,4 @@
-//! `rcuwalk mounts`: lists mounts and their states.
+//! `rcuwalk mounts`: lists mounts and servers, and their states.
 //!
 //! The kernel lists the mounts; the process of each one reports its state. The mount itself is
 //! not accessed: one whose process is stuck would block us for ever.
@@ -7,12 +7,12 @@ use crate::failure::{Failure, print};
 use crate::mountinfo::{self, MountInfo};
 use crate::runtime::{self, State};
 
-/// List the mounts of `rcuwalk mount`
+/// List the mounts of `rcuwalk mount`, and what `rcuwalk serve nfs` serves
 ///
 /// Asks the process of each mount how it is. One that is dead has left a mount behind, which
 /// `rcuwalk umount` takes away; one that is silent is stopped or stuck. A request is stuck if the
 /// source (a dead NFS server below it, say) has not answered for five seconds. Those of other users
-/// are told from the dead by root only.
+/// are told from the dead by root only. Of servers, those of this user are listed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print a JSON array
@@ -38,9 +38,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // All at once: a second for the silent ones, however many.
     let found: Vec<Found> = std::thread::scope(|scope| {
         let asked = ours.iter().map(|mount| scope.spawn(|| Found::ask(mount)));
+        let servers = runtime::servers().into_iter();
+        let servers = servers.map(|socket| scope.spawn(move || Found::ask_server(&socket)));
+        // All are started before the first is waited for.
         let asked: Vec<_> = asked.collect();
+        let servers: Vec<_> = servers.collect();
+        let servers = servers.into_iter().filter_map(|asked| asked.join().ok());
+        let servers: Vec<Found> = servers.flatten().collect();
         let found = asked.into_iter().filter_map(|asked| asked.join().ok());
-        found.collect()
+        found.chain(servers).collect()
     });
     match args.json {
         true => {
@@ -62,6 +68,27 @@ impl Found {
             options: mount.options.clone(),
             status,
         }
+    }
+
+    /// `None` for what a killed process has left: there is nothing to be taken away.
+    fn ask_server(socket: &std::path::Path) -> Option<Found> {
+        let (state, pid, status) = runtime::ask_server(socket);
+        if state == State::Dead {
+            return None;
+        }
+        let told = |name: &str| {
+            let told = status.as_ref().and_then(|status| status.get(name));
+            told.and_then(serde_json::Value::as_str).unwrap_or("?")
+        };
+        let options = told("options").split(',').map(str::to_owned).collect();
+        Some(Found {
+            source: told("source").to_owned(),
+            mountpoint: format!("nfs://{}/", told("address")),
+            state,
+            pid,
+            options,
+            status,
+        })
     }
 
     /// One that the process has told.

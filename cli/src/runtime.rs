@@ -6,6 +6,8 @@
 //! | root       | `/run/rcuwalk`                                         |
 //! | other users | `rcuwalk` in `$XDG_RUNTIME_DIR`, which is `/run/user/UID` |
 //!
+//! Servers have one as well, named after their process.
+//!
 //! Only the user and root may connect, whatever the umask. Root connects to no socket that is
 //! not the user's own: where a user puts a link or another user's socket, the mount is
 //! `unknown`. Root removes nothing there. And root looks into no directory where the user has mounted something: a lookup
@@ -146,6 +148,41 @@ pub(crate) fn register(mount: &MountInfo) -> io::Result<(UnixListener, Bound, Pa
     Ok((listener, bound, path))
 }
 
+/// The beginning of the names of servers' sockets; the process id follows.
+const SERVER: &str = "nfs-";
+
+/// Listens for status requests about this process's server, for this user alone.
+pub(crate) fn register_server() -> io::Result<(UnixListener, Bound, PathBuf)> {
+    let dir = own_directory()?;
+    sweep(&dir);
+    let path = dir.join(format!("{SERVER}{}.sock", std::process::id()));
+    let (listener, bound) = bind_private(&path)?;
+    Ok((listener, bound, path))
+}
+
+/// The sockets of this user's servers, in order.
+pub(crate) fn servers() -> Vec<PathBuf> {
+    let dir = directory(rustix::process::getuid().as_raw());
+    let entries = dir.and_then(|dir| fs::read_dir(dir).ok());
+    let paths = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let is_server = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(SERVER) && name.ends_with(".sock")
+    };
+    let mut servers: Vec<PathBuf> = paths.filter(is_server).collect();
+    servers.sort();
+    servers
+}
+
+/// The state of the server that listens at `path`, one of this user's; its process id and status.
+pub(crate) fn ask_server(path: &Path) -> (State, Option<u32>, Option<serde_json::Value>) {
+    ask_by(connect(path))
+}
+
 /// Forgets a mount whose process is gone. Another user's socket stays: its path leads through that
 /// user's directories, elsewhere at any moment, and root could remove any file by it. The user's next
 /// mount removes it ([`sweep`]).
@@ -174,7 +211,11 @@ pub(crate) fn process(mount: &MountInfo) -> Option<OwnedFd> {
 
 /// The state of the process of `mount`, its id, and its status.
 pub(crate) fn ask(mount: &MountInfo) -> (State, Option<u32>, Option<serde_json::Value>) {
-    let stream = match connect_to(mount) {
+    ask_by(connect_to(mount))
+}
+
+fn ask_by(connected: io::Result<UnixStream>) -> (State, Option<u32>, Option<serde_json::Value>) {
+    let stream = match connected {
         Ok(stream) => stream,
         Err(err) if err.kind() == ErrorKind::ConnectionRefused => return (State::Dead, None, None),
         // More ask than it answers.

@@ -18,6 +18,7 @@ use crate::mount::budget::{self, Limits};
 use crate::mount::options::Settings;
 use crate::mount::serve::Signals;
 use crate::mount::{self, confine, daemon, http, log};
+use crate::runtime::{self, Bound};
 
 /// NFS's own port.
 const PORT: u16 = 2049;
@@ -221,6 +222,21 @@ impl Args {
         })
     }
 
+    /// The export's options, in the words of exports(5).
+    fn shown(&self) -> String {
+        let words = [
+            if self.read_only { "ro" } else { "rw" },
+            if self.not_sync { "async" } else { "sync" },
+            match (self.no_root_squash, self.all_squash) {
+                (true, _) => "no_root_squash",
+                (_, true) => "all_squash",
+                _ => "root_squash",
+            },
+            if self.insecure { "insecure" } else { "secure" },
+        ];
+        words.join(",")
+    }
+
     fn options(&self, files: usize) -> Result<Options, Failure> {
         let squash = match (self.no_root_squash, self.all_squash) {
             (true, _) => Squash::None,
@@ -251,10 +267,10 @@ struct Serving {
     log: log::Log,
     since: Instant,
     /// Names of sockets that go with us.
-    bound: Vec<crate::runtime::Bound>,
+    bound: Vec<Bound>,
 }
 
-type Metrics = Option<(http::Listener, Option<crate::runtime::Bound>)>;
+type Metrics = Option<(http::Listener, Option<Bound>)>;
 
 impl Serving {
     /// Reports that the tree is served, and starts to answer status requests.
@@ -271,10 +287,14 @@ impl Serving {
             let line = format!("metrics are at {}", listener.address);
             tracing::info!("{line}");
             lines.push(line);
-            let pages = pages(self.server.observer(), self.since);
-            if let Err(err) = http::serve(listener, pages) {
-                tracing::warn!("no thread for metrics: {err}");
+            self.answer(listener, args);
+        }
+        match runtime::register_server() {
+            Ok((listener, bound, path)) => {
+                self.bound.push(bound);
+                self.answer(http::Listener::unix(&path, listener), args);
             }
+            Err(err) => tracing::debug!("`rcuwalk mounts` will not know this server: {err}"),
         }
         if args.daemonized {
             // The command's user needs the addresses: the kernel may have chosen the ports.
@@ -283,6 +303,18 @@ impl Serving {
             }
         }
         self
+    }
+
+    fn answer(&self, listener: http::Listener, args: &Args) {
+        let what = serde_json::json!({
+            "source": args.source.display().to_string(),
+            "address": self.server.address().to_string(),
+            "options": args.shown(),
+        });
+        let pages = pages(self.server.observer(), self.since, what);
+        if let Err(err) = http::serve(listener, pages) {
+            tracing::warn!("no thread for status requests: {err}");
+        }
     }
 
     /// Serves until a signal ends it.
@@ -314,13 +346,13 @@ impl Serving {
 }
 
 /// The pages that the sockets serve.
-fn pages(observer: Observer, since: Instant) -> Arc<http::Pages> {
+fn pages(observer: Observer, since: Instant, what: serde_json::Value) -> Arc<http::Pages> {
     Arc::new(move |path, _| {
         let now = observer.statistics()?;
         match path {
             "/metrics" => Some((mount::metrics::KIND, figures::text(&now))),
             "/status" => {
-                let status = serde_json::json!({
+                let mut status = serde_json::json!({
                     "pid": std::process::id(),
                     "seconds": since.elapsed().as_secs(),
                     "connections": now.connections,
@@ -328,6 +360,9 @@ fn pages(observer: Observer, since: Instant) -> Arc<http::Pages> {
                     "open": now.open,
                     "in_flight": now.in_flight,
                 });
+                if let (Some(status), Some(what)) = (status.as_object_mut(), what.as_object()) {
+                    status.extend(what.clone());
+                }
                 Some(("application/json", status.to_string()))
             }
             _ => None,

@@ -31,9 +31,10 @@ fn a_daemon_serves_until_it_is_told_to_end() {
         cat said; nfs nfs-cat d/f
         nfs nfs-ls d | awk '{{ print $NF }}'
         stat -c %a key
+        "$RCUWALK" mounts | grep nfs:// | sed 's/  */ /g' | cut -d' ' -f1,2,4-
         kill -USR1 $(daemon); until grep -q '^read ' log; do sleep 0.1; done
         kill -TERM $(daemon); gone
-        ls /run/m.sock 2>&1 || true
+        ls /run/m.sock 2>&1 || true; ls rcuwalk | wc -l
         grep -c '^read ' log; tail -1 log
         "#
     ));
@@ -44,9 +45,13 @@ fn a_daemon_serves_until_it_is_told_to_end() {
     );
     assert_eq!(lines[1], "rcuwalk: metrics are at unix:/run/m.sock");
     assert_eq!(lines[2..5], ["contents", "f", "600"], "{ended:?}");
-    assert!(lines[5].contains("No such file"), "{ended:?}");
-    assert_eq!(lines[6], "2", "statistics, twice");
-    assert!(lines[7].ends_with("the server has ended"), "{ended:?}");
+    let port = lines[0].rsplit(':').next().unwrap();
+    let shown = format!("src nfs://127.0.0.1:{port}/ alive rw,sync,root_squash,secure");
+    assert_eq!(lines[5], shown, "{ended:?}");
+    assert!(lines[6].contains("No such file"), "{ended:?}");
+    assert_eq!(lines[7], "0", "no socket is left");
+    assert_eq!(lines[8], "2", "statistics, twice");
+    assert!(lines[9].ends_with("the server has ended"), "{ended:?}");
 }
 
 #[test]
