@@ -36,6 +36,9 @@ pub enum Announcement<'c> {
         dir: &'c Inode,
         /// The name.
         name: &'c [u8],
+        /// It was made, and nothing else happened: no file had it just before. So what a client knows
+        /// by it is that it is missing, or the new file.
+        is_new: bool,
         /// The thread that did it.
         by: Option<u32>,
     },
@@ -55,6 +58,16 @@ pub trait Listener: Send + Sync {
     /// Called on a thread of the back end, which holds no lock. Later changes wait for its
     /// return: so it neither blocks nor uses the tree.
     fn hear(&self, change: &Announcement<'_>);
+
+    /// True if this thread, by its number as gettid(2) gives it, changes the tree on behalf of the
+    /// clients, through the [`Vfs`](crate::Vfs) and in no other way. The caches and the clients know
+    /// such a change when it is done, so the back end can ignore its report. A change that has
+    /// *failed* may be known to neither: the back end answers for the first, the listener for the
+    /// second. Neither blocks nor uses the tree.
+    fn is_own(&self, thread: u32) -> bool {
+        let _ = thread;
+        false
+    }
 }
 
 impl SuperBlock {
@@ -64,6 +77,13 @@ impl SuperBlock {
         if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
             listener.hear(change);
         }
+    }
+
+    /// True if the thread changes the tree through the [`Vfs`](crate::Vfs) alone
+    /// ([`Listener::is_own`]).
+    pub fn is_own(&self, thread: u32) -> bool {
+        let listener = self.listener.get().and_then(Weak::upgrade);
+        listener.is_some_and(|listener| listener.is_own(thread))
     }
 
     /// True if each change of this inode is announced to a listener: of its attributes, and of

@@ -40,7 +40,7 @@ use crate::dirs::{Dir, Pin};
 use crate::host::{self, as_fd};
 use crate::identity::Stat;
 use crate::pin::{Directory, found_at, known, pinned};
-use crate::watch::{self, Registration, Watch};
+use crate::watch::{self, Registration, Watch, in_doubt};
 use crate::{change, create, file, handles, listing, procfs, setattr, xattr};
 
 /// How often a lookup starts again when the name changes under it.
@@ -207,7 +207,7 @@ impl FileSystem for HostFs {
         name: Name<'_>,
         new: &NewFile<'_>,
     ) -> Result<InodeRef> {
-        create::create(self, by, dir, name, new)
+        in_doubt(by.sb, &[dir], create::create(self, by, dir, name, new))
     }
 
     fn create_open(
@@ -218,7 +218,8 @@ impl FileSystem for HostFs {
         new: &NewFile<'_>,
         flags: OpenFlags,
     ) -> Result<(InodeRef, Box<dyn FileHandle>)> {
-        create::create_open(self, by, dir, name, new, flags)
+        let made = create::create_open(self, by, dir, name, new, flags);
+        in_doubt(by.sb, &[dir], made)
     }
 
     fn tmpfile(&self, by: &Caller<'_>, dir: &Inode, new: &NewFile<'_>) -> Result<InodeRef> {
@@ -226,11 +227,11 @@ impl FileSystem for HostFs {
     }
 
     fn link(&self, by: &Caller<'_>, file: &At<'_>, dir: &Inode, name: Name<'_>) -> Result<()> {
-        change::link(self, by, file, dir, name)
+        in_doubt(by.sb, &[dir], change::link(self, by, file, dir, name))
     }
 
     fn unlink(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        change::remove(self, by, dir, name, inode)
+        in_doubt(by.sb, &[dir], change::remove(self, by, dir, name, inode))
     }
 
     fn unlink_open(
@@ -241,15 +242,16 @@ impl FileSystem for HostFs {
         inode: &Inode,
         held: &mut Option<Box<dyn FileHandle>>,
     ) -> Result<()> {
-        change::remove_held(self, by, (dir, name), inode, held)
+        let removed = change::remove_held(self, by, (dir, name), inode, held);
+        in_doubt(by.sb, &[dir], removed)
     }
 
     fn rmdir(&self, by: &Caller<'_>, dir: &Inode, name: Name<'_>, inode: &Inode) -> Result<()> {
-        change::remove(self, by, dir, name, inode)
+        in_doubt(by.sb, &[dir], change::remove(self, by, dir, name, inode))
     }
 
     fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
-        change::rename(self, by, how)
+        in_doubt(by.sb, &[how.from.0, how.to.0], change::rename(self, by, how))
     }
 
     fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {

@@ -25,7 +25,10 @@
 //! A stale name costs one statx(2), when it is next used. Reports are gathered for a
 //! millisecond, so a directory in which a thousand files are made becomes stale once, not a
 //! thousand times. Changes that come from this process through the VFS are reported as well:
-//! they cost one question more.
+//! they cost one question more, unless the thread that makes them makes no others
+//! ([`Listener::is_own`](rcuwalk::Listener::is_own)). Such reports are ignored: the VFS has the
+//! directory locked, and publishes attributes that it has asked for after the change. After a
+//! change that has failed, all names of its directory become stale ([`in_doubt`]).
 //!
 //! Where each change is reported with its file ([`Fanotify::tells_of`]), the reaction ends with
 //! an [`Announcement`]: of the name, if it was made, moved or removed, and of each file whose
@@ -105,7 +108,7 @@ mod mounts;
 mod tests;
 
 use fanotify::Fanotify;
-use heard::{By, Dirs, Fresh, Heard, Names, Report};
+use heard::{By, Dirs, Fresh, Heard, NameIs, Names, Report};
 use inotify::Inotify;
 use mounts::Mounts;
 
@@ -381,7 +384,10 @@ impl Ears {
         {
             let dirs = self.dirs();
             let follows = |dir| !self.opens_files_of(dir);
-            let note = |report: Report<'_>| heard.note(&report, &dirs, &mut turns.fresh, follows);
+            let is_own = |thread| sb.is_own(thread);
+            let note = |report: Report<'_>| {
+                heard.note(&report, &dirs, &mut turns.fresh, is_own, follows);
+            };
             let all = match &self.source {
                 Source::Fanotify(fanotify) => fanotify.read(buf, note)?,
                 Source::Inotify(inotify) => inotify.read(buf, note)?,
@@ -519,11 +525,27 @@ impl Ears {
     }
 }
 
+/// Passes on the result of a change of names in `dirs`. If it has failed, the host may have made it
+/// all the same, or a part of it: then all names in them become stale.
+pub(crate) fn in_doubt<T>(sb: &SuperBlock, dirs: &[&Inode], done: Result<T>) -> Result<T> {
+    if done.is_err() {
+        for dir in dirs {
+            sb.invalidate_names(dir);
+        }
+    }
+    done
+}
+
 /// Announces the names of a directory that were made, moved or removed.
 fn announce_names(sb: &SuperBlock, dir: &InodeRef, names: &Names) {
-    for (name, by) in &names.names {
-        let by = by.and_then(By::one);
-        sb.announce(&Announcement::Name { dir, name, by });
+    for (name, (name_is, by)) in &names.names {
+        let (is_new, by) = (*name_is == NameIs::New, by.and_then(By::one));
+        sb.announce(&Announcement::Name {
+            dir,
+            name,
+            is_new,
+            by,
+        });
     }
 }
 

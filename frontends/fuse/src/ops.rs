@@ -301,12 +301,13 @@ impl Ops {
         Some((self.nodes.known(&dir)?, name))
     }
 
-    /// Passes on the result of a change of names. If it has failed, the kernel takes them for
-    /// unchanged, which they may not be.
+    /// Passes on the result of a change of names. Their directories have other attributes then. If it
+    /// has failed, the kernel takes the names for unchanged, which they may not be.
     fn changed_names<T>(&self, names: &[(NodeId, &[u8])], done: Result<T>) -> Result<T> {
-        if let Err(err) = &done {
-            for (dir, name) in names {
-                self.pushed.failed(*dir, name, err);
+        for (dir, name) in names {
+            match &done {
+                Ok(_) => self.pushed.changed(*dir),
+                Err(err) => self.pushed.failed(*dir, name, err),
             }
         }
         done

@@ -20,6 +20,7 @@
 //! | answer            | notice         | because                                              |
 //! |-------------------|----------------|------------------------------------------------------|
 //! | a name, or none   | `INVAL_ENTRY`  | the request holds the directory's lock until the kernel has cached its answer, and the notice waits for that lock. A revalidation holds none, but the notice unhashes the name, so its answer counts for no later walk |
+//! | none, of a name that is new | `EXPIRE_ONLY` | as above; and an answer with the new file is right. The kernel unmounts nothing that has been mounted on the new file by then |
 //! | attributes of an inode that the kernel has | `INVAL_INODE` | the kernel drops answers to requests that it sent before the notice (`attr_version`) |
 //! | attributes of an inode that it does not have yet | `INVAL_INODE` | fails, and is repeated until the kernel has the inode, or has forgotten the node |
 //! | names, after lost reports | `EXPIRE_ONLY`, twice | see `pushed/teller.rs` |
@@ -35,7 +36,7 @@
 //!
 //! | change                                   | its notice                                  |
 //! |------------------------------------------|---------------------------------------------|
-//! | a name made, moved or removed, or another attribute of a directory | `INVAL_INODE` of the directory: the kernel marks the attributes that it has as outdated, but a GETATTR under way may bring older ones |
+//! | a name made, moved or removed           | `INVAL_INODE` of the directory: the kernel marks the attributes that it has as outdated, but a GETATTR under way may bring older ones |
 //! | an extended attribute; the file of a RENAME | `INVAL_INODE` of the file, for the same reason |
 //! | one that has failed, and may have been made all the same | `INVAL_ENTRY` of the name  |
 //! | a file opened for writing past the daemon | `INVAL_INODE`: no host reports writes to a mapping, so what LOOKUP gave for long ends here |
@@ -50,10 +51,10 @@ mod teller;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rcuwalk::inode::NodeId;
-use rcuwalk::{Announcement, Error, FileType, Listener};
+use rcuwalk::{Announcement, Error, Listener};
 
 use crate::wire::Handler;
 use given::Given;
@@ -134,11 +135,18 @@ impl Pushed {
         }
     }
 
-    /// A change through the mount after which the kernel may take older attributes of that node
-    /// for new ones.
+    /// A change through the mount is done, after which the kernel may take older attributes of that
+    /// node for new ones. It is told a moment later, once for all changes until then.
     pub(crate) fn changed(&self, node: NodeId) {
-        if self.is_prompt() {
-            self.node(node);
+        if !self.is_prompt() {
+            return;
+        }
+        let mut queue = self.queue();
+        let is_first = queue.changed.is_empty();
+        if queue.is_open && queue.changed.insert(node) && is_first {
+            queue.changed_since = Some(Instant::now());
+            drop(queue);
+            self.bell.notify_all();
         }
     }
 
@@ -202,16 +210,20 @@ impl Listener for Handler {
         fence(SeqCst);
         let pushed = &self.ops.pushed;
         // The kernel knows the changes that it has asked for.
-        let is_own = |by: Option<u32>| by.is_some_and(|thread| self.own.contain(thread));
+        let is_own = |by: Option<u32>| by.is_some_and(|thread| self.is_own(thread));
         match *change {
-            Announcement::Name { dir, name, by } if !is_own(by) => {
+            Announcement::Name {
+                dir,
+                name,
+                is_new,
+                by,
+            } if !is_own(by) => {
+                let how = if is_new { How::Expire } else { How::Invalidate };
                 if let Some(dir) = self.ops.known(dir) {
-                    pushed.name(dir, name, How::Invalidate);
+                    pushed.name(dir, name, how);
                 }
             }
-            Announcement::Attributes { inode, by }
-                if inode.kind() == FileType::Directory || !is_own(by) =>
-            {
+            Announcement::Attributes { inode, by } if !is_own(by) => {
                 if let Some(node) = self.ops.known(inode) {
                     pushed.node(node);
                 }
@@ -219,5 +231,9 @@ impl Listener for Handler {
             Announcement::Everything => pushed.everything(),
             _ => {}
         }
+    }
+
+    fn is_own(&self, thread: u32) -> bool {
+        self.own.contain(thread)
     }
 }

@@ -18,7 +18,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::Id;
-use super::heard::{By, Change, Report};
+use super::heard::{By, Change, NameIs, Report};
 use crate::host;
 use crate::identity::host_mount;
 use crate::sys;
@@ -241,7 +241,11 @@ fn each_record(mut records: &[u8], mask: u64, by: By, report: &mut impl FnMut(Re
                     dir,
                     name,
                     change,
-                    is_name: mask & OF_NAMES != 0,
+                    name_is: match mask & OF_NAMES {
+                        0 => NameIs::Same,
+                        libc::FAN_CREATE => NameIs::New,
+                        _ => NameIs::Another,
+                    },
                     file,
                     by,
                 });

@@ -28,8 +28,7 @@ pub(super) enum Report<'a> {
         dir: &'a [u8],
         name: &'a [u8],
         change: Change,
-        /// The name was made, moved or removed.
-        is_name: bool,
+        name_is: NameIs,
         /// The file, where the report says which.
         file: Option<&'a [u8]>,
         by: By,
@@ -130,6 +129,17 @@ fn note_by(known: &mut Option<By>, by: By) {
     };
 }
 
+/// What became of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NameIs {
+    /// Its file has changed.
+    Same,
+    /// It was made; nothing had it before.
+    New,
+    /// It was moved or removed, or has replaced another one.
+    Another,
+}
+
 /// An event of a name that is not a directory's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
@@ -166,7 +176,7 @@ pub(super) struct Names {
     /// Names to look up.
     pub(super) made: HashSet<Box<[u8]>>,
     /// Names that were made, moved or removed.
-    pub(super) names: HashMap<Box<[u8]>, Option<By>>,
+    pub(super) names: HashMap<Box<[u8]>, (NameIs, Option<By>)>,
     /// The threads that changed the directory's attributes.
     pub(super) by: Option<By>,
     /// The directory's name in reports.
@@ -174,33 +184,39 @@ pub(super) struct Names {
 }
 
 impl Heard {
-    /// Takes note of a report. `follows` says in which directories new names are looked up.
+    /// Takes note of a report, unless it is about a change that one of our own threads has made
+    /// through the VFS. `follows` says in which directories new names are looked up.
     pub(super) fn note(
         &mut self,
         report: &Report<'_>,
         known: &Dirs,
         fresh: &mut Fresh,
+        is_own: impl Fn(u32) -> bool,
         follows: impl Fn(InodeKey) -> bool,
     ) {
+        let is_own = |by: By| by.one().is_some_and(&is_own);
         match *report {
             Report::In {
                 dir,
                 name,
                 change,
-                is_name,
+                name_is,
                 file,
                 by,
             } => {
                 let keys = known.keys(dir);
                 let by = by.at(keys);
+                if is_own(by) && !keys.iter().any(|key| follows(*key)) {
+                    return;
+                }
                 self.note_file(file, by);
                 let is_new = matches!(change, Change::Made | Change::Arrived(_));
                 let mut followed = false;
                 for key in keys {
                     let names = self.dir(*key, dir);
                     names.changed = true;
-                    if is_name {
-                        names.note_name(name, by);
+                    if name_is != NameIs::Same {
+                        names.note_name(name, name_is, by);
                     }
                     if follows(*key) {
                         followed = true;
@@ -215,11 +231,17 @@ impl Heard {
             }
             Report::Itself { dir, by } => {
                 let keys = known.keys(dir);
-                for key in keys {
-                    note_by(&mut self.dir(*key, dir).by, by.at(keys));
+                let by = by.at(keys);
+                for key in keys.iter().filter(|_| !is_own(by)) {
+                    note_by(&mut self.dir(*key, dir).by, by);
                 }
             }
-            Report::File { handle, by } => self.note_file(Some(handle), known.anywhere(by)),
+            Report::File { handle, by } => {
+                let by = known.anywhere(by);
+                if !is_own(by) {
+                    self.note_file(Some(handle), by);
+                }
+            }
             Report::Ended { dir } => self.ended.extend(known.keys(dir)),
             Report::Lost => self.lost = true,
         }
@@ -243,12 +265,16 @@ impl Heard {
 }
 
 impl Names {
-    fn note_name(&mut self, name: &[u8], by: By) {
+    fn note_name(&mut self, name: &[u8], name_is: NameIs, by: By) {
         // The directory's times change with it.
         note_by(&mut self.by, by);
         match self.names.get_mut(name) {
-            Some(known) => note_by(known, by),
-            None => _ = self.names.insert(Box::from(name), Some(by)),
+            Some((known, known_by)) => {
+                // A name that was made twice was removed in between.
+                *known = NameIs::Another;
+                note_by(known_by, by);
+            }
+            None => _ = self.names.insert(Box::from(name), (name_is, Some(by))),
         }
     }
 }
@@ -336,11 +362,11 @@ mod tests {
                     dir: DIRS.get(*dir).unwrap_or(&&b"elsewhere"[..]),
                     name: name.as_bytes(),
                     change: *change,
-                    is_name: true,
+                    name_is: NameIs::Another,
                     file: None,
                     by: By::Others,
                 };
-                heard.note(&report, &known, &mut fresh, |_| true);
+                heard.note(&report, &known, &mut fresh, |_| false, |_| true);
             }
             missed |= heard.missed | fresh.end_turn(true);
         }
@@ -376,7 +402,8 @@ mod tests {
                 handle: b"file",
                 by: By::One(7),
             };
-            heard.note(&report, known, &mut Fresh::default(), |_| false);
+            let is_own = |thread| thread == 8;
+            heard.note(&report, known, &mut Fresh::default(), is_own, |_| false);
             heard.files[&b"file"[..]]
         };
         known.add(Box::from(DIRS[0]), InodeKey::new(1));
@@ -389,6 +416,36 @@ mod tests {
         assert!(known.remove(DIRS[0], InodeKey::new(3)));
         assert!(!known.remove(DIRS[0], InodeKey::new(3)));
         assert_eq!(known.len(), 1);
+    }
+
+    /// A change through the VFS is known; but not at another place of its directory.
+    #[test]
+    fn own_changes_are_ignored_unless_they_show_elsewhere() {
+        let mut known = Dirs::default();
+        known.add(Box::from(DIRS[0]), InodeKey::new(1));
+        let noted = |known: &Dirs, by: u32, follows: bool| {
+            let mut heard = Heard::default();
+            let (dir, by) = (DIRS[0], By::One(by));
+            let named = Report::In {
+                dir,
+                name: b"x",
+                change: Change::Made,
+                name_is: NameIs::New,
+                file: Some(b"file"),
+                by,
+            };
+            let handle = &b"file"[..];
+            for report in [named, Report::Itself { dir, by }, Report::File { handle, by }] {
+                let is_own = |thread| thread == 7;
+                heard.note(&report, known, &mut Fresh::default(), is_own, |_| follows);
+            }
+            (heard.dirs.len(), heard.files.len())
+        };
+        assert_eq!(noted(&known, 7, false), (0, 0));
+        assert_eq!(noted(&known, 8, false), (1, 1), "FRESH-1: another's");
+        assert_eq!(noted(&known, 7, true), (1, 1), "FRESH-1: new names are followed");
+        known.add(Box::from(DIRS[0]), InodeKey::new(2));
+        assert_eq!(noted(&known, 7, false), (2, 1), "FRESH-1: shown again");
     }
 
     /// FRESH-1: a name that is moved on is looked up at its last path.

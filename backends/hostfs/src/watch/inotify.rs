@@ -11,7 +11,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use super::Id;
-use super::heard::{By, Change, Report};
+use super::heard::{By, Change, NameIs, Report};
 
 /// As fanotify's. With `EXCL_UNLINK`, writes by a removed name are not reported; otherwise
 /// every temporary file without a name would be, without telling which file it is.
@@ -99,8 +99,12 @@ fn tell(event: &inotify::Event<'_>, report: &mut impl FnMut(Report<'_>)) {
         dir,
         name: name.to_bytes(),
         change: change(what, event.cookie()),
-        is_name: what.intersects(ReadFlags::CREATE | ReadFlags::DELETE)
-            || what.intersects(ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO),
+        name_is: match what {
+            _ if what.contains(ReadFlags::CREATE) => NameIs::New,
+            _ if what.intersects(ReadFlags::DELETE) => NameIs::Another,
+            _ if what.intersects(ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO) => NameIs::Another,
+            _ => NameIs::Same,
+        },
         file: None,
         // Not said.
         by: By::Others,

@@ -27,6 +27,9 @@ pub(super) enum How {
 pub(super) struct Queue {
     pub(super) names: Names,
     pub(super) nodes: HashSet<NodeId>,
+    /// Nodes with changes through the mount, and when the first of these was made.
+    pub(super) changed: HashSet<NodeId>,
+    pub(super) changed_since: Option<Instant>,
     /// The back end may have missed changes.
     pub(super) lost: bool,
     /// Notices were dropped that the kernel needs.

@@ -53,6 +53,9 @@ const QUIET: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(1);
 const LAST_RETRY: Duration = Duration::from_millis(128);
 
+/// For so long changes through the mount gather before the kernel is told.
+const GATHER: Duration = Duration::from_millis(2);
+
 /// Names of nodes that wait to be told of at a time, when all expire.
 const AT_A_TIME: usize = 1024;
 
@@ -127,6 +130,12 @@ impl Pushed {
             let can_help =
                 matches!(phase, Phase::Prompt) || queue.names.threads < names::MOST_THREADS;
             let help = can_help && queue.names.need_help();
+            let gathered = queue.changed_since.map(|since| since + GATHER);
+            if gathered.is_some_and(|end| end <= now) {
+                queue.changed_since = None;
+                let changed = std::mem::take(&mut queue.changed);
+                queue.nodes.extend(changed);
+            }
             let is_time = end.is_some_and(|end| end <= now);
             let is_asked = queue.lost || queue.dropped || !queue.nodes.is_empty();
             if help || is_time || is_asked || has_names && queue.names.ready() < AT_A_TIME {
@@ -141,7 +150,8 @@ impl Pushed {
             queue.is_awaited = has_names;
             // No bell rings when a notice gets stuck.
             let looks = (queue.names.ready() > 0).then_some(STUCK);
-            let until_end = end.map(|end| end - now);
+            let ends = end.into_iter().chain(queue.changed_since.map(|since| since + GATHER));
+            let until_end = ends.min().map(|end| end.saturating_duration_since(now));
             let wait = looks.into_iter().chain(until_end).min();
             let wait = wait.unwrap_or(Duration::from_secs(3600));
             let woken = self.bell.wait_timeout(queue, wait);
