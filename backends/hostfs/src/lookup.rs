@@ -251,7 +251,11 @@ impl FileSystem for HostFs {
     }
 
     fn rename(&self, by: &Caller<'_>, how: &Rename<'_>) -> Result<()> {
-        in_doubt(by.sb, &[how.from.0, how.to.0], change::rename(self, by, how))
+        in_doubt(
+            by.sb,
+            &[how.from.0, how.to.0],
+            change::rename(self, by, how),
+        )
     }
 
     fn setattr(&self, by: &Caller<'_>, at: &At<'_>, change: &SetAttr) -> Result<()> {

@@ -115,6 +115,10 @@ use mounts::Mounts;
 /// For so long reports gather before they are dealt with.
 const GATHER: Duration = Duration::from_millis(1);
 
+/// The same while the last ones were all about our own changes: a program that makes many is not
+/// slowed down by so many wakeups.
+const GATHER_OWN: Duration = Duration::from_millis(4);
+
 /// Bytes that are read at once: a few thousand reports.
 const BUFFER: usize = 64 << 10;
 
@@ -339,7 +343,11 @@ impl Ears {
                 sb.evict_unused();
             }
             drop(sb);
-            if self.ended.get().is_some() || self.wait(alive, false, Some(GATHER)).is_none() {
+            let gather = match turns.any {
+                true => GATHER,
+                false => GATHER_OWN,
+            };
+            if self.ended.get().is_some() || self.wait(alive, false, Some(gather)).is_none() {
                 return;
             }
         }
@@ -394,6 +402,7 @@ impl Ears {
             };
             turns.missed |= turns.fresh.end_turn(all) | heard.missed;
         }
+        turns.any = heard.any;
         // Without the lock: a thread that reads in an inode awaited below takes it.
         let done = match heard.lost {
             true => None,
@@ -564,6 +573,8 @@ struct Turns {
     /// New names were missed since everything last became stale, at that time.
     missed: bool,
     invalidated: Option<Instant>,
+    /// The last reports were not only about our own changes.
+    any: bool,
 }
 
 impl Turns {

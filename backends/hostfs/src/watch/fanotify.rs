@@ -33,6 +33,8 @@ const MASK: u64 = libc::FAN_CREATE
     | libc::FAN_ATTRIB
     | libc::FAN_ONDIR;
 
+/// No event is longer: a name of 255 bytes, and three handles of 128.
+const LONGEST_EVENT: usize = 4096;
 /// Bytes before the first record of an event.
 const EVENT: usize = 24;
 /// Bytes of a record before its handle: type, padding, length, file system id.
@@ -133,7 +135,13 @@ impl Fanotify {
             report(what);
         };
         match rustix::io::read(&self.group, buf) {
-            Ok((read, _)) => each_event(read, &mut report),
+            Ok((read, left)) => {
+                each_event(read, &mut report);
+                // The next one would have found room.
+                if left.len() >= LONGEST_EVENT {
+                    return Ok(true);
+                }
+            }
             Err(Errno::AGAIN) => return Ok(true),
             Err(Errno::INTR) => return Ok(false),
             Err(errno) => return Err(errno),

@@ -165,6 +165,8 @@ pub(super) struct Heard {
     pub(super) ended: HashSet<InodeKey>,
     /// Anything may have happened.
     pub(super) lost: bool,
+    /// A report was not ignored.
+    pub(super) any: bool,
     /// Attributes of any file may have changed that has one name now, or is cached with
     /// one.
     pub(super) missed: bool,
@@ -209,6 +211,7 @@ impl Heard {
                 if is_own(by) && !keys.iter().any(|key| follows(*key)) {
                     return;
                 }
+                self.any = true;
                 self.note_file(file, by);
                 let is_new = matches!(change, Change::Made | Change::Arrived(_));
                 let mut followed = false;
@@ -232,13 +235,18 @@ impl Heard {
             Report::Itself { dir, by } => {
                 let keys = known.keys(dir);
                 let by = by.at(keys);
-                for key in keys.iter().filter(|_| !is_own(by)) {
+                if is_own(by) {
+                    return;
+                }
+                self.any = true;
+                for key in keys {
                     note_by(&mut self.dir(*key, dir).by, by);
                 }
             }
             Report::File { handle, by } => {
                 let by = known.anywhere(by);
                 if !is_own(by) {
+                    self.any = true;
                     self.note_file(Some(handle), by);
                 }
             }
@@ -435,7 +443,11 @@ mod tests {
                 by,
             };
             let handle = &b"file"[..];
-            for report in [named, Report::Itself { dir, by }, Report::File { handle, by }] {
+            for report in [
+                named,
+                Report::Itself { dir, by },
+                Report::File { handle, by },
+            ] {
                 let is_own = |thread| thread == 7;
                 heard.note(&report, known, &mut Fresh::default(), is_own, |_| follows);
             }
@@ -443,7 +455,11 @@ mod tests {
         };
         assert_eq!(noted(&known, 7, false), (0, 0));
         assert_eq!(noted(&known, 8, false), (1, 1), "FRESH-1: another's");
-        assert_eq!(noted(&known, 7, true), (1, 1), "FRESH-1: new names are followed");
+        assert_eq!(
+            noted(&known, 7, true),
+            (1, 1),
+            "FRESH-1: new names are followed"
+        );
         known.add(Box::from(DIRS[0]), InodeKey::new(2));
         assert_eq!(noted(&known, 7, false), (2, 1), "FRESH-1: shown again");
     }

@@ -54,7 +54,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(1);
 const LAST_RETRY: Duration = Duration::from_millis(128);
 
 /// For so long changes through the mount gather before the kernel is told.
-const GATHER: Duration = Duration::from_millis(2);
+const GATHER: Duration = Duration::from_millis(10);
 
 /// Names of nodes that wait to be told of at a time, when all expire.
 const AT_A_TIME: usize = 1024;
@@ -150,7 +150,9 @@ impl Pushed {
             queue.is_awaited = has_names;
             // No bell rings when a notice gets stuck.
             let looks = (queue.names.ready() > 0).then_some(STUCK);
-            let ends = end.into_iter().chain(queue.changed_since.map(|since| since + GATHER));
+            let ends = end
+                .into_iter()
+                .chain(queue.changed_since.map(|since| since + GATHER));
             let until_end = ends.min().map(|end| end.saturating_duration_since(now));
             let wait = looks.into_iter().chain(until_end).min();
             let wait = wait.unwrap_or(Duration::from_secs(3600));
