@@ -5,6 +5,7 @@ mod common;
 mod mounts {
     mod budget;
     mod daemon;
+    mod guest;
     mod list;
     mod many;
     mod metrics;

@@ -13,10 +13,10 @@ use rcuwalk_testkit::wait_until;
 use crate::common::{Ended, rcuwalk, run, run_well};
 
 /// A process that serves; it is killed with the test.
-struct Server(Option<Child>);
+pub(super) struct Server(Option<Child>);
 
 impl Server {
-    fn start(source: &Path, socket: &Path, options: &[&str]) -> Server {
+    pub(super) fn start(source: &Path, socket: &Path, options: &[&str]) -> Server {
         let mut command = rcuwalk(["serve", "virtiofs"]);
         command
             .arg(source)
@@ -32,7 +32,7 @@ impl Server {
         server
     }
 
-    fn ended(mut self) -> Ended {
+    pub(super) fn ended(mut self) -> Ended {
         Ended::from(self.0.take().unwrap().wait_with_output().unwrap())
     }
 }
