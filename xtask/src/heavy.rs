@@ -198,6 +198,8 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
             "RCUWALK_CONNECTIONS",
             set_or("RCUWALK_CONNECTIONS", "10000"),
         )
+        // Guests that put anything into their rings.
+        .env("RCUWALK_GUESTS", set_or("RCUWALK_GUESTS", "3000"))
         .env(SKIPS_VAR, skips.file())
         .args(["test", "--release", "--workspace"])
         .args(["--exclude", "rcuwalk-conformance", "--exclude", "xtask"])

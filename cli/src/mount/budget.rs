@@ -72,6 +72,16 @@ impl Limits {
         })
     }
 
+    /// Returns the most nodes for one that cannot be asked for any back, and the caches' budget. It
+    /// may have what the limits say, or else as many as half of the memory holds.
+    pub(crate) fn for_a_guest(self) -> (usize, Budget) {
+        let (nodes, budget) = self.on_this_machine();
+        match (self.max_inodes, self.max_memory) {
+            (None, None) => (nodes.saturating_mul(4), budget),
+            _ => (nodes, budget),
+        }
+    }
+
     fn on(self, machine: &Machine) -> (usize, Budget) {
         // A request for a number of inodes implies the memory for them.
         let asked = self.max_inodes.unwrap_or(0).saturating_mul(BYTES_PER_NODE);

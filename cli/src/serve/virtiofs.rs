@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rcuwalk::{Credentials, MountFlags, Vfs};
+use rcuwalk::{Budget, Credentials, MountFlags, Vfs};
 use rcuwalk_fuse::{Contents, Options};
 use rcuwalk_virtiofs::{DeviceOptions, MOST_QUEUES, Served, Tag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -48,6 +48,9 @@ WITH QEMU:
 WHO MAY WHAT:
   The guest's kernel checks permissions, and says to which user a new file belongs: its root may do
   in the tree what this process may. It reaches nothing outside of the tree.
+
+  It may know as many files as --max-inodes and --max-memory say, or else as half of the memory
+  holds at a KiB each: beyond that, files that it does not know yet are ENFILE.
 
 EXIT STATUS:
   0 if the machine monitor has hung up, or, with --daemon, once it listens;
@@ -182,8 +185,9 @@ pub(super) fn run(args: &Args, argv: &[OsString]) -> Result<(), Failure> {
     let signals = Signals::catch(args.daemonized).map_err(Failure::error)?;
     let log = log::start(&settings, args.daemonized)?;
     let metrics = args.metrics.as_ref().map(http::Address::bind).transpose()?;
-    let options = args.options();
-    let vfs = args.tree(&options, &settings)?;
+    let (most_nodes, budget) = args.limits.for_a_guest();
+    let options = args.options().max_nodes(most_nodes);
+    let vfs = args.tree(budget, &options, &settings)?;
     let (listener, bound) = listen(&args.socket)?;
     tracing::info!("waiting for a machine at {}", args.socket.display());
     if args.daemonized {
@@ -234,8 +238,7 @@ impl Args {
         })
     }
 
-    fn tree(&self, options: &Options, settings: &Settings) -> Result<Vfs, Failure> {
-        let (_, budget) = self.limits.on_this_machine();
+    fn tree(&self, budget: Budget, options: &Options, settings: &Settings) -> Result<Vfs, Failure> {
         let (vfs, _) = mount::tree("serve", self.source(), budget, options, settings)?;
         if self.read_only {
             let root = vfs.context(Credentials::root());

@@ -66,6 +66,9 @@ pub(crate) struct Nodes {
     pub(crate) pressure: Pressure,
 }
 
+/// Most places of forgotten nodes, however many nodes there may be.
+const MOST_REMEMBERED: usize = 1 << 20;
+
 impl Nodes {
     /// Makes a table with the root, which stays known whatever the kernel forgets.
     pub(crate) fn new(root: &VfsPath, pressure: Pressure) -> Result<Nodes> {
@@ -74,7 +77,7 @@ impl Nodes {
         let nodes = Nodes {
             known: KnownTable::new(),
             drawn: Drawn::default(),
-            remembered: Remembered::at_most(pressure.most() / 4),
+            remembered: Remembered::at_most((pressure.most() / 4).min(MOST_REMEMBERED)),
             generations: AtomicU32::new(chance),
             root: (root.number_of(attr.ino), attr.dev),
             top: root.clone(),
@@ -90,7 +93,10 @@ impl Nodes {
     pub(crate) fn entry(&self, path: &VfsPath) -> Result<(NodeEntry<'_>, Option<VfsPath>)> {
         let entry = match self.known_entry(path) {
             Some(entry) => entry,
-            None => self.new_entry(path, self.id_by_number(path.inode()))?,
+            None => {
+                self.pressure.has_room(self.known.len())?;
+                self.new_entry(path, self.id_by_number(path.inode()))?
+            }
         };
         let left = entry.known().found_at(path);
         self.pressure.are(self.known.len());
@@ -110,7 +116,10 @@ impl Nodes {
     ) -> Result<NodeEntry<'_>> {
         let entry = match self.known_entry(path) {
             Some(entry) => entry,
-            None => self.new_entry(path, Some(id))?,
+            None => {
+                self.pressure.has_room(self.known.len())?;
+                self.new_entry(path, Some(id))?
+            }
         };
         let node = entry.known();
         let is_it = generation.is_none_or(|known| known == node.generation);

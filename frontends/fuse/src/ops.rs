@@ -67,6 +67,8 @@ pub(crate) struct Ops {
     room: Room,
     /// Changes that the kernel is told of.
     pub(crate) pushed: Pushed,
+    /// Open files are limited also where they hold no descriptor.
+    pub(crate) limits_all_files: bool,
 }
 
 /// The answer to a LOOKUP. Dropped unsent, it takes its count back.
@@ -134,6 +136,7 @@ impl Ops {
             guess: Guess::default(),
             room: Room::default(),
             pushed: Pushed::default(),
+            limits_all_files: false,
         })
     }
 
@@ -216,6 +219,15 @@ impl Ops {
     /// handed out.
     fn slow_down(&self) {
         self.pressure().slow_down(self.nodes());
+    }
+
+    /// As [`slow_down`](Self::slow_down), before something is made that takes a node.
+    ///
+    /// # Errors
+    /// There may be no more nodes.
+    fn make_room(&self) -> Result<()> {
+        self.slow_down();
+        self.pressure().has_room(self.nodes())
     }
 
     /// Calls `ask` on behalf of `who`, at `place`. If it is refused, calls it once more with

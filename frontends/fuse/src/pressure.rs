@@ -11,10 +11,13 @@
 //! with nothing locked, half a millisecond at most, and one thread always goes on, to take the
 //! FORGETs. When the worker has found that all nodes are in use, no handler waits.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rcuwalk::{Error, Result};
 
 use crate::interrupt;
 
@@ -49,6 +52,8 @@ pub struct NodeStatistics {
 /// See the module.
 pub(crate) struct Pressure {
     most: usize,
+    /// There are never more, for a kernel that cannot be asked for nodes back.
+    bound: usize,
     /// Handlers that may wait at the same time.
     may_wait: usize,
     waiting: AtomicUsize,
@@ -79,6 +84,7 @@ impl Pressure {
     pub(crate) fn new(most: usize, handlers: usize) -> Pressure {
         Pressure {
             most,
+            bound: usize::MAX,
             may_wait: handlers.saturating_sub(1),
             waiting: AtomicUsize::new(0),
             called: AtomicBool::new(false),
@@ -90,9 +96,23 @@ impl Pressure {
         }
     }
 
+    /// Limits the nodes to `bound` in any case.
+    pub(crate) fn bounded(self, bound: usize) -> Pressure {
+        Pressure { bound, ..self }
+    }
+
+    /// # Errors
+    /// `ENFILE` if there are as many nodes as there may be.
+    pub(crate) fn has_room(&self, nodes: usize) -> Result<()> {
+        match nodes < self.bound {
+            true => Ok(()),
+            false => Err(Error::io(io::Error::from_raw_os_error(libc::ENFILE))),
+        }
+    }
+
     /// The limit, beside nodes in use.
     pub(crate) fn most(&self) -> usize {
-        self.most
+        self.most.min(self.bound)
     }
 
     /// The number of nodes at which the worker stops.
@@ -217,7 +237,7 @@ impl Pressure {
         NodeStatistics {
             nodes,
             peak: peak.load(Relaxed).max(nodes),
-            max: self.most,
+            max: self.most.min(self.bound),
             forgets: forgets.load(Relaxed),
             asked: asked.load(Relaxed),
             unknown: unknown.load(Relaxed),

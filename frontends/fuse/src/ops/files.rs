@@ -84,7 +84,7 @@ impl Ops {
         umask: u32,
         flags: i32,
     ) -> Result<(Found<'_>, NewOpen)> {
-        self.slow_down();
+        self.make_room()?;
         let share = self.share(who)?;
         let (dir, of) = (self.place(parent)?, name(of)?);
         let asked = open_flags(flags);
@@ -122,7 +122,7 @@ impl Ops {
         umask: u32,
         flags: i32,
     ) -> Result<(Found<'_>, NewOpen)> {
-        self.slow_down();
+        self.make_room()?;
         let share = self.share(who)?;
         let dir = self.place(dir)?;
         let flags = self.back.flags(open_flags(flags));
@@ -421,7 +421,8 @@ impl Ops {
 
     fn keep(&self, file: File, node: NodeRef, made_by: Option<u32>, share: Share) -> NewOpen {
         // Open files of a back end without descriptors are not limited.
-        let share = file.holds_descriptor().then_some(share);
+        let counts = self.limits_all_files || file.holds_descriptor();
+        let share = counts.then_some(share);
         let is_direct = self.back.is_on() && file.flags().contains(OpenFlags::APPEND);
         let open = Arc::new(OpenFile {
             file,

@@ -229,7 +229,7 @@ impl Ops {
         umask: u32,
         make: impl Fn(&Context) -> Result<VfsPath>,
     ) -> Result<Found<'_>> {
-        self.slow_down();
+        self.make_room()?;
         let dir = self.place(parent)?;
         name(of)?;
         let made = self.ask(who, dir, umask, make);

@@ -103,8 +103,7 @@ impl Handler {
             metrics: self.metrics.clone(),
             own: self.own.clone(),
             watch: self.watch.clone(),
-            is_for_guest: self.is_for_guest,
-            ..Handler::new(vfs, options)?
+            ..Handler::for_guest(vfs, options)?
         })
     }
 
@@ -112,6 +111,25 @@ impl Handler {
     /// The tree has no root to show.
     pub(crate) fn new(vfs: Vfs, options: &Options) -> Result<Handler> {
         let pressure = Pressure::new(options.max_nodes.max(FEWEST_NODES), options.handlers());
+        Handler::with(vfs, options, pressure)
+    }
+
+    /// For another machine's kernel, which cannot be asked for nodes back: there are `max_nodes`
+    /// at most.
+    ///
+    /// # Errors
+    /// The tree has no root to show.
+    pub(crate) fn for_guest(vfs: Vfs, options: &Options) -> Result<Handler> {
+        let bound = options.max_nodes.max(FEWEST_NODES);
+        // Far more, and not near the end of the type's range.
+        let pressure = Pressure::new(usize::MAX >> 8, options.handlers()).bounded(bound);
+        let mut handler = Handler::with(vfs, options, pressure)?;
+        handler.is_for_guest = true;
+        handler.ops.limits_all_files = true;
+        Ok(handler)
+    }
+
+    fn with(vfs: Vfs, options: &Options, pressure: Pressure) -> Result<Handler> {
         Ok(Handler {
             ops: Ops::new(vfs, pressure)?,
             timeouts: Timeouts {

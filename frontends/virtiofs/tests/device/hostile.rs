@@ -138,6 +138,58 @@ fn an_answer_without_room_is_an_error_or_nothing() {
     guest.off().unwrap();
 }
 
+/// A guest that forgets nothing gets no more nodes than there may be, and no more open files than
+/// descriptors.
+#[test]
+fn a_guest_holds_what_it_may_and_no_more() {
+    let options = Options::default().max_nodes(64);
+    let mut guest = Guest::with(in_memory(), 1, &options, true);
+    init(&mut guest);
+    let create = |guest: &mut Guest, at: usize| {
+        let answer = guest.ask(1, &fuse::create(BY_ROOT, 4, &format!("f{at}")), 160);
+        let (error, body) = parsed(&answer, 4);
+        (
+            error,
+            body.first_chunk().map(|node| u64::from_ne_bytes(*node)),
+        )
+    };
+    let made: Vec<_> = (0..70).map(|at| create(&mut guest, at)).collect();
+    let good_ones = made.iter().take_while(|one| one.0 == 0).count();
+    assert_eq!(good_ones, 63, "with the root 64");
+    assert!(made[63..].iter().all(|one| one.0 == 23), "ENFILE");
+    // What it knows it may look up; and there is room when it forgets.
+    let found = guest.ask(1, &fuse::name(op::LOOKUP, 6, "f0"), 144);
+    good(&found, 6);
+    guest.send(0, &[&fuse::forget(made[0].1.unwrap(), 2)], &[], false);
+    guest.answer(0);
+    let (error, node) = create(&mut guest, 70);
+    assert_eq!(error, 0);
+    // A listing goes on without nodes.
+    let gone = fuse::forget(node.unwrap(), 1);
+    let opened = guest.ask(1, &fuse::message(op::OPENDIR, 8, ROOT, &[0; 8]), 32);
+    let dir = u64_at(good(&opened, 8), 0);
+    let mut names = 0;
+    let mut at = 0;
+    loop {
+        let read = fuse::read(op::READDIRPLUS, 10, ROOT, dir, at, 8192);
+        let answer = guest.ask(1, &read, 8208);
+        let mut entries = good(&answer, 10);
+        if entries.is_empty() {
+            break;
+        }
+        while !entries.is_empty() {
+            let len = 128 + (24 + u32_at(entries, 144) as usize).next_multiple_of(8);
+            at = u64_at(entries, 136);
+            names += 1;
+            entries = &entries[len..];
+        }
+    }
+    assert_eq!(names, 2 + 64);
+    guest.send(0, &[&gone], &[], false);
+    guest.answer(0);
+    guest.off().unwrap();
+}
+
 /// Rings, tables and messages of random bytes that are nearly right, as a seed says:
 /// `RCUWALK_GUEST_SEED`, `RCUWALK_GUESTS` of them.
 #[test]

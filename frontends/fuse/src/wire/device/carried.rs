@@ -81,7 +81,10 @@ pub trait CarriedRequest {
 }
 
 /// Serves `vfs` to what `carrier` brings, on threads of its own. Of the [`Options`], those about
-/// mounting, `max_nodes`, `passthrough`, `idmap`, `watch` and `io_uring` have no effect.
+/// mounting, `passthrough`, `idmap`, `watch` and `io_uring` have no effect.
+///
+/// The other side cannot be asked for nodes back: beyond `max_nodes`, what needs another one is
+/// `ENFILE`.
 ///
 /// The other side is a machine of its own: its kernel checks permissions, and tells the user and
 /// the group that a new file belongs to. Numbers of its threads are not looked at.
@@ -93,14 +96,8 @@ pub fn carry<C: Carrier>(
     carrier: Arc<C>,
     options: &Options,
 ) -> Result<Carried<C>, MountError> {
-    let options = options
-        .clone()
-        // Nobody can be asked for nodes.
-        .max_nodes(usize::MAX >> 8)
-        .passthrough(false)
-        .idmap(false);
-    let mut first = Handler::new(vfs.clone(), &options).map_err(MountError::Source)?;
-    first.is_for_guest = true;
+    let options = options.clone().passthrough(false).idmap(false);
+    let first = Handler::for_guest(vfs.clone(), &options).map_err(MountError::Source)?;
     let threads = options.handlers();
     let session = Arc::new(Session {
         carrier,
