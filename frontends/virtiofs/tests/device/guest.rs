@@ -47,6 +47,8 @@ pub(crate) struct Guest {
     file: File,
     /// The next free byte for requests and answers.
     free: u64,
+    /// The first byte that ever is.
+    first: u64,
     event_idx: bool,
 }
 
@@ -112,6 +114,7 @@ impl Guest {
             rings: rings.collect(),
             file,
             free: BUFFERS,
+            first: BUFFERS,
             event_idx,
         };
         guest.agree();
@@ -213,6 +216,20 @@ impl Guest {
         at
     }
 
+    /// Uses no memory within `len` bytes of the first for requests any more.
+    pub(crate) fn leave_out(&mut self, len: u64) {
+        self.first = BUFFERS + len;
+        self.free = self.first;
+    }
+
+    /// Where answers of a queue go that have not come: addresses and lengths.
+    pub(crate) fn rooms(&self, queue: usize) -> Vec<(u64, u32)> {
+        let under_way = self.rings[queue].under_way.iter();
+        under_way
+            .flat_map(|one| one.rooms.iter().copied())
+            .collect()
+    }
+
     /// Writes a descriptor into a table.
     pub(crate) fn describe(
         &self,
@@ -268,7 +285,7 @@ impl Guest {
         is_indirect: bool,
     ) -> u16 {
         if self.rings.iter().all(|ring| ring.under_way.is_empty()) {
-            self.free = BUFFERS;
+            self.free = self.first;
         }
         let mut buffers: Vec<((u64, u32), u16)> = Vec::new();
         for part in parts {

@@ -27,6 +27,7 @@ use rcuwalk_testkit::{Call, Hooked, lacks_root, wait_until};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
+use vm_memory::{Bytes, GuestAddress};
 
 fn in_memory() -> Vfs {
     Vfs::new(MemFs::new()).unwrap()
@@ -156,7 +157,15 @@ fn a_stuck_request_stops_no_other_one_and_not_the_end() {
     assert_eq!((answered, parsed(&answer, 10).0), (head, 2));
     // The guest starts anew. The ring stops, and no late answer gets into its memory.
     assert_eq!(guest.monitor.get_vring_base(1).unwrap(), 5);
+    let rooms = guest.rooms(1);
+    assert_eq!(rooms.len(), 3);
     guest.start_rings();
+    for (at, len) in &rooms {
+        let mine = vec![0x55; *len as usize];
+        guest.memory.write_slice(&mine, GuestAddress(*at)).unwrap();
+    }
+    // Its new requests go elsewhere.
+    guest.leave_out(1 << 20);
     init(&mut guest);
     drop(go);
     let observer = guest.served.observer();
