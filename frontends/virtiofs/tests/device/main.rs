@@ -173,6 +173,14 @@ fn a_stuck_request_stops_no_other_one_and_not_the_end() {
         observer.statistics().unwrap().in_flight == 0
     });
     assert_eq!(guest.come_back(1, Duration::from_millis(50)), None);
+    for (at, len) in rooms {
+        let mut there = vec![0; len as usize];
+        guest
+            .memory
+            .read_slice(&mut there, GuestAddress(at))
+            .unwrap();
+        assert!(there.iter().all(|byte| *byte == 0x55), "the guest's own");
+    }
     good(
         &guest.ask(1, &fuse::message(op::GETATTR, 12, ROOT, &[0; 16]), 120),
         12,
