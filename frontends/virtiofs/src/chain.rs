@@ -31,7 +31,7 @@ struct Part {
 pub(crate) enum Malformed {
     /// It does not end, or an index or a table is out of range.
     Endless,
-    /// It is longer than its queue.
+    /// It is longer than any queue.
     TooLong,
     /// A part of it is not mapped.
     NotMapped,

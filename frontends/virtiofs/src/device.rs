@@ -7,11 +7,12 @@
 //! `vhost` reads and writes the messages. `vhost-user-backend` would do all of this, but takes each
 //! request on a thread of its own and hands it over to those that answer: one more thread to wake
 //! for each. And it asks a device to wait for all requests that are under way when a ring stops,
-//! which may be stuck ([`Ring::stop`]).
+//! of which one may be stuck for ever ([`Ring::stop`]).
 
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
@@ -41,15 +42,18 @@ pub(crate) struct Device {
     memory: Memory,
     /// `None`: the monitor knows the tag by itself.
     tag: Option<Tag>,
+    /// How old a request gets before a ring stops without it.
+    patience: Duration,
     acked: u64,
 }
 
 impl Device {
-    pub(crate) fn new(queues: Arc<Queues>, tag: Option<Tag>) -> Device {
+    pub(crate) fn new(queues: Arc<Queues>, tag: Option<Tag>, patience: Duration) -> Device {
         Device {
             queues,
             memory: Memory::default(),
             tag,
+            patience,
             acked: 0,
         }
     }
@@ -69,7 +73,7 @@ impl Device {
 
     fn stop_all(&self) {
         for ring in self.queues.rings() {
-            ring.stop();
+            ring.abandon();
             ring.enable(false);
         }
     }
@@ -158,7 +162,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        let next = self.ring(index)?.stop();
+        let next = self.ring(index)?.stop(self.patience);
         self.queues
             .watch(index as usize, None)
             .map_err(Error::ReqHandlerError)?;

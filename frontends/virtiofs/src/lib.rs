@@ -24,6 +24,7 @@
 //! | `memory.rs`    | the guest's memory                                                   |
 //! | `queues.rs`    | all queues, and how threads wait for requests                        |
 //! | `ring.rs`      | one queue: requests taken and given back                             |
+//! | `request.rs`   | a request that a thread has                                          |
 //! | `chain.rs`     | where in the guest's memory a request is                             |
 //!
 //! The requests are those of FUSE, and [`rcuwalk_fuse::carry`] answers them, on its threads.
@@ -46,6 +47,7 @@ mod config;
 mod device;
 mod memory;
 mod queues;
+mod request;
 mod ring;
 
 use std::fmt;
@@ -55,6 +57,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rcuwalk::Vfs;
 use rcuwalk_fuse::{Carried, MountError, Observer};
@@ -77,11 +80,19 @@ pub struct DeviceOptions {
     /// The tag, for monitors that ask the device for it. QEMU has it in its own options, and 7.1
     /// to 8.0 end when a device offers one.
     pub tag: Option<Tag>,
+    /// How old a request gets before it is waited for no longer when the monitor stops a queue, as
+    /// for a pause of the guest; it is `EIO` then. `None` for ten seconds.
+    pub patience: Option<Duration>,
 }
+
+/// See [`DeviceOptions::patience`]. A request that waits for a disk or a server for as long as that
+/// is stuck; and the monitor does nothing else meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 rcuwalk::setters!(DeviceOptions {
     queues: usize,
     tag: Option<Tag>,
+    patience: Option<Duration>,
 });
 
 /// Serves `vfs` to the machine whose monitor is at the other end of `connection` (vhost-user), on
@@ -105,7 +116,8 @@ pub fn serve(
     let ours = connection.try_clone().map_err(MountError::Device)?;
     let carried = rcuwalk_fuse::carry(vfs, queues.clone(), options);
     let carried = carried.inspect_err(|_| queues.end())?;
-    let device = Device::new(queues.clone(), device.tag.clone());
+    let patience = device.patience.unwrap_or(PATIENCE);
+    let device = Device::new(queues.clone(), device.tag.clone(), patience);
     let has_ended = Arc::new(AtomicBool::new(false));
     let connection = Arc::new(connection);
     let end = End {
@@ -140,7 +152,7 @@ impl Drop for End {
         // Other descriptors of it are open: the monitor would wait for an answer.
         let _ = self.connection.shutdown(Shutdown::Both);
         for ring in self.queues.rings() {
-            ring.stop();
+            ring.abandon();
         }
         self.queues.end();
         // Relaxed: nothing is read because of it.

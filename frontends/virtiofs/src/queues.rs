@@ -28,7 +28,8 @@ use std::{io, iter};
 use rcuwalk_fuse::{Arrival, Carrier};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use crate::ring::{Request, Ring, Taken};
+use crate::request::Request;
+use crate::ring::{Ring, Taken};
 
 pub(crate) struct Queues {
     rings: Box<[Arc<Ring>]>,

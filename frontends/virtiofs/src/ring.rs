@@ -1,16 +1,19 @@
 //! A virtqueue: chains are taken from it, and given back with or without an answer.
 //!
-//! RING-1: once a ring has stopped, nothing is copied from or to the guest's memory for its requests;
-//! and a request in a ring that runs is seen by a thread, or the guest rings for it.
+//! RING-1: once a ring has stopped, nothing is copied from or to the guest's memory for its requests,
+//! and each chain that was taken from it has come back; and a request in a ring that runs is seen by
+//! a thread, or the guest rings for it.
 //!
 //! Any thread may take or give back, under the ring's lock, which is held for a few accesses to the
 //! guest's memory and for no copy of data. The guest shares the ring and may put anything there: a
 //! ring that makes no sense is broken, and is not looked at until the guest has set it up anew.
 //!
-//! **Runs.** The monitor may stop a ring (a guest starts anew), and from then on its memory is
-//! somebody else's. A request that was under way may be stuck in the source: it cannot be waited
-//! for. So each request knows the run in which it was taken, and copies nothing once that is over;
-//! [`Ring::stop`] waits only for copies that have begun.
+//! **Runs.** The monitor may stop a ring, and from then on its memory is somebody else's: if the guest
+//! starts anew. Or the guest is only paused, goes on later in the same ring, and still waits for all
+//! chains before the number that [`Ring::stop`] returns. So that takes nothing more, and waits for the
+//! requests that are under way. One may be stuck in the source, and cannot be waited for: it has come
+//! back as `EIO` by then. Each request knows the run in which it was taken, and copies nothing once
+//! that is over.
 //!
 //! **Kicks.** Whoever takes a chain asks for a kick with the next one, looks once more, and hears
 //! whether there is one already: then there will be no kick for that, and another thread must be
@@ -20,6 +23,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
@@ -27,13 +31,14 @@ use vm_memory::GuestAddress;
 
 use crate::chain::{Chain, Malformed};
 use crate::memory::Mapped;
+use crate::request::{Request, UnderWay};
 
 /// The longest ring: monitors have 128 to 1024 entries.
 pub(crate) const LONGEST: u16 = 1024;
 
 pub(crate) struct Ring {
     state: Mutex<State>,
-    /// Rung when the last copy of a run that is over has ended.
+    /// Rung when the last copy has ended, and when a request comes back to a ring that stops.
     quiet: Condvar,
 }
 
@@ -48,6 +53,10 @@ struct State {
     /// The addresses have been checked since it was started.
     is_checked: bool,
     is_broken: bool,
+    /// Nothing more is taken: it waits for what is under way.
+    is_stopping: bool,
+    /// What was taken in this run and has not come back.
+    under_way: Vec<Arc<UnderWay>>,
     /// The number of the run. It goes up at each end.
     run: u64,
     /// Copies from or to the guest's memory that are under way.
@@ -63,16 +72,6 @@ pub(crate) enum Taken {
     Malformed,
 }
 
-/// A request that was taken from a ring. Dropped without an answer, it is given back so.
-pub(crate) struct Request {
-    ring: Arc<Ring>,
-    run: u64,
-    mapped: Arc<Mapped>,
-    head: u16,
-    chain: Chain,
-    is_given_back: bool,
-}
-
 impl Ring {
     pub(crate) fn new() -> Arc<Ring> {
         let queue = Queue::new(LONGEST).unwrap_or_default();
@@ -85,6 +84,8 @@ impl Ring {
                 is_enabled: false,
                 is_checked: false,
                 is_broken: false,
+                is_stopping: false,
+                under_way: Vec::new(),
                 run: 0,
                 copies: 0,
             }),
@@ -107,23 +108,22 @@ impl Ring {
             }
         };
         let head = chain.head_index();
-        let most = state.queue.size();
-        if head >= most {
+        if head >= state.queue.size() {
             state.is_broken("an index is out of range");
             return Taken::Nothing;
         }
-        match Chain::read(chain, &mapped, most) {
-            Ok(chain) => Taken::Request(
-                Request {
-                    ring: self.clone(),
-                    run: state.run,
-                    mapped,
+        match Chain::read(chain, &mapped, LONGEST) {
+            Ok(chain) => {
+                let one = Arc::new(UnderWay {
                     head,
                     chain,
-                    is_given_back: false,
-                },
-                more,
-            ),
+                    mapped,
+                    since: Instant::now(),
+                });
+                state.under_way.push(one.clone());
+                let request = Request::new(self.clone(), state.run, one);
+                Taken::Request(request, more)
+            }
             Err(why) => {
                 self.malformed(state, head, why);
                 Taken::Malformed
@@ -142,7 +142,7 @@ impl Ring {
     ///
     /// # Errors
     /// `ENODEV` if it is; those of `copy`.
-    fn copy<T>(&self, run: u64, copy: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn copy<T>(&self, run: u64, copy: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let mut state = self.lock();
         if state.run != run {
             return Err(Errno::NODEV.into());
@@ -153,27 +153,60 @@ impl Ring {
         copy()
     }
 
-    fn give_back(&self, run: u64, head: u16, len: u32) -> io::Result<()> {
+    pub(crate) fn give_back(&self, run: u64, one: &Arc<UnderWay>, len: u32) -> io::Result<()> {
         let mut state = self.lock();
         if state.run != run {
             return Err(Errno::NODEV.into());
         }
-        let call = state.give_back(head, len);
+        state.under_way.retain(|other| !Arc::ptr_eq(other, one));
+        let call = state.give_back(one.head, len);
+        if state.is_stopping {
+            self.quiet.notify_all();
+        }
         drop(state);
         ring_guest(call);
         Ok(())
     }
 
-    /// Stops it, and returns the number of its next chain. Nothing is copied after that.
-    pub(crate) fn stop(&self) -> u16 {
+    /// Stops it, and returns the number of its next chain. All before that have come back, and
+    /// nothing is copied any more.
+    ///
+    /// Waits for requests that are under way, for each until it is as old as `patience` says; from
+    /// then on it is `EIO`, whatever becomes of it.
+    pub(crate) fn stop(&self, patience: Duration) -> u16 {
+        let mut state = self.lock();
+        state.is_stopping = true;
+        while let Some(left) = state.longest_wait(patience) {
+            let quiet = self.quiet.wait_timeout(state, left);
+            state = quiet.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state = self.wait_for_copies(state);
+        let mut call = None;
+        for one in std::mem::take(&mut state.under_way) {
+            let len = one.refuse();
+            call = state.give_back(one.head, len).or(call);
+        }
+        state.end_run();
+        state.call = None;
+        let next = state.queue.next_avail();
+        drop(state);
+        ring_guest(call);
+        next
+    }
+
+    /// Stops it, and gives nothing back: the guest starts anew, or has gone.
+    pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         state.end_run();
+        self.wait_for_copies(state).call = None;
+    }
+
+    fn wait_for_copies<'r>(&self, mut state: MutexGuard<'r, State>) -> MutexGuard<'r, State> {
         while state.copies > 0 {
             let quiet = self.quiet.wait(state);
             state = quiet.unwrap_or_else(PoisonError::into_inner);
         }
-        state.call = None;
-        state.queue.next_avail()
+        state
     }
 
     /// Starts it, as it is set up.
@@ -252,7 +285,7 @@ impl Ring {
 impl State {
     /// The memory, if chains may be taken.
     fn serves(&mut self) -> Option<Arc<Mapped>> {
-        if !self.is_enabled || !self.queue.ready() || self.is_broken {
+        if !self.is_enabled || !self.queue.ready() || self.is_broken || self.is_stopping {
             return None;
         }
         let mapped = self.mapped.clone()?;
@@ -298,9 +331,19 @@ impl State {
         rings.then(|| self.call.clone()).flatten()
     }
 
+    /// How long a request that is under way may be waited for: the longest time; `None` if there
+    /// is none, or each is older than that.
+    fn longest_wait(&self, patience: Duration) -> Option<Duration> {
+        let left = |one: &Arc<UnderWay>| patience.checked_sub(one.since.elapsed());
+        let longest = self.under_way.iter().filter_map(left).max();
+        longest.filter(|left| !left.is_zero())
+    }
+
     fn end_run(&mut self) {
         self.run += 1;
         self.queue.set_ready(false);
+        self.is_stopping = false;
+        self.under_way.clear();
     }
 
     #[cold]
@@ -330,38 +373,5 @@ impl Drop for Copying<'_> {
         if state.copies == 0 {
             self.0.quiet.notify_all();
         }
-    }
-}
-
-impl rcuwalk_fuse::CarriedRequest for Request {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.ring
-            .copy(self.run, || self.chain.copy_to(&self.mapped, room))
-    }
-
-    fn answer(&mut self, answer: &[u8]) -> io::Result<()> {
-        if self.is_given_back {
-            return Err(Errno::NODEV.into());
-        }
-        let copied = || self.chain.copy_from(&self.mapped, answer);
-        self.ring.copy(self.run, copied)?;
-        self.is_given_back = true;
-        // An answer is no longer than a MiB and its header.
-        let len = u32::try_from(answer.len()).unwrap_or(u32::MAX);
-        self.ring.give_back(self.run, self.head, len)
-    }
-}
-
-impl Drop for Request {
-    fn drop(&mut self) {
-        if !self.is_given_back {
-            let _ = self.ring.give_back(self.run, self.head, 0);
-        }
-    }
-}
-
-impl std::fmt::Debug for Request {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Request({}, {:?})", self.head, self.chain)
     }
 }

@@ -81,10 +81,23 @@ impl Guest {
     }
 
     pub(crate) fn with(vfs: Vfs, queues: usize, options: &Options, event_idx: bool) -> Guest {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let patience = Duration::from_millis(100);
+        Guest::patient(vfs, queues, options, event_idx, patience)
+    }
+
+    /// One whose rings wait that long for a request when they stop.
+    pub(crate) fn patient(
+        vfs: Vfs,
+        queues: usize,
+        options: &Options,
+        event_idx: bool,
+        patience: Duration,
+    ) -> Guest {
         let device = DeviceOptions::default()
             .queues(queues)
-            .tag(Some("home".parse().unwrap()));
+            .tag(Some("home".parse().unwrap()))
+            .patience(Some(patience));
+        let (ours, theirs) = UnixStream::pair().unwrap();
         let served = serve(vfs, theirs, &device, options).unwrap();
         let file = File::from(rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         file.set_len(8 << 20).unwrap();
@@ -179,9 +192,14 @@ impl Guest {
         self.memory
             .write_slice(&zeros, GuestAddress(ring.at))
             .unwrap();
-        let monitor = &mut self.monitor;
+        self.go_on(index, 0);
+    }
+
+    /// Starts a ring as it is: its next chain has this number.
+    pub(crate) fn go_on(&mut self, index: usize, base: u16) {
+        let (ring, monitor) = (&self.rings[index], &mut self.monitor);
         monitor.set_vring_num(index, SIZE).unwrap();
-        monitor.set_vring_base(index, 0).unwrap();
+        monitor.set_vring_base(index, base).unwrap();
         let addresses = VringConfigData {
             queue_max_size: SIZE,
             queue_size: SIZE,

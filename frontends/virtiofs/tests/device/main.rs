@@ -15,6 +15,7 @@ mod hostile;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use fuse::{BY_ROOT, ROOT, Who, good, op, parsed, u32_at, u64_at};
@@ -93,6 +94,29 @@ fn a_guest_makes_writes_reads_and_lists() {
         guest.off().unwrap();
         assert!(observer.statistics().is_none_or(|now| now.open == 0));
     }
+}
+
+/// Kernels before 5.13 send a request of a MiB in as many parts as it has pages, however short the ring
+/// is; and take an answer of no length for a good one.
+#[test]
+fn a_request_may_have_more_parts_than_its_ring() {
+    let mut guest = Guest::new(in_memory(), 1);
+    init(&mut guest);
+    let (node, fh) = make(&mut guest, "f");
+    let page = [7; 4096];
+    let write = fuse::write(6, node, fh, 0, 256 * 4096);
+    let mut parts = vec![&write[..]];
+    parts.extend([&page[..]; 256]);
+    guest.send(1, &parts, &[24], true);
+    assert_eq!(u32_at(good(&guest.answer(1).1, 6), 0), 256 * 4096);
+    let read = fuse::read(op::READ, 8, node, fh, 0, 256 * 4096);
+    let mut rooms = vec![16];
+    rooms.extend([4096; 256]);
+    guest.send(1, &[&read], &rooms, true);
+    let (_, answer) = guest.answer(1);
+    let body = good(&answer, 8);
+    assert!(body.len() == 256 * 4096 && body.iter().all(|byte| *byte == 7));
+    guest.off().unwrap();
 }
 
 #[test]
@@ -185,6 +209,83 @@ fn a_stuck_request_stops_no_other_one_and_not_the_end() {
         &guest.ask(1, &fuse::message(op::GETATTR, 12, ROOT, &[0; 16]), 120),
         12,
     );
+    guest.off().unwrap();
+}
+
+/// A tree whose lookups of this name wait for a word, or for the end of the sender.
+fn waits_for(name: &'static str) -> (mpsc::Sender<()>, Vfs) {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let hooked = Hooked::new(MemFs::new(), move |call: &Call<'_>| {
+        if call.name() == name {
+            let _ = wait.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    (go, Vfs::new(hooked).unwrap())
+}
+
+/// RING-1: a guest that is paused and goes on hears the answer to each request.
+#[test]
+fn a_pause_loses_no_request() {
+    let (go, vfs) = waits_for("slow");
+    let options = Options::default().threads(2);
+    let mut guest = Guest::patient(vfs, 1, &options, true, Duration::from_secs(300));
+    init(&mut guest);
+    let slow = guest.send(1, &[&fuse::name(op::LOOKUP, 4, "slow")], &[144], false);
+    let observer = guest.served.observer();
+    wait_until("it is under way", || {
+        observer.statistics().unwrap().in_flight == 1
+    });
+    let goes = thread::spawn(move || {
+        // Most likely the ring stops by then; if not, nothing is tested.
+        thread::sleep(Duration::from_millis(100));
+        drop(go);
+    });
+    let base = guest.monitor.get_vring_base(1).unwrap();
+    assert_eq!(base, 2);
+    goes.join().unwrap();
+    guest.go_on(1, base as u16);
+    let (head, answer) = guest.answer(1);
+    assert_eq!((head, parsed(&answer, 4).0), (slow, 2));
+    // What the guest sends meanwhile is seen afterwards.
+    guest.monitor.get_vring_base(1).unwrap();
+    let get = fuse::message(op::GETATTR, 6, ROOT, &[0; 16]);
+    guest.send(1, &[&get], &[120], false);
+    guest.go_on(1, 2);
+    good(&guest.answer(1).1, 6);
+    guest.off().unwrap();
+}
+
+/// RING-1, WATCH-1: what is stuck when the guest is paused is `EIO`, once.
+#[test]
+fn a_pause_does_not_wait_for_a_stuck_request() {
+    let (go, vfs) = waits_for("stuck");
+    let options = Options::default().threads(2);
+    let mut guest = Guest::with(vfs, 1, &options, true);
+    init(&mut guest);
+    let stuck = [100, 102].map(|unique| {
+        let lookup = fuse::name(op::LOOKUP, unique, "stuck");
+        (guest.send(1, &[&lookup], &[100, 44], false), unique)
+    });
+    let observer = guest.served.observer();
+    wait_until("they are under way", || {
+        observer.statistics().unwrap().in_flight == 2
+    });
+    assert_eq!(guest.monitor.get_vring_base(1).unwrap(), 3);
+    for _ in stuck {
+        let (head, answer) = guest.answer(1);
+        let of = stuck.iter().find(|one| one.0 == head).unwrap();
+        assert_eq!(parsed(&answer, of.1), (5, &[][..]), "EIO");
+    }
+    guest.go_on(1, 3);
+    drop(go);
+    wait_until("they are done", || {
+        observer.statistics().unwrap().in_flight == 0
+    });
+    assert_eq!(guest.come_back(1, Duration::from_millis(50)), None);
+    let get = fuse::message(op::GETATTR, 6, ROOT, &[0; 16]);
+    good(&guest.ask(1, &get, 120), 6);
     guest.off().unwrap();
 }
 
