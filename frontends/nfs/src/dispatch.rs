@@ -18,9 +18,6 @@ const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 const VERSION: u32 = 3;
 
-/// Ports from here on may be used by anyone.
-const FIRST_OPEN_PORT: u16 = 1024;
-
 /// Answers records. `C` is a connection.
 pub(crate) struct Dispatcher<C> {
     pub(crate) export: Export,
@@ -65,8 +62,7 @@ impl<C> Dispatcher<C> {
             Err(Refused::NotACall) => return Outcome::HangUp,
             Err(Refused::Denied { xid, why }) => return refuse(rpc::denied(xid, why)),
         };
-        let is_open_port = client.port() >= FIRST_OPEN_PORT;
-        if call.procedure != 0 && is_open_port && !self.export.options.insecure {
+        if call.procedure != 0 && !self.export.options.heeds(client) {
             return refuse(rpc::denied(call.xid, Denial::TooWeak));
         }
         let (kind, procedures) = match call.program {

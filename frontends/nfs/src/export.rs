@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rcuwalk::{Attr, Context, Credentials, Inode, OpenFlags, Result, Vfs, VfsPath};
+use rcuwalk::{Attr, Context, Credentials, Error, Inode, OpenFlags, Result, Vfs, VfsPath};
 
 use crate::attr::Shown;
 use crate::files::Files;
@@ -66,8 +66,7 @@ impl Export {
 
     /// Data may be lost: clients send it again.
     pub(crate) fn renew_verifier(&self) {
-        // Relaxed: the answer that reports the failure has the file's own status; other clients
-        // learn of it by their next COMMIT.
+        // Relaxed: the lock of the file's fsync(2) orders it before the next COMMIT of the file.
         self.verifier.fetch_add(1, Relaxed);
     }
 
@@ -86,7 +85,25 @@ impl Export {
             return Ok(());
         }
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        self.vfs.open(&self.daemon, dir, flags)?.sync(false)
+        let sync = |dir: &VfsPath| self.vfs.open(&self.daemon, dir, flags)?.sync(false);
+        match sync(dir) {
+            Err(Error::TooManyOpenFiles) => {
+                self.opened.close_all();
+                sync(dir)
+            }
+            // The host has moved it meanwhile, or removed it: then no names are left to be lost.
+            Err(Error::Stale) => {
+                let known = self.files.of(dir)?;
+                match self.files.find_again(known.wire()) {
+                    Ok(known) => sync(&known.path()),
+                    Err(Error::Stale) => Ok(()),
+                    Err(err) => Err(err),
+                }
+            }
+            // As the host says of file systems that have nothing to do for it.
+            Err(Error::Invalid | Error::NotSupported) => Ok(()),
+            synced => synced,
+        }
     }
 
     /// To be called about once a second.

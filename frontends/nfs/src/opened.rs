@@ -2,13 +2,20 @@
 //!
 //! They are open for the daemon; each request is checked for its own caller before it uses one. The
 //! ones that were not used for [`IDLE`] are closed, and the oldest go if there are too many.
+//!
+//! NFS-2: the host reports data that it could not write once for each descriptor, and all clients share
+//! one. So fsync(2) of a file runs for one request at a time, and what follows from a failure (another
+//! verifier) happens before the next one begins ([`Opened::sync`]): a request whose own fsync(2) has
+//! succeeded because another one was told of the failure finds it counted.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rcuwalk::{Context, Error, File, OpenFlags, Result, Vfs};
+use rustix::io::Errno;
 
 use crate::files::Known;
 
@@ -27,7 +34,15 @@ pub(crate) enum For {
 
 /// The open files of one file.
 #[derive(Default)]
-pub(crate) struct Opened([Mutex<Option<Arc<OpenFile>>>; 2]);
+pub(crate) struct Opened {
+    slots: [Mutex<Option<Arc<OpenFile>>>; 2],
+    /// One fsync(2) at a time.
+    syncing: Mutex<()>,
+    /// How many have begun. Taken alone, or inside of `syncing`, and never for long.
+    begun: Mutex<u64>,
+    /// How many have failed. Changed by the owner of `syncing`.
+    failures: AtomicU64,
+}
 
 /// A file that is open for the daemon.
 pub(crate) struct OpenFile {
@@ -35,6 +50,8 @@ pub(crate) struct OpenFile {
     since_look: AtomicBool,
     /// A client has written to it, and not asked for safety since.
     is_unsafe: AtomicBool,
+    /// The last fsync(2) by this descriptor that has succeeded, by its number among all of the file.
+    synced: AtomicU64,
 }
 
 impl OpenFile {
@@ -52,9 +69,57 @@ impl OpenFile {
 
 impl Opened {
     fn slot(&self, what: For) -> MutexGuard<'_, Option<Arc<OpenFile>>> {
-        self.0[what as usize]
+        self.slots[what as usize]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begun(&self) -> MutexGuard<'_, u64> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many fsync(2) of this file have failed: to be asked before data is written.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Returns when all that was written to the file is on disk. If that fails, `failed` is run before
+    /// another request is told anything.
+    ///
+    /// # Errors
+    /// Those of the back end, and an I/O error if another request was told of a failure since there were
+    /// `since` of them; `None` if the verifier tells of those.
+    pub(crate) fn sync(
+        &self,
+        open: &OpenFile,
+        data_only: bool,
+        since: Option<u64>,
+        failed: impl FnOnce(),
+    ) -> Result<()> {
+        let arrived = *self.begun();
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that counted itself after this request did look has begun after this request's data was
+        // written: the lock of `begun` orders them. If it has succeeded, the data is on disk.
+        // Relaxed, for all that the owner of `syncing` changes.
+        if open.synced.load(Relaxed) <= arrived {
+            let number = {
+                let mut begun = self.begun();
+                *begun += 1;
+                *begun
+            };
+            if let Err(err) = open.file.sync(data_only) {
+                self.failures.fetch_add(1, Relaxed);
+                failed();
+                return Err(err);
+            }
+            if !data_only {
+                open.synced.store(number, Relaxed);
+            }
+        }
+        match since.is_none_or(|since| since == self.failures()) {
+            true => Ok(()),
+            false => Err(io::Error::from(Errno::IO).into()),
+        }
     }
 
     /// Closes them, once the requests that use them are done.
@@ -125,6 +190,7 @@ impl OpenFiles {
             file: opened,
             since_look: AtomicBool::new(true),
             is_unsafe: AtomicBool::new(false),
+            synced: AtomicU64::new(0),
         });
         let before = known.opened.slot(what).replace(file.clone());
         drop(before);

@@ -114,7 +114,7 @@ impl Procedure {
         }
         // Something that is held may be outdated: the host has another file of that name by now.
         // The handle itself says whether the file is still there. The VFS has changed nothing: it
-        // says "stale" before the change.
+        // says "stale" before the change, and what follows one does not (`after_change`).
         asked.reopens = true;
         out.truncate(start);
         (self.run)(&asked, &mut Reader::new(args), out)
@@ -213,9 +213,19 @@ impl Asked<'_> {
     /// Returns when a change of names in `dir` is on disk, if it was made.
     fn synced<T>(&self, dir: &VfsPath, done: Result<T>) -> Result<T> {
         let done = done?;
-        self.export.sync_dir(dir)?;
+        after_change(self.export.sync_dir(dir))?;
         Ok(done)
     }
+}
+
+/// The result of what follows a change that was made. It must not have the change made again: by us,
+/// as [`Procedure::run`] does if something is stale, or by the client, which is asked to by "try again
+/// later" (NFS-3).
+fn after_change<T>(done: rcuwalk::Result<T>) -> Result<T> {
+    done.map_err(|err| match Status::from(err) {
+        Status::Stale | Status::Jukebox => Status::Io,
+        status => status,
+    })
 }
 
 /// Writes status and body of a reply.

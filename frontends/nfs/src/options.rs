@@ -1,5 +1,6 @@
 //! What a server lets its clients do, and how much of each it has.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rcuwalk::HandleKey;
@@ -8,6 +9,9 @@ use crate::Network;
 
 /// The user that a client acts as if it may not act as the one it names.
 pub const NOBODY: u32 = 65534;
+
+/// Ports from here on may be used by anyone.
+const FIRST_OPEN_PORT: u16 = 1024;
 
 /// Which of the users that clients name count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,6 +104,11 @@ impl Options {
     pub fn insecure(mut self, insecure: bool) -> Options {
         self.insecure = insecure;
         self
+    }
+
+    /// Whether calls of this client are answered, other than those for nothing.
+    pub(crate) fn heeds(&self, client: SocketAddr) -> bool {
+        self.insecure || client.port() < FIRST_OPEN_PORT
     }
 
     /// See [`sync`](Self::sync).

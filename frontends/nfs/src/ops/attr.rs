@@ -1,11 +1,14 @@
 //! GETATTR, SETATTR, ACCESS, READLINK.
 
-use rcuwalk::{Access, FileType, LookupFlags, SetAttr, VfsPath};
+use std::sync::Arc;
 
-use super::{Asked, answer, read_handle};
+use rcuwalk::{Access, Error, FileType, LookupFlags, SetAttr, VfsPath};
+
+use super::{Asked, after_change, answer, read_handle};
 use crate::attr::{
     Around, is_same_time, read_change, read_time, write_after, write_around, write_attr,
 };
+use crate::files::Known;
 use crate::opened::For;
 use crate::status::{Result, Status};
 use crate::xdr::{Decoded, Reader, Writer};
@@ -42,7 +45,7 @@ pub(super) fn setattr(
             }
         });
         done?;
-        asked.sync_attr(handle, &path)
+        asked.sync_attr(&known, &path)
     });
     let write = |out: &mut Writer| write_around(out, around);
     Ok(answer(out, done, |out, ()| write(out), write))
@@ -64,21 +67,31 @@ impl Asked<'_> {
             .setattr(&self.context(), path, change, LookupFlags::empty())?)
     }
 
-    /// Returns when the attributes of a file are on disk. Links and devices cannot be opened for
-    /// that: theirs follow with the next change beside them.
-    pub(super) fn sync_attr(&self, handle: &[u8], path: &VfsPath) -> Result<()> {
+    /// Returns when the attributes of a file, which were changed, are on disk. Links and devices
+    /// cannot be opened for that, and where the daemon is not root, neither can files that its user
+    /// may not open: theirs follow with the next change beside them.
+    pub(super) fn sync_attr(&self, known: &Arc<Known>, path: &VfsPath) -> Result<()> {
         if !self.export.options.sync {
             return Ok(());
         }
-        match path.inode().kind() {
-            FileType::Directory => Ok(self.export.sync_dir(path)?),
-            FileType::Regular => {
-                let known = self.file(handle)?;
-                let open = self.export.opened.get(&known, For::Reading)?;
-                self.safe(open.file.sync(false))
-            }
+        let synced = match path.inode().kind() {
+            FileType::Directory => self.export.sync_dir(path),
+            FileType::Regular => self.sync_file(known),
             _ => Ok(()),
+        };
+        match synced {
+            Err(Error::PermissionDenied) => Ok(()),
+            synced => after_change(synced),
         }
+    }
+
+    fn sync_file(&self, known: &Arc<Known>) -> rcuwalk::Result<()> {
+        let opened = &self.export.opened;
+        let open = match opened.get(known, For::Reading) {
+            Err(Error::PermissionDenied) => opened.get(known, For::Writing)?,
+            open => open?,
+        };
+        self.safe(known, &open, false, None)
     }
 }
 

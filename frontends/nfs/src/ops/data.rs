@@ -3,7 +3,8 @@
 //! NFS-2: what a client was told is safe is on the host's disk: the reply to a WRITE that asks for
 //! it, and to a COMMIT, is written after fsync(2). Other data is the host's, so it outlives this
 //! process; but only the verifier says so to a client, which is another one after each start and
-//! after each failure to write. The client sends such data again.
+//! after each failure to write. The client sends such data again. A failure counts for all clients of
+//! the file, whichever of them is told (`opened.rs`).
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use rcuwalk::{Access, FileType, VfsPath};
 use super::{Asked, answer, read_handle};
 use crate::attr::{Around, Shown, write_after, write_around};
 use crate::files::Known;
-use crate::opened::For;
+use crate::opened::{For, OpenFile};
 use crate::record::MOST_DATA;
 use crate::status::{Result, Status};
 use crate::xdr::{Decoded, Garbage, Reader, Writer};
@@ -153,6 +154,7 @@ pub(super) fn write(
         is_file(&path)?;
         asked.may_as_owner(&path, Access::WRITE)?;
         let open = asked.export.opened.get(&known, For::Writing)?;
+        let failures = known.opened.failures();
         let written;
         (written, around) = asked.changing(&path, || {
             let ctx = asked.context();
@@ -171,7 +173,9 @@ pub(super) fn write(
         let written = written?;
         match stable {
             Stable::Not => open.is_written(),
-            _ => asked.safe(open.file.sync(stable == Stable::Data))?,
+            // What this client has not asked to be safe is told by the verifier, but it keeps none for
+            // this data.
+            _ => asked.safe(&known, &open, stable == Stable::Data, Some(failures))?,
         }
         Ok(written)
     });
@@ -194,8 +198,6 @@ pub(super) fn commit(
     let _range = (reader.u64()?, reader.u32()?);
     reader.end()?;
     let mut around = Around::default();
-    // Before fsync: data that another client's failure has lost meanwhile is not confirmed.
-    let verifier = asked.export.verifier();
     let done = asked.file(handle).and_then(|known| {
         let path = known.path();
         is_file(&path)?;
@@ -204,11 +206,13 @@ pub(super) fn commit(
         around.before = asked.before(&path);
         // Before: what is written meanwhile may not be among it.
         open.is_safe();
-        let done = asked.safe(open.file.sync(false));
+        let done = asked.safe(&known, &open, false, None);
         around.after = asked.after(&path);
-        done
+        done?;
+        // After: what a failure of before has lost was written under another one.
+        Ok(asked.export.verifier())
     });
-    let write = |out: &mut Writer, ()| {
+    let write = |out: &mut Writer, verifier: [u8; 8]| {
         write_around(out, around);
         out.fixed(&verifier);
     };
@@ -216,13 +220,21 @@ pub(super) fn commit(
 }
 
 impl Asked<'_> {
-    /// The result of fsync(2). The host reports a failure once, to one of the clients that have
-    /// written to the file: the others learn by the verifier that they have to send their data again.
+    /// Returns when what was written to the file is on disk. The host reports a failure once, to one of
+    /// the clients that have written to the file: the others learn by the verifier that they have to
+    /// send their data again.
+    ///
+    /// # Errors
+    /// See [`Opened::sync`](crate::opened::Opened::sync).
     #[doc(alias = "nfsd_reset_write_verifier")]
-    pub(super) fn safe(&self, synced: rcuwalk::Result<()>) -> Result<()> {
-        if synced.is_err() {
-            self.export.renew_verifier();
-        }
-        Ok(synced?)
+    pub(super) fn safe(
+        &self,
+        known: &Known,
+        open: &OpenFile,
+        data_only: bool,
+        since: Option<u64>,
+    ) -> rcuwalk::Result<()> {
+        let failed = || self.export.renew_verifier();
+        known.opened.sync(open, data_only, since, failed)
     }
 }

@@ -6,7 +6,7 @@
 use rcuwalk::{Caps, Error, FileType, LookupFlags, SetAttr, SetTime, Timestamp, VfsPath};
 
 use super::names::is_directory;
-use super::{Asked, answer, checked, read_name};
+use super::{Asked, after_change, answer, checked, read_name};
 use crate::attr::{Around, Shown, device, read_change, write_after, write_around};
 use crate::opened::For;
 use crate::status::{Result, Status};
@@ -129,8 +129,8 @@ fn make(
         (made, around) = asked.changing(&dir, || change(&dir, checked(name, Status::Exist)?));
         let Made { path, was_set } = asked.synced(&dir, made)?;
         if was_set {
-            let known = asked.export.files.of(&path)?;
-            asked.sync_attr(known.wire(), &path)?;
+            let known = after_change(asked.export.files.of(&path))?;
+            asked.sync_attr(&known, &path)?;
         }
         Ok(path)
     });
@@ -166,7 +166,7 @@ impl Asked<'_> {
         if was_set {
             let daemon = self.daemon_in(&path);
             let flags = LookupFlags::empty();
-            self.export.vfs.setattr(&daemon, &path, &rest, flags)?;
+            after_change(self.export.vfs.setattr(&daemon, &path, &rest, flags))?;
         }
         Ok(Made { path, was_set })
     }
@@ -196,7 +196,8 @@ impl Asked<'_> {
     fn create_once(&self, dir: &VfsPath, name: &[u8], verifier: [u8; 8]) -> Result<Made> {
         let export = self.export;
         let times = as_times(verifier);
-        match export.vfs.create(&self.context_in(dir), name, 0) {
+        // Not 0: a daemon that is not root could not open the file. The owner may use it in any case.
+        match export.vfs.create(&self.context_in(dir), name, 0o600) {
             Ok(made) => {
                 let attr = SetAttr::default()
                     .atime(SetTime::To(times[0]))

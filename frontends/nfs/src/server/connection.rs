@@ -58,12 +58,12 @@ pub(super) enum Input {
     Over,
 }
 
-/// How a connection stands among the others, when one of them must go: the one that has called
-/// least, and has been silent for longest.
+/// How a connection stands among the others, when one of them must go: first those without a call
+/// that counts, then those without one under way, the one that has been silent for longest of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Standing {
-    is_busy: bool,
     has_called: bool,
+    is_busy: bool,
     last_used: Instant,
 }
 
@@ -120,7 +120,8 @@ impl Connection {
         };
         if let Input::Request(_) = request {
             state.in_flight += 1;
-            state.has_called = true;
+            // A port that anyone may use gains no one a place among the clients.
+            state.has_called = shared.dispatcher.export.options.heeds(self.peer);
             state.last_used = Instant::now();
         }
         if matches!(request, Input::Over) || !self.settle(shared, &mut state) {

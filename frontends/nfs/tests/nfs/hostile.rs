@@ -325,6 +325,30 @@ fn ports_of_users_count_only_if_they_are_asked_for() {
     assert_eq!(denial(&mut root), None);
 }
 
+/// NFS-4: a user's program, whose calls are refused, takes no client's place.
+#[test]
+fn ports_of_users_take_no_client_its_connection() {
+    if lacks_root() {
+        return;
+    }
+    let served = with(options().insecure(false).max_connections(4, 4));
+    let null = raw_call(1, 100_003, 0, &[]);
+    let ask = |socket: &mut TcpStream| {
+        socket.write_all(&null)?;
+        socket.read_exact(&mut [0; 28])
+    };
+    let mut client = from_low_port(served.address());
+    ask(&mut client).unwrap();
+    let mut users: Vec<_> = Vec::new();
+    for _ in 0..20 {
+        let mut user = TcpStream::connect(served.address()).unwrap();
+        ask(&mut user).unwrap();
+        users.push(user);
+    }
+    assert!(connections(&served) <= 4, "NFS-4");
+    ask(&mut client).expect("NFS-4: the client has its connection");
+}
+
 fn from_low_port(address: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     for port in (600..1024).rev() {

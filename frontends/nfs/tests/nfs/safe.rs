@@ -1,8 +1,9 @@
 //! What clients are told is safe: after the back end has said so, and not before.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nfs3_types::nfs3::*;
 use rcuwalk::Error;
@@ -191,4 +192,119 @@ fn a_failure_to_make_data_safe_changes_the_verifier() {
     assert_eq!(written.map(drop), Err(nfsstat3::NFS3ERR_NOSPC), "NFS-2");
     tree.fails.store(false, Relaxed);
     assert_ne!(client.commit(&file).unwrap(), second, "NFS-2");
+}
+
+/// NFS-2: the host tells of a failure once. A client that asks while another one is being told learns
+/// of it, too: it has written before.
+#[test]
+fn a_failure_that_another_client_is_told_of_counts() {
+    let (fails, is_told, is_answered) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let fs = {
+        let (fails, is_told, is_answered) = (fails.clone(), is_told.clone(), is_answered.clone());
+        Hooked::new(MemFs::new(), move |call| {
+            if call.method != "sync" || !fails.swap(false, Relaxed) {
+                return Ok(());
+            }
+            is_told.store(true, Relaxed);
+            // The other client may have to wait for this one, so this one does not wait for ever.
+            let begin = Instant::now();
+            while !is_answered.load(Relaxed) && begin.elapsed() < Duration::from_millis(300) {
+                thread::yield_now();
+            }
+            Err(Error::NoSpace)
+        })
+    };
+    let served = serve(fs, options());
+    let mut client = served.client();
+    let root = client.root.clone();
+    let file = client.create(&root, "file").unwrap();
+    let mut while_another_is_told = |work: &dyn Fn(&mut Client)| {
+        is_told.store(false, Relaxed);
+        is_answered.store(false, Relaxed);
+        fails.store(true, Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let done = served.client().commit(&file);
+                assert_eq!(done, Err(nfsstat3::NFS3ERR_NOSPC));
+            });
+            wait_until("the other one is told", || is_told.load(Relaxed));
+            work(&mut client);
+            is_answered.store(true, Relaxed);
+        });
+    };
+    let write = |client: &mut Client, stable| client.write(&file, 0, b"x", stable);
+    let written = write(&mut served.client(), stable_how::UNSTABLE).unwrap();
+    while_another_is_told(&|client| {
+        assert_ne!(client.commit(&file), Ok(written.verf), "NFS-2");
+    });
+    while_another_is_told(&|client| {
+        let done = write(client, stable_how::FILE_SYNC).map(drop);
+        assert_eq!(done, Err(nfsstat3::NFS3ERR_IO), "NFS-2");
+    });
+    write(&mut client, stable_how::FILE_SYNC).unwrap();
+}
+
+/// NFS-3: a change that was made is made once, whatever follows it.
+#[test]
+fn what_follows_a_change_does_not_repeat_it() {
+    let failure = Arc::new(Mutex::new((0, Error::Stale)));
+    let fs = {
+        let failure = failure.clone();
+        Hooked::new(MemFs::new(), move |call| {
+            let (times, error) = &mut *failure.lock().unwrap();
+            if call.method != "sync_dir" || *times == 0 {
+                return Ok(());
+            }
+            *times -= 1;
+            Err(error.clone())
+        })
+    };
+    let served = serve(fs, options());
+    let mut client = served.client();
+    let root = client.root.clone();
+    let mut changes = |times: usize, error: &Error| {
+        let fail = || *failure.lock().unwrap() = (times, error.clone());
+        fail();
+        let how = createhow3::GUARDED(mode(0o644));
+        let created = client.create_how(&root, "file", how).map(drop);
+        fail();
+        let removed = client.remove(&root, "file").map(drop);
+        *failure.lock().unwrap() = (0, Error::Stale);
+        assert_eq!(client.list(&root, 4096), [".", ".."], "NFS-3: {error}");
+        (created, removed)
+    };
+    for error in [Error::Stale, Error::TooManyOpenFiles] {
+        assert_eq!(changes(1, &error), (Ok(()), Ok(())), "NFS-3: {error}");
+        let io = || Err(nfsstat3::NFS3ERR_IO);
+        assert_eq!(changes(9, &error), (io(), io()), "NFS-3: {error}");
+    }
+    let nothing_to_sync = Error::Invalid;
+    assert_eq!(changes(9, &nothing_to_sync), (Ok(()), Ok(())));
+}
+
+/// A daemon that is not root may not open each file: changes of attributes succeed all the same.
+#[test]
+fn attributes_are_set_where_the_daemon_may_not_open_the_file() {
+    let fs = Hooked::new(MemFs::new(), |call| {
+        let mode = call.inode.map(|inode| inode.attr().mode);
+        match (call.method, mode) {
+            ("open", Some(mode)) if mode & 0o600 == 0 => Err(Error::PermissionDenied),
+            _ => Ok(()),
+        }
+    });
+    let served = serve(fs, options());
+    let mut client = served.client();
+    let root = client.root.clone();
+    let how = || createhow3::EXCLUSIVE(createverf3([7; 8]));
+    for _ in 0..2 {
+        let made = client.create_how(&root, "once", how()).unwrap();
+        assert!(made.obj.is_some());
+    }
+    let file = client.create(&root, "file").unwrap();
+    client.setattr(&file, mode(0)).unwrap();
+    assert_eq!(client.getattr(&file).unwrap().mode & 0o777, 0);
 }
