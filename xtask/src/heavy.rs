@@ -187,6 +187,10 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
             "RCUWALK_LISTING_STEPS",
             set_or("RCUWALK_LISTING_STEPS", "1000000"),
         )
+        .env(
+            "RCUWALK_DIR_ENTRIES",
+            set_or("RCUWALK_DIR_ENTRIES", "4000000"),
+        )
         // Sessions of raw FUSE messages that no kernel would send.
         .env("RCUWALK_HOSTILE", set_or("RCUWALK_HOSTILE", "10000"))
         // NFS calls and connections that no client would make.

@@ -44,6 +44,8 @@ pub struct Row {
     pub max: f64,
     /// As `hot_meps`, in millions of bytes of records.
     pub hot_mb_s: f64,
+    /// Bytes that the cached listing takes for each entry, with the index of its names.
+    pub bytes_per_entry: Option<f64>,
     /// How many times the rate of the kernel's best file system with as many threads.
     pub ratio_to_best_kernel: f64,
     /// How many times its own rate with the first number of threads.
@@ -69,6 +71,7 @@ impl Report {
         let bytes = sum.bytes as f64 / sum.entries.max(1) as f64;
         let mut rows = Vec::new();
         for (side, cell) in sides.iter().zip(&cells) {
+            let bytes_per_entry = side.cached_bytes(sum.entries);
             for (at, &threads) in readdir.threads.iter().enumerate() {
                 let rate = hot(cell, at);
                 let all = cell.hot[at].iter().copied();
@@ -81,6 +84,7 @@ impl Report {
                     min: decimals(all.clone().fold(f64::MAX, f64::min) / 1e6, 3),
                     max: decimals(all.fold(0.0, f64::max) / 1e6, 3),
                     hot_mb_s: decimals(rate * bytes / 1e6, 1),
+                    bytes_per_entry: bytes_per_entry.map(|bytes| decimals(bytes, 1)),
                     ratio_to_best_kernel: decimals(rate / best(at), 2),
                     ratio_to_one_thread: decimals(rate / hot(cell, 0), 2),
                 });
@@ -108,7 +112,7 @@ impl fmt::Display for Report {
         )?;
         let mut table = Table::new(
             2,
-            "contender | cache | threads | first | repeated | min | max | MB/s | to best kernel | to one thread",
+            "contender | cache | threads | first | repeated | min | max | MB/s | bytes/entry | to best kernel | to one thread",
         );
         for row in &self.rows {
             let cache = match row.cache {
@@ -125,6 +129,8 @@ impl fmt::Display for Report {
                 format!("{:.2}", row.min),
                 format!("{:.2}", row.max),
                 format!("{:.0}", row.hot_mb_s),
+                row.bytes_per_entry
+                    .map_or(String::new(), |bytes| format!("{bytes:.1}")),
                 format!("{:.2}x", row.ratio_to_best_kernel),
                 format!("{:.2}x", row.ratio_to_one_thread),
             ]);

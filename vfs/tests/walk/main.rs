@@ -5,6 +5,7 @@ mod common;
 
 mod bad_input;
 mod cached_listing;
+mod large_dirs;
 mod listing;
 mod lookup_around;
 mod mount;
