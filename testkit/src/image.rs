@@ -21,6 +21,19 @@ impl Image {
     /// # Panics
     /// If there is no room for the image.
     pub fn mount(kind: &str, options: &[&str], mib: u64) -> Option<Image> {
+        Self::mount_with(kind, options, mib, "loop")
+    }
+
+    /// As [`mount`](Self::mount), with mount options of which one is `loop`.
+    ///
+    /// # Panics
+    /// If there is no room for the image.
+    pub fn mount_with(
+        kind: &str,
+        options: &[&str],
+        mib: u64,
+        mount_options: &str,
+    ) -> Option<Image> {
         if lacks_root() {
             return None;
         }
@@ -33,11 +46,13 @@ impl Image {
         };
         let mut mkfs = Command::new(format!("mkfs.{kind}"));
         let mut mount = Command::new("mount");
-        mount.args(["-t", kind, "-o", "loop"]);
+        mount.args(["-t", kind, "-o", mount_options]);
         let is_mounted = done(mkfs.args(options).arg(file.path()))
             && done(mount.arg(file.path()).arg(at.path()));
         if !is_mounted {
-            skip(&format!("needs mkfs.{kind} {options:?} and loop devices"));
+            skip(&format!(
+                "needs mkfs.{kind} {options:?}, and mounts with {mount_options}"
+            ));
             return None;
         }
         Some(Image {

@@ -6,9 +6,10 @@ use std::os::unix::fs::DirEntryExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::common::{AN_HOUR, Scratch};
-use rcuwalk::{Budget, Error, FileType, Freshness, Vfs};
+use rcuwalk::{Budget, Credentials, Error, FileType, Freshness, LookupFlags, Vfs};
 use rcuwalk_hostfs::{HostFs, Watcher};
 use rcuwalk_testkit::{Image, InVfs, OnHost, Rng, check_listings, setting, skip};
 
@@ -142,5 +143,49 @@ fn listed_beside_changes(at: &Path) {
         });
         check("hour", &|host| Some(host.with_freshness(AN_HOUR)));
         check("watched", &|host| host.watched_by(Watcher::Fanotify).ok());
+    }
+}
+
+/// FRESH-1: the names in an encrypted directory are others once a key is added or removed, and nothing
+/// tells of it: its listing is not kept, and names that are not in it are asked for, whatever the
+/// freshness. A directory beside it is kept.
+#[test]
+fn listings_of_encrypted_directories_are_not_kept() {
+    let options = ["-q", "-b", "4096", "-O", "encrypt"];
+    let Some(ext4) = Image::mount_with("ext4", &options, 16, "loop,test_dummy_encryption") else {
+        return;
+    };
+    // Made by mkfs, and not encrypted.
+    let plain = ext4.path().join("lost+found");
+    let encrypted = ext4.path().join("encrypted");
+    fs::create_dir(&encrypted).unwrap();
+    for dir in [&plain, &encrypted] {
+        for n in 0..20 {
+            fs::write(dir.join(format!("file{n}")), b"").unwrap();
+        }
+    }
+    let watched = |host: HostFs| host.watched_by(Watcher::Fanotify).unwrap();
+    let ways: [&dyn Fn(HostFs) -> HostFs; 4] = [
+        &|host| host.with_freshness(Freshness::Always),
+        &|host| host.with_freshness(Freshness::EachUse),
+        &|host| host.with_freshness(AN_HOUR),
+        &watched,
+    ];
+    // Longer than a directory must be left alone.
+    thread::sleep(Duration::from_millis(50));
+    for way in ways {
+        for (dir, is_kept) in [(&plain, true), (&encrypted, false)] {
+            let vfs = Vfs::new(way(HostFs::new(dir).unwrap())).unwrap();
+            let ctx = vfs.context(Credentials::root());
+            for _ in 0..3 {
+                assert_eq!(vfs.read_dir(&ctx, "/").unwrap().count(), 20);
+                let missing = vfs.stat(&ctx, "/missing", LookupFlags::empty());
+                assert!(matches!(missing, Err(Error::NotFound)));
+            }
+            let statistics = vfs.statistics();
+            assert_eq!(statistics.listings.0 == 1, is_kept, "FRESH-1: {dir:?}");
+            assert_eq!(statistics.listed_from_cache > 0, is_kept, "FRESH-1");
+            assert!(is_kept || statistics.missing_by_listing == 0, "FRESH-1");
+        }
     }
 }
