@@ -37,7 +37,7 @@ impl Block {
     /// An empty one.
     pub fn new() -> Block {
         Block {
-            page: pages::take(),
+            page: pages::take_to_fill(),
             used: 0,
         }
     }

@@ -18,6 +18,8 @@ pub(crate) enum Advice {
     Huge,
     /// A huge page at once, in the place of small ones in use.
     Collapse,
+    /// All of it resident at once: a page fault for each small page costs a microsecond or several.
+    Populate,
     /// No huge pages, even on a machine that always uses them.
     Small,
     /// The contents are no longer wanted, the memory is the kernel's until it is
@@ -71,6 +73,8 @@ mod system {
 
     /// Since Linux 6.1; libc has it for glibc only.
     const MADV_COLLAPSE: libc::c_int = 25;
+    /// Since Linux 5.14; likewise.
+    const MADV_POPULATE_WRITE: libc::c_int = 23;
 
     static MAPPED: AtomicUsize = AtomicUsize::new(0);
     static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -127,6 +131,7 @@ mod system {
         let advice = match advice {
             Advice::Huge => libc::MADV_HUGEPAGE,
             Advice::Collapse => MADV_COLLAPSE,
+            Advice::Populate => MADV_POPULATE_WRITE,
             Advice::Small => libc::MADV_NOHUGEPAGE,
             Advice::Forget => libc::MADV_DONTNEED,
         };

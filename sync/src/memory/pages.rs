@@ -62,6 +62,19 @@ pub(crate) fn take() -> NonNull<u8> {
     lock().take()
 }
 
+/// Like [`take`], for a caller that is going to write all of it.
+pub(crate) fn take_to_fill() -> NonNull<u8> {
+    let mut pool = lock();
+    let is_huge_or_idle = pool.has_resident_page();
+    let page = pool.take();
+    drop(pool);
+    if !is_huge_or_idle {
+        // SAFETY: the page, which is this caller's alone. Its contents stay as they are.
+        unsafe { advise(page, PAGE, Advice::Populate) };
+    }
+    page
+}
+
 /// Gives a page back.
 ///
 /// # Safety
@@ -95,6 +108,16 @@ impl Pool {
             used: 0,
             idle: 0,
             small: 0,
+        }
+    }
+
+    /// True if the next page has memory already, or gets it with all of its chunk.
+    fn has_resident_page(&self) -> bool {
+        let chunk = self.with_room.last().and_then(|at| self.chunks.get(at));
+        match chunk {
+            Some(chunk) => chunk.huge || chunk.free & chunk.resident != 0,
+            // A new chunk is huge from then on.
+            None => self.used >= MANY,
         }
     }
 
