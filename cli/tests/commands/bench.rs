@@ -4,7 +4,9 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Ended, can_mount, is_root, names, rcuwalk, run, run_json, run_well, skip};
+use crate::common::{
+    Ended, can_mount, interrupt, is_root, names, rcuwalk, run, run_json, run_well, skip,
+};
 use rcuwalk_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -378,9 +380,10 @@ fn a_signal_ends_a_walk_of_trees_without_a_table() {
             .spawn()
             .unwrap();
         std::thread::sleep(patience);
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let (signal, code) = interrupt();
+        kill_process(Pid::from_child(&child), signal).unwrap();
         let ended = Ended::from(child.wait_with_output().unwrap());
-        assert_eq!((ended.code, &*ended.out, &*ended.err), (Some(130), "", ""));
+        assert_eq!((ended.code, &*ended.out, &*ended.err), (Some(code), "", ""));
     }
 }
 
@@ -393,7 +396,7 @@ fn a_temporary_directory_that_cannot_be_used_is_no_end() {
 
 #[test]
 fn a_signal_ends_the_run_without_a_table_and_nothing_stays_behind() {
-    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+    for (signal, code) in [interrupt(), (Signal::TERM, 143)] {
         // Not in /tmp, which may be a tmpfs: then the tree is built elsewhere.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut command = rcuwalk(["bench", "access", "--rounds=1000"]);

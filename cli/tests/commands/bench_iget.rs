@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Ended, rcuwalk, run, run_json, run_well};
+use crate::common::{Ended, interrupt, rcuwalk, run, run_json, run_well};
 use rustix::process::{Pid, Signal, kill_process};
 
 const MIXES: [&str; 3] = ["hit", "mixed", "stream"];
@@ -130,7 +130,7 @@ fn what_cannot_be_measured_is_refused_with_the_way_out() {
 
 #[test]
 fn a_signal_ends_the_run_without_a_table() {
-    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+    for (signal, code) in [interrupt(), (Signal::TERM, 143)] {
         let child = rcuwalk("bench iget --inodes=10000 --rounds=1000".split(' '))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -11,6 +11,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 pub(crate) use rcuwalk_testkit::{is_root, skip};
@@ -38,6 +39,18 @@ pub(crate) fn run(command: &mut Command) -> Ended {
             Err(err) if err.kind() == ErrorKind::ExecutableFileBusy => {}
             output => return Ended::from(output.unwrap()),
         }
+    }
+}
+
+/// What Ctrl-C sends, and the exit status after it. Where this process ignores it, as a shell's
+/// background job does, so do its children: then SIGTERM.
+pub(crate) fn interrupt() -> (Signal, i32) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = u64::from_str_radix(ignored.unwrap().trim(), 16).unwrap();
+    match ignored & (1 << (Signal::INT.as_raw() - 1)) {
+        0 => (Signal::INT, 130),
+        _ => (Signal::TERM, 143),
     }
 }
 

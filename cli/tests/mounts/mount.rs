@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{can_mount, make_image, rcuwalk, run, run_well, skip};
+use crate::common::{can_mount, interrupt, make_image, rcuwalk, run, run_well, skip};
 use rcuwalk_testkit::{Unmount, comes_true};
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -70,7 +70,7 @@ fn a_directory_is_shown_changed_and_unmounted_by_a_signal() {
         return;
     }
     let backing = tempfile::tempdir().unwrap();
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, interrupt().0] {
         let mut mount = Mount::new(backing.path(), &["-o", "attr_timeout=0.1"]);
         fs::write(mount.path().join("f"), "through").unwrap();
         assert_eq!(fs::read(backing.path().join("f")).unwrap(), b"through");
