@@ -198,6 +198,7 @@ fn stress(root: &Path, skips: &Skips) -> Result<Done> {
             "RCUWALK_HOSTILE_RECORDS",
             set_or("RCUWALK_HOSTILE_RECORDS", "5000000"),
         )
+        .env("RCUWALK_FORGED", set_or("RCUWALK_FORGED", "10000000"))
         .env(
             "RCUWALK_CONNECTIONS",
             set_or("RCUWALK_CONNECTIONS", "10000"),

@@ -64,3 +64,8 @@ pub use metrics::{Observer, OperationStatistics, Statistics};
 pub use network::Network;
 pub use options::{NOBODY, Options, Squash};
 pub use server::{Listener, Server};
+
+/// The example of README.md is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

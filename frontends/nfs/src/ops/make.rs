@@ -36,13 +36,23 @@ pub(super) fn create(
         _ => return Err(Garbage),
     };
     reader.end()?;
-    Ok(make(asked, (dir, name), out, |dir, name| match how {
-        How::Unchecked(attr) => match asked.create(dir, name, &attr) {
-            Err(Status::Exist) => asked.open_existing(dir, name, &attr),
-            created => created,
-        },
-        How::Guarded(attr) => asked.create(dir, name, &attr),
-        How::Exclusive(verifier) => asked.create_once(dir, name, verifier),
+    Ok(make(asked, (dir, name), out, |dir, name| {
+        let attempt = || match how {
+            How::Unchecked(attr) => match asked.create(dir, name, &attr) {
+                Err(Status::Exist) => asked.open_existing(dir, name, &attr),
+                created => created,
+            },
+            How::Guarded(attr) => asked.create(dir, name, &attr),
+            How::Exclusive(verifier) => asked.create_once(dir, name, verifier),
+        };
+        // Another process of the host may remove the file between the two looks at it.
+        for _ in 0..3 {
+            match attempt() {
+                Err(Status::NoEnt) => {}
+                done => return done,
+            }
+        }
+        attempt()
     }))
 }
 

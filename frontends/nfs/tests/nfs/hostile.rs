@@ -169,6 +169,38 @@ fn spoiled_records_are_answered_or_hung_up_on() {
     assert_eq!(first.faults(), 0);
 }
 
+/// HANDLE-1: of many changed handles, none leads to a file.
+#[test]
+fn changed_handles_are_stale_however_many_are_tried() {
+    let options = || {
+        let options = Options::new(HandleKey::new([7; 16])).max_files(64);
+        options.squash(rcuwalk_nfs::Squash::None)
+    };
+    let memory = Vfs::new(MemFs::new()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let host = Vfs::new(rcuwalk_hostfs::HostFs::new(dir.path()).unwrap()).unwrap();
+    let tries = setting("RCUWALK_FORGED", 20_000);
+    for vfs in [memory, host] {
+        let server = Rehearsal::new(vfs, options()).unwrap();
+        let getattr = good_records(&server).swap_remove(1);
+        // Behind the header: the length, and the handle.
+        let handle = 64..60 + 4 + getattr[63] as usize;
+        let mut rng = Rng::new(11);
+        for _ in 0..tries {
+            let mut record = getattr.clone();
+            for _ in 0..1 + rng.below(3) {
+                record[handle.start + rng.below(handle.len())] ^= 1 << rng.below(8);
+            }
+            if record == getattr {
+                continue;
+            }
+            let reply = server.record(&record).unwrap();
+            assert_eq!(reply[28..32], [0, 0, 0, 70], "HANDLE-1: {record:?}");
+        }
+        assert_eq!(server.record(&getattr).unwrap()[28..32], [0; 4]);
+    }
+}
+
 /// NFS-4: a stream of anything ends the connection that it comes by.
 #[test]
 fn garbage_ends_its_connection_and_no_other() {
