@@ -38,9 +38,9 @@ const PORT: u16 = 2049;
 #[derive(clap::Args)]
 #[command(after_help = "\
 WHO MAY CONNECT, AND AS WHOM:
-  Clients of this machine, unless --allow names others. The protocol has no passwords: whoever may
-  connect is believed which user it is. So calls from ports above 1023, which any user's program
-  may use, are refused, unless --insecure is given, and root acts as nobody (65534), unless
+  Clients of this machine, unless --allow names others. The protocol has no passwords: the server
+  cannot verify the user that a client names. So it refuses calls from ports above 1023, which any
+  user's program may use, unless --insecure is given; and root acts as nobody (65534), unless
   --no-root-squash is given. Nothing is encrypted.
 
 WHAT IS SAFE:

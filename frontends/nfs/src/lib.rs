@@ -33,9 +33,9 @@
 //! Both protocols, NFS and MOUNT, are at one port. There is no portmapper: clients are told the
 //! port. Neither locks (NLM) nor ACLs (NFSACL) are served.
 //!
-//! The protocol believes a client's word for who its user is (AUTH_SYS). So the machines that may
-//! connect are a list, ports that any user may use are refused, and root is nobody, unless
-//! [`Options`] say otherwise.
+//! The server cannot verify the user that a client names (AUTH_SYS). By default it therefore accepts
+//! connections from this machine only, refuses ports that any user may use, and lets root act as
+//! nobody. [`Options`] change each of these.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]

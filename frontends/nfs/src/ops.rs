@@ -125,7 +125,7 @@ impl Procedure {
 pub(crate) struct Asked<'e> {
     export: &'e Export,
     who: Credentials,
-    /// What is held of a file does not count.
+    /// Each file is opened by its handle anew: the second attempt, after a stale answer.
     reopens: bool,
 }
 

@@ -16,14 +16,14 @@ const FIRST_OPEN_PORT: u16 = 1024;
 /// Which of the users that clients name count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// All but root and its group, which become nobody.
+    /// Every user but root; user 0 and group 0 become nobody.
     #[default]
     #[doc(alias = "root_squash")]
     Root,
-    /// None: every client acts as nobody.
+    /// No user counts: every client acts as nobody.
     #[doc(alias = "all_squash")]
     All,
-    /// All, and root is root.
+    /// Every user counts, root as well.
     #[doc(alias = "no_root_squash")]
     None,
 }

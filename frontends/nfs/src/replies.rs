@@ -29,10 +29,10 @@ const ENDS: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key(u64, u64);
 
-/// What is known of a call that has arrived.
+/// The state of a call that has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// It is to be executed, and [finished](Replies::finish) or [given up](Replies::give_up).
+    /// The caller executes it, and then [finishes](Replies::finish) or [gives it up](Replies::give_up).
     New,
     /// It is being executed: its reply goes to the connection that has just asked, too.
     Running,

@@ -63,7 +63,7 @@ const SPARES: usize = 3;
 const MOST_WAITING: usize = 1 << 20;
 /// Bytes of requests and answers that wait for clients of one address.
 const MOST_OF_ADDRESS: usize = 256 << 20;
-/// The same of all addresses.
+/// Bytes of requests and answers that wait for clients of all addresses.
 const MOST_OF_ALL: usize = 512 << 20;
 
 /// The event of the descriptor that ends all threads.

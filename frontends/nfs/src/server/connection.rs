@@ -54,7 +54,7 @@ pub(super) enum Input {
     Nothing,
     /// A request, which counts as under way until its answer is sent.
     Request(Record),
-    /// It is to be closed.
+    /// The connection must be closed.
     Over,
 }
 

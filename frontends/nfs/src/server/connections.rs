@@ -1,4 +1,4 @@
-//! All connections, and what they may take together (NFS-4).
+//! All open connections, with the limits on their number and on their memory (NFS-4).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -76,7 +76,8 @@ impl Connections {
         open.get(&id).cloned()
     }
 
-    /// The connection that is to be closed before one more of `address` is taken in, if one is.
+    /// Returns the connection to close before one more of `address` is added: `None` while the limits
+    /// allow one more.
     pub(super) fn to_close_for(&self, address: IpAddr) -> Option<Arc<Connection>> {
         let of_address = {
             let shares = self.shares();
@@ -92,7 +93,7 @@ impl Connections {
         }
     }
 
-    /// Takes a connection in.
+    /// Adds a connection.
     pub(super) fn add(&self, stream: TcpStream, peer: SocketAddr) -> Arc<Connection> {
         let share = {
             let mut shares = self.shares();
@@ -112,8 +113,8 @@ impl Connections {
         connection
     }
 
-    /// The connection that is missed least: one that has never called, or the one that has been
-    /// silent for longest.
+    /// Returns the first to close: a connection that has never called, or else the one that was idle
+    /// for longest.
     fn least(&self, is_meant: impl Fn(&Connection) -> bool) -> Option<Arc<Connection>> {
         let meant = self.all().into_iter().filter(|one| is_meant(one));
         meant.min_by_key(|one| one.standing())
