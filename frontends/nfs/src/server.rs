@@ -4,6 +4,7 @@
 //! |-------------------------|------------------------------------------------------|
 //! | this file               | starting and stopping                                |
 //! | `server/accept.rs`      | which clients may connect, and which are cut         |
+//! | `server/closer.rs`      | the thread that closes files                         |
 //! | `server/worker.rs`      | the threads that answer                              |
 //! | `server/connection.rs`  | one connection: what has arrived, what is to be sent |
 //! | `server/connections.rs` | all of them, and their limits                        |
@@ -29,10 +30,12 @@
 //! | time to take an answer                     | the same                                  |
 //! | requests of a connection under way         | half of the threads; [`MOST_AT_ONCE`]     |
 //! | answers waiting for a client               | [`MOST_WAITING`], then no more of its requests |
-//! | all that waits, of one address and in all  | [`MOST_OF_ADDRESS`], [`MOST_OF_ALL`]      |
+//! | all that waits, of one address             | [`MOST_OF_ADDRESS`]                       |
+//! | all that waits, beyond [`MOST_OF_ALL`]     | an equal share of that for each address   |
 //! | files held and open, replies kept          | tables that drop the oldest               |
 
 mod accept;
+mod closer;
 mod connection;
 mod connections;
 mod worker;
@@ -52,6 +55,7 @@ use crate::dispatch::Dispatcher;
 use crate::export::Export;
 use crate::metrics::Observer;
 use crate::options::Options;
+use closer::Closer;
 use connection::Connection;
 use connections::Connections;
 
@@ -109,6 +113,7 @@ pub(crate) struct Shared {
     epoll: OwnedFd,
     /// Wakes all threads for their end.
     end: OwnedFd,
+    closer: Closer,
     is_over: AtomicBool,
     /// All that were started, the spare ones among them.
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -143,6 +148,7 @@ impl Server {
             connections,
             epoll,
             end,
+            closer: Closer::default(),
             is_over: AtomicBool::new(false),
             threads: Mutex::default(),
             waiting: AtomicUsize::new(0),
@@ -159,6 +165,8 @@ impl Server {
             let run = move || worker::run(&answering, false);
             shared.start(format!("rcuwalk-nfs-{number}"), run)?;
         }
+        let closing = shared.clone();
+        shared.start("rcuwalk-close".to_owned(), move || closer::run(&closing))?;
         let accepting = shared.clone();
         let run = move || accept::run(&accepting, &listener.socket);
         shared.start("rcuwalk-accept".to_owned(), run)?;
@@ -180,6 +188,7 @@ impl Server {
         // Relaxed: the event wakes each thread after it.
         self.shared.is_over.store(true, Relaxed);
         let _ = rustix::io::write(&self.shared.end, &1_u64.to_ne_bytes());
+        self.shared.closer.wake();
         // The thread that adds spare ones is among them: when none is left, no more come.
         loop {
             let next = self.shared.threads().pop();

@@ -44,7 +44,6 @@ fn tick(shared: &Shared, now: Instant) {
         tracing::info!(client = %slow.peer(), "cut: it takes too long");
         close(shared, &slow);
     }
-    shared.dispatcher.export.tick(now);
 }
 
 /// Accepts all connections that wait, but looks at the clock in between.
@@ -57,7 +56,7 @@ fn accept(shared: &Shared, listener: &TcpListener) {
             }
             Err(err) if is_out_of_resources(&err) => {
                 // Descriptors, most likely: not for ever. Open files give theirs back.
-                shared.dispatcher.export.opened.close_all();
+                shared.closer.needs_descriptors();
                 std::thread::sleep(Duration::from_millis(50));
                 return;
             }

@@ -14,8 +14,7 @@ use crate::options::Options;
 pub(crate) struct Connections {
     open: RwLock<HashMap<u64, Arc<Connection>>>,
     shares: Mutex<HashMap<IpAddr, Arc<Share>>>,
-    /// Bytes that wait in all.
-    waiting: Arc<AtomicUsize>,
+    all: Arc<All>,
     next_id: AtomicUsize,
     most: usize,
     most_of_address: usize,
@@ -29,26 +28,36 @@ struct Share {
     waiting: AtomicUsize,
 }
 
+/// What all connections take.
+#[derive(Default)]
+struct All {
+    waiting: AtomicUsize,
+    addresses: AtomicUsize,
+}
+
 /// The bytes that wait because of one connection, charged to its address and to all.
 pub(super) struct Charge {
     now: usize,
     share: Arc<Share>,
-    all: Arc<AtomicUsize>,
+    all: Arc<All>,
 }
 
 impl Charge {
-    /// Returns false if that is more than the limits allow.
+    /// Returns false if that is more than the limits allow. When all addresses together have reached
+    /// theirs, the limit of each is an equal share: so those that have taken more than that are cut,
+    /// and no other one. All together stay below twice the limit.
     pub(super) fn set(&mut self, bytes: usize) -> bool {
         let before = std::mem::replace(&mut self.now, bytes);
         if bytes <= before {
             self.share.waiting.fetch_sub(before - bytes, Relaxed);
-            self.all.fetch_sub(before - bytes, Relaxed);
+            self.all.waiting.fetch_sub(before - bytes, Relaxed);
             return true;
         }
         let more = bytes - before;
         let of_address = self.share.waiting.fetch_add(more, Relaxed) + more;
-        let of_all = self.all.fetch_add(more, Relaxed) + more;
-        of_address <= MOST_OF_ADDRESS && of_all <= MOST_OF_ALL
+        let of_all = self.all.waiting.fetch_add(more, Relaxed) + more;
+        let share = MOST_OF_ALL / self.all.addresses.load(Relaxed).max(1);
+        of_address <= MOST_OF_ADDRESS && (of_all <= MOST_OF_ALL || of_address <= share)
     }
 }
 
@@ -63,7 +72,7 @@ impl Connections {
         Connections {
             open: RwLock::default(),
             shares: Mutex::default(),
-            waiting: Arc::default(),
+            all: Arc::default(),
             next_id: AtomicUsize::new(0),
             most: options.max_connections,
             most_of_address: options.max_connections_per_address,
@@ -99,13 +108,15 @@ impl Connections {
             let mut shares = self.shares();
             let share = shares.entry(peer.ip()).or_default();
             share.connections.fetch_add(1, Relaxed);
-            share.clone()
+            let share = share.clone();
+            self.all.addresses.store(shares.len(), Relaxed);
+            share
         };
         let id = self.next_id.fetch_add(1, Relaxed) as u64;
         let charge = Charge {
             now: 0,
             share,
-            all: self.waiting.clone(),
+            all: self.all.clone(),
         };
         let connection = Arc::new(Connection::new(id, stream, peer, charge));
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
@@ -148,6 +159,7 @@ impl Connections {
             && share.connections.fetch_sub(1, Relaxed) == 1
         {
             shares.remove(&address);
+            self.all.addresses.store(shares.len(), Relaxed);
         }
         !connection.has_ended()
     }
@@ -165,10 +177,37 @@ impl Connections {
 
     /// Bytes of requests and answers that wait.
     pub(crate) fn waiting_bytes(&self) -> usize {
-        self.waiting.load(Relaxed)
+        self.all.waiting.load(Relaxed)
     }
 
     fn shares(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Share>>> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NFS-4: two clients that take all they can do not have a third one cut.
+    #[test]
+    fn the_greedy_are_cut_and_not_the_modest() {
+        let all = Arc::<All>::default();
+        all.addresses.store(3, Relaxed);
+        let charge = || Charge {
+            now: 0,
+            share: Arc::default(),
+            all: all.clone(),
+        };
+        let (mut one, mut two, mut modest) = (charge(), charge(), charge());
+        assert!(one.set(MOST_OF_ADDRESS) && two.set(MOST_OF_ADDRESS - 1));
+        assert!(modest.set(2 << 20), "NFS-4");
+        assert!(!two.set(MOST_OF_ADDRESS), "NFS-4");
+        assert!(!one.set(MOST_OF_ADDRESS + 1), "NFS-4");
+        drop((one, two));
+        assert!(modest.set(MOST_OF_ADDRESS));
+        assert!(!modest.set(MOST_OF_ADDRESS + 1), "NFS-4");
+        drop(modest);
+        assert_eq!(all.waiting.load(Relaxed), 0);
     }
 }

@@ -2,15 +2,17 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use nfs3_types::nfs3::*;
-use rcuwalk::{HandleKey, Vfs};
+use rcuwalk::{At, Caller, FileHandle, FileSystem, HandleKey, OpenFlags, Vfs};
 use rcuwalk_memfs::MemFs;
 use rcuwalk_nfs::Options;
 use rcuwalk_nfs::rehearse::Rehearsal;
 use rcuwalk_testkit::wait::setting;
-use rcuwalk_testkit::{Rng, lacks_root, wait_until};
+use rcuwalk_testkit::{Rng, StopOnDrop, Wrapped, Wrapper, lacks_root, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::client::Client;
@@ -379,6 +381,71 @@ fn ports_of_users_take_no_client_its_connection() {
     }
     assert!(connections(&served) <= 4, "NFS-4");
     ask(&mut client).expect("NFS-4: the client has its connection");
+}
+
+/// A tree whose files take long to close, as those of a dead server do.
+struct SlowToClose {
+    tree: MemFs,
+    closing: Arc<AtomicBool>,
+    goes: Arc<AtomicBool>,
+}
+
+struct OpenFile(Arc<AtomicBool>, Arc<AtomicBool>);
+
+impl Wrapper for SlowToClose {
+    fn inner(&self) -> Option<&dyn FileSystem> {
+        Some(&self.tree)
+    }
+
+    fn open(
+        &self,
+        _: &Caller<'_>,
+        _: &At<'_>,
+        _: OpenFlags,
+    ) -> rcuwalk::Result<Box<dyn FileHandle>> {
+        Ok(Box::new(OpenFile(self.closing.clone(), self.goes.clone())))
+    }
+}
+
+impl FileHandle for OpenFile {
+    fn read_at(&self, _: &mut [u8], _: u64) -> rcuwalk::Result<usize> {
+        Ok(0)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+        wait_until("the test lets it go on", || self.1.load(Relaxed));
+    }
+}
+
+/// NFS-4: a file that takes long to close keeps no client out. It takes the seconds after which a file
+/// is closed.
+#[test]
+fn clients_are_let_in_while_a_file_is_being_closed() {
+    let (closing, goes) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let fs = SlowToClose {
+        tree: MemFs::new(),
+        closing: closing.clone(),
+        goes: goes.clone(),
+    };
+    let served = serve(Wrapped::new(fs), options().sync(false));
+    let _release = StopOnDrop(&goes);
+    let mut client = served.client();
+    let root = client.root.clone();
+    let file = client.create(&root, "file").unwrap();
+    client.read(&file, 0, 10).unwrap();
+    wait_until("the file is being closed", || closing.load(Relaxed));
+    let mut other = TcpStream::connect(served.address()).unwrap();
+    let patience = Some(Duration::from_secs(20));
+    other.set_read_timeout(patience).unwrap();
+    other.write_all(&raw_call(1, 100_003, 0, &[])).unwrap();
+    let answered = other.read_exact(&mut [0; 28]);
+    answered.expect("NFS-4: the client is let in");
 }
 
 fn from_low_port(address: SocketAddr) -> TcpStream {
