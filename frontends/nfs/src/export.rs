@@ -41,7 +41,7 @@ impl Export {
         let root = vfs.root();
         let daemon = vfs.context(Credentials::root());
         let handle = vfs.encode_handle(&root)?.without_path();
-        let files = Files::new(vfs.clone(), options.key.clone(), options.max_files);
+        let files = Files::new(vfs.clone(), options.key.clone(), options.max_files)?;
         Ok(Export {
             opened: OpenFiles::new(vfs.clone(), daemon.clone(), options.max_open),
             files,

@@ -13,7 +13,8 @@
 //!
 //! The table holds files that were asked for last, `most` of them: [`Known`]. It spares the back
 //! end a question per request, and it is the only way back to a file that its back end finds by a
-//! path alone. It keeps no answers: attributes are the VFS's. A file that has lost the name by which
+//! path alone; but the root is always found, or a server that finds files by their paths would leave
+//! its clients without a way to anything after a restart. It keeps no answers: attributes are the VFS's. A file that has lost the name by which
 //! it is held is found again by its handle, if it still exists.
 
 use std::collections::{HashMap, VecDeque};
@@ -117,6 +118,9 @@ pub(crate) struct Files {
     vfs: Vfs,
     key: HandleKey,
     hash: RandomState,
+    /// The root, and the bytes of its handle.
+    root: VfsPath,
+    root_wire: Box<[u8]>,
     by_handle: [RwLock<Shard>; SHARDS],
     by_inode: [RwLock<HashMap<InodeId, Arc<Known>>>; SHARDS],
     most: usize,
@@ -131,15 +135,21 @@ struct Shard {
 
 impl Files {
     /// Holds `most` files, or a few more.
-    pub(crate) fn new(vfs: Vfs, key: HandleKey, most: usize) -> Files {
-        Files {
-            vfs,
+    ///
+    /// # Errors
+    /// Those of [`Vfs::encode_handle`].
+    pub(crate) fn new(vfs: Vfs, key: HandleKey, most: usize) -> Result<Files> {
+        let root = vfs.root();
+        Ok(Files {
+            root_wire: to_wire(&key, vfs.encode_handle(&root)?),
+            root,
             key,
             hash: RandomState::new(),
             by_handle: std::array::from_fn(|_| RwLock::default()),
             by_inode: std::array::from_fn(|_| RwLock::default()),
             most: most.div_ceil(SHARDS),
-        }
+            vfs,
+        })
     }
 
     /// Returns the file of a place, with its handle. Asks the back end for the handle of a file
@@ -155,7 +165,7 @@ impl Files {
             known.found_at(path);
             return Ok(known);
         }
-        let wire = self.to_wire(self.vfs.encode_handle(path)?);
+        let wire = to_wire(&self.key, self.vfs.encode_handle(path)?);
         Ok(self.insert(wire, path))
     }
 
@@ -184,6 +194,9 @@ impl Files {
         let found = found.and_then(|handle| self.vfs.open_by_handle(&handle));
         match found {
             Ok(path) => Ok(self.insert(wire.into(), &path)),
+            Err(Error::Stale) if *self.root_wire == *wire => {
+                Ok(self.insert(wire.into(), &self.root))
+            }
             Err(Error::Stale) => self.still_held(wire),
             Err(err) => Err(err),
         }
@@ -209,16 +222,6 @@ impl Files {
     pub(crate) fn len(&self) -> usize {
         let shards = self.by_handle.iter();
         shards.map(|shard| read(shard).known.len()).sum()
-    }
-
-    /// The bytes of a handle on the wire.
-    fn to_wire(&self, handle: Handle) -> Box<[u8]> {
-        let signed = self.key.sign(&handle.without_path());
-        if signed.len() <= MOST_BYTES {
-            return signed.into();
-        }
-        let digest = &signed[signed.len() - HandleKey::SIGNATURE_BYTES..];
-        [&[DIGEST], digest].concat().into()
     }
 
     fn insert(&self, wire: Box<[u8]>, path: &VfsPath) -> Arc<Known> {
@@ -317,6 +320,16 @@ impl Files {
     fn inodes_of(&self, key: &InodeId) -> usize {
         self.hash.hash_one(key) as usize % SHARDS
     }
+}
+
+/// The bytes of a handle on the wire.
+fn to_wire(key: &HandleKey, handle: Handle) -> Box<[u8]> {
+    let signed = key.sign(&handle.without_path());
+    if signed.len() <= MOST_BYTES {
+        return signed.into();
+    }
+    let digest = &signed[signed.len() - HandleKey::SIGNATURE_BYTES..];
+    [&[DIGEST], digest].concat().into()
 }
 
 // A panic between two changes leaves an entry in one map and not in the other: neither misleads.

@@ -1,12 +1,17 @@
 //! Each procedure, on a tree in memory and on a directory of the host.
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 
 use nfs3_types::nfs3::*;
-use rcuwalk_nfs::{NOBODY, Squash};
-use rcuwalk_testkit::lacks_root;
+use rcuwalk::Error;
+use rcuwalk_memfs::MemFs;
+use rcuwalk_nfs::{Listener, NOBODY, Server, Squash};
+use rcuwalk_testkit::{Hooked, lacks_root};
 
 use crate::client::{Client, Fh, fh, mode, user};
+use crate::clients::{raw_call, reply};
 use crate::served::{Served, host, memfs, options, serve};
 
 /// Runs a test on both back ends.
@@ -472,4 +477,39 @@ fn handles_outlive_the_server() {
         Err(nfsstat3::NFS3ERR_STALE),
         "HANDLE-1"
     );
+}
+
+/// A back end that finds files by their paths alone: the root's handle is good all the same, when it
+/// has left the table, and after a restart.
+#[test]
+fn the_root_is_always_found() {
+    let fs = Hooked::new(MemFs::new(), |call| match call.method {
+        "open_handle" => Err(Error::Stale),
+        _ => Ok(()),
+    });
+    let mut served = serve(fs, options().max_files(64));
+    let mut client = served.client();
+    let root = client.root.clone();
+    let mut files = Vec::new();
+    for n in 0..300 {
+        files.push(client.create(&root, &n.to_string()).expect("the root"));
+    }
+    served.server.stop();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let again = Server::start(listener, served.vfs.clone(), options()).unwrap();
+    // It does not mount again.
+    let mut socket = TcpStream::connect(again.address()).unwrap();
+    let mut getattr = |file: &Fh| {
+        let len = file.data.len() as u32;
+        let mut args = [&len.to_be_bytes()[..], &file.data].concat();
+        args.resize(args.len().next_multiple_of(4), 0);
+        socket.write_all(&raw_call(1, 100_003, 1, &args)).unwrap();
+        let reply = reply(&mut socket);
+        u32::from_be_bytes(*reply[24..].first_chunk().unwrap())
+    };
+    assert_eq!(getattr(&files[0]), nfsstat3::NFS3ERR_STALE as u32);
+    assert_eq!(getattr(&root), 0, "the root");
+    let found = Client::new(again.address()).lookup(&root, "0");
+    assert_eq!(found.as_ref(), Ok(&files[0]));
+    assert_eq!(getattr(&files[0]), 0);
 }
