@@ -34,12 +34,15 @@ pub(crate) use tools::install;
 /// A mount: its name, and the tree.
 const TREES: [(&str, Tree); 2] = [("memfs", Tree::Memory), ("hostfs", Tree::Host)];
 
-/// The mounts on which files are written: their names, trees, and further options.
-const FILES: [(&str, Tree, &str); 4] = [
-    ("memfs", Tree::Memory, ""),
-    ("hostfs", Tree::Host, ""),
-    ("memfs-writeback", Tree::Memory, ",writeback"),
-    ("hostfs-writeback", Tree::Host, ",writeback"),
+/// The mounts on which files are written: their names, trees, timeouts, and further options. Without
+/// timeouts the kernel is told of changes on the host.
+const FILES: [(&str, Tree, Option<&str>, &str); 6] = [
+    ("memfs", Tree::Memory, Some("1"), ""),
+    ("hostfs", Tree::Host, Some("1"), ""),
+    ("memfs-writeback", Tree::Memory, Some("1"), ",writeback"),
+    ("hostfs-writeback", Tree::Host, Some("1"), ",writeback"),
+    ("hostfs-told", Tree::Host, None, ""),
+    ("hostfs-told-writeback", Tree::Host, None, ",writeback"),
 ];
 
 /// The timeouts for names and attributes in seconds: none, so that each question reaches the
@@ -82,8 +85,8 @@ pub(crate) fn run(root: &Path) -> Result<Done> {
     // It waits for answers most of the time, so all at once.
     thread::scope(|scope| {
         let setting = &setting;
-        let run = move |(name, tree, more)| {
-            let mut mounted = setting.mount_with(tree, name, Some("1"), more)?;
+        let run = move |(name, tree, seconds, more)| {
+            let mut mounted = setting.mount_with(tree, name, seconds, more)?;
             fsx::run(setting, &mut mounted, name)?;
             mounted.unmount()
         };

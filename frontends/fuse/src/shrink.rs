@@ -29,7 +29,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -206,7 +206,7 @@ impl<'o> Worker<'o> {
 
     fn ask_by_name(&self, ids: &[NodeId]) {
         let counts = &self.pressure().counts;
-        let mounts = mount_points_below(self.mount_point);
+        let mounts = mount_points_in(self.mount_point);
         for id in ids {
             let Some(name) = self.ops.droppable_name(*id) else {
                 continue;
@@ -228,18 +228,50 @@ impl<'o> Worker<'o> {
     }
 }
 
-/// Returns the mount points in the mount at `top`, as paths from there that begin with `/`.
-/// Covers this process's mount namespace only: others are not visible.
-pub(crate) fn mount_points_below(top: &Path) -> HashSet<Box<[u8]>> {
+/// Returns the mount points in the file system that is mounted at `top`, as paths from its root that
+/// begin with `/`; also those in its copies (bind mounts). Covers this process's mount namespace
+/// only: others are not visible.
+fn mount_points_in(top: &Path) -> HashSet<Box<[u8]>> {
     let table = rcuwalk_procfs::read("thread-self/mountinfo").unwrap_or_default();
-    let lines = table.split(|byte| *byte == b'\n');
-    let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-    let below = points.filter_map(|point| {
-        let point = unescape(point);
-        let below = point.strip_prefix(top.as_os_str().as_bytes())?;
-        below.starts_with(b"/").then(|| below.into())
+    mount_points_of(&table, top.as_os_str().as_bytes())
+}
+
+/// A line of /proc/PID/mountinfo.
+struct MountLine<'t> {
+    id: &'t [u8],
+    /// The mount that it is mounted in.
+    parent: &'t [u8],
+    device: &'t [u8],
+    /// What it shows of its file system.
+    root: Vec<u8>,
+    at: Vec<u8>,
+}
+
+fn mount_points_of(table: &[u8], top: &[u8]) -> HashSet<Box<[u8]>> {
+    let lines = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        Some(MountLine {
+            id: fields.next()?,
+            parent: fields.next()?,
+            device: fields.next()?,
+            root: unescape(fields.next()?),
+            at: unescape(fields.next()?),
+        })
     });
-    below.collect()
+    let lines: Vec<_> = lines.collect();
+    // The last one there is on top.
+    let ours = lines.iter().rev().find(|line| line.at == top);
+    let is_ours = |line: &MountLine<'_>| ours.is_some_and(|ours| ours.device == line.device);
+    let by_id: HashMap<_, _> = lines.iter().map(|line| (line.id, line)).collect();
+    let points = lines.iter().filter_map(|line| {
+        let parent = by_id.get(line.parent).filter(|parent| is_ours(parent))?;
+        let below = line.at.strip_prefix(&*parent.at)?;
+        let root = parent.root.strip_suffix(b"/").unwrap_or(&parent.root);
+        below
+            .starts_with(b"/")
+            .then(|| [root, below].concat().into())
+    });
+    points.collect()
 }
 
 /// Blanks and the like are octal there: `\040`.

@@ -12,7 +12,7 @@ use rcuwalk::inode::NodeId;
 use rcuwalk_memfs::MemFs;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
-use super::{By, Worker};
+use super::{By, Worker, mount_points_of};
 use crate::{Mounted, Options, mount_by};
 
 /// Mounts an empty tree for `test`, with a worker that runs `work`.
@@ -186,4 +186,22 @@ fn what_is_in_use_is_left_alone() {
             assert!(since.elapsed() < Duration::from_secs(5), "NODE-2");
         },
     );
+}
+
+/// NODE-2: mount points on copies of the mount are in use as well.
+#[test]
+fn mount_points_on_copies_are_found() {
+    let table = b"\
+        20 1 8:1 / / rw - ext4 /dev/root rw\n\
+        30 20 0:50 / /mnt rw - fuse.rcuwalk x rw\n\
+        31 30 0:51 / /mnt/a\\040b rw - tmpfs none rw\n\
+        32 20 0:50 /dir /copy rw - fuse.rcuwalk x rw\n\
+        33 32 0:52 / /copy/deep/file rw - tmpfs none rw\n\
+        34 20 0:53 / /other rw - tmpfs none rw\n\
+        35 34 0:54 / /other/on rw - tmpfs none rw\n\
+        36 31 0:55 / /mnt/a\\040b/on rw - tmpfs none rw\n";
+    let found = mount_points_of(table, b"/mnt");
+    let expected: [&[u8]; 2] = [b"/a b", b"/dir/deep/file"];
+    assert_eq!(found, expected.map(Box::from).into(), "NODE-2");
+    assert!(mount_points_of(table, b"/nowhere").is_empty());
 }
