@@ -2,13 +2,18 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::{env, fs, thread};
 
 use nfs3_types::nfs3::*;
 
-use crate::client::{Client, mode};
+use rcuwalk_nfs::NOBODY;
+use rcuwalk_testkit::lacks_root;
+
+use crate::client::{Client, mode, user};
 use crate::served::host;
 
 const TREE: &str = "RCUWALK_NFS_TREE";
@@ -21,7 +26,10 @@ struct Process {
 
 impl Process {
     fn start(tree: &Path) -> Process {
-        let mut command = Command::new(env::current_exe().unwrap());
+        Process::run(Command::new(env::current_exe().unwrap()), tree)
+    }
+
+    fn run(mut command: Command, tree: &Path) -> Process {
         command.args(["--ignored", "--exact", "--nocapture"]);
         command.arg("restart::serves_for_another_process");
         command.env(TREE, tree).stdout(Stdio::piped());
@@ -114,4 +122,52 @@ fn a_client_goes_on_after_a_kill() {
     assert_eq!(client.commit(&file).unwrap(), again);
     let read = client.read(&file, 999_990, 100).unwrap();
     assert_eq!(read, ([&[99; 10][..], b"late"].concat(), true));
+}
+
+/// A process that is not root finds files by their paths alone, and opens what its user may.
+#[test]
+fn a_process_of_a_user_serves_the_users_files() {
+    if lacks_root() {
+        return;
+    }
+    let (tree, program) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    chown(tree.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    // Where users may execute it.
+    let all = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(program.path(), all).unwrap();
+    let program = program.path().join("server");
+    fs::copy(env::current_exe().unwrap(), &program).unwrap();
+    let start = || {
+        let mut command = Command::new(&program);
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        Process::run(command, tree.path())
+    };
+    let connect = |server: &Process| Client::of(server.address, user(NOBODY, NOBODY, &[]));
+
+    let server = start();
+    let mut client = connect(&server);
+    let root = client.root.clone();
+    let how = || createhow3::EXCLUSIVE(createverf3([7; 8]));
+    let file = client.create_how(&root, "once", how()).unwrap().obj;
+    let file = file.unwrap();
+    let again = client.create_how(&root, "once", how()).unwrap().obj;
+    assert_eq!(again.unwrap(), file);
+    client.setattr(&file, mode(0o644)).unwrap();
+    client
+        .write(&file, 0, b"text", stable_how::FILE_SYNC)
+        .unwrap();
+    let sub = client.mkdir(&root, "sub", mode(0o755)).unwrap();
+    client.rename((&root, "once"), (&sub, "moved")).unwrap();
+    assert_eq!(client.read(&file, 0, 10).unwrap(), (b"text".to_vec(), true));
+    client.setattr(&file, mode(0)).unwrap();
+    assert_eq!(client.getattr(&file).unwrap().mode & 0o777, 0);
+    client.setattr(&file, mode(0o600)).unwrap();
+    drop(server);
+
+    let server = start();
+    let mut client = connect(&server);
+    assert_eq!(client.root, root);
+    let sub = client.lookup(&root, "sub").unwrap();
+    assert_eq!(client.lookup(&sub, "moved").unwrap(), file);
+    assert_eq!(client.read(&file, 0, 10).unwrap(), (b"text".to_vec(), true));
 }
