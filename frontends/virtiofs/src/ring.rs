@@ -269,8 +269,12 @@ impl Ring {
         self.lock().queue.set_next_avail(next);
     }
 
+    /// Rings the guest by this from now on, and once at once: a monitor may name it after the ring
+    /// has started, and an answer may have been given meanwhile.
     pub(crate) fn set_call(&self, call: Option<File>) {
-        self.lock().call = call.map(Arc::new);
+        let call = call.map(Arc::new);
+        self.lock().call.clone_from(&call);
+        ring_guest(call);
     }
 
     pub(crate) fn set_err(&self, err: Option<File>) {

@@ -29,6 +29,7 @@ use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vm_memory::{Bytes, GuestAddress};
+use vmm_sys_util::eventfd::EventFd;
 
 fn in_memory() -> Vfs {
     Vfs::new(MemFs::new()).unwrap()
@@ -426,6 +427,17 @@ fn what_the_monitor_says_is_checked() {
         assert!(answer.is_err(), "{nonsense}");
         assert!(guest.off().is_err());
     }
+}
+
+/// RING-1: an answer may have been given before the monitor says how the guest is rung.
+#[test]
+fn the_guest_is_rung_when_the_monitor_says_by_what() {
+    let mut guest = Guest::new(in_memory(), 1);
+    init(&mut guest);
+    let call = EventFd::new(0).unwrap();
+    guest.monitor.set_vring_call(1, &call).unwrap();
+    assert_eq!(call.read().unwrap(), 1);
+    guest.off().unwrap();
 }
 
 #[test]
