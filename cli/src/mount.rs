@@ -364,6 +364,10 @@ pub(crate) fn tree(
         fs::read_dir(source).map_err(|err| cannot(&Words(&err)))?;
         let open = || {
             let host = HostFs::new(source).map_err(Failure::error)?;
+            let host = match settings.opens_held {
+                true => host.opening_held_files(),
+                false => host,
+            };
             let host = host.acting_as(settings.actor);
             host.map_err(|_| cannot(&"acting_as=caller needs root (CAP_SETUID and CAP_SETGID)"))
         };

@@ -11,7 +11,7 @@
 use std::any::Any;
 
 use rcuwalk::{
-    Allocate, At, Caller, Credentials, Error, FileHandle, FileType, Inode, OpenFlags, Result,
+    Allocate, At, Caller, Credentials, Error, FileHandle, FileType, Inode, Name, OpenFlags, Result,
     SeekTo,
 };
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -149,6 +149,9 @@ pub(crate) fn open_regular(
         return Ok((file, None));
     };
     let dir = pinned(by.sb, dir)?;
+    if fs.opens_held {
+        return Ok((open_held(fs, by, at, (&dir, name), access)?, None));
+    }
     let file = fs
         .dirs
         .open(|| fs.act(by, || host::open_file_at(dir.fd(), name, access)))?;
@@ -157,6 +160,31 @@ pub(crate) fn open_regular(
         return Err(Error::Stale);
     }
     Ok((file, Some(stat)))
+}
+
+/// Opens what `name` stands for once it is known to be the regular file that `at` means
+/// ([`HostFs::opening_held_files`]).
+fn open_held(
+    fs: &HostFs,
+    by: &Caller<'_>,
+    at: &At<'_>,
+    (dir, name): (&Pin, Name<'_>),
+    access: OFlags,
+) -> Result<OwnedFd> {
+    let pin = match fs.dirs.open(|| host::pin_at(dir.fd(), name)) {
+        Err(Error::NotFound) => return Err(Error::Stale),
+        pin => pin?,
+    };
+    let stat = host::stat_fd(as_fd(&pin))?;
+    if stat.attr.kind != FileType::Regular || !stat.is_still(at.inode) {
+        return Err(Error::Stale);
+    }
+    let held = Held::pinned(pin);
+    match fs.dirs.open(|| fs.act(by, || held.reopen(access))) {
+        // A lease, as in `open_file_at`.
+        Err(Error::WouldBlock) => Err(Error::Busy),
+        opened => opened,
+    }
 }
 
 /// Opens a file that has no name. Its maker may open it for any access, whatever its mode; so

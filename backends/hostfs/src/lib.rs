@@ -249,6 +249,8 @@ pub struct HostFs {
     root: Pin,
     freshness: Freshness,
     actor: Actor,
+    /// A file is held and looked at before it is opened.
+    opens_held: bool,
     watch: Option<Watch>,
     opened: Arc<OpenFiles>,
     dirs: Arc<Dirs>,
@@ -292,6 +294,7 @@ impl HostFs {
             root: Pin::uncounted(root),
             freshness: DEFAULT_FRESHNESS,
             actor: Actor::default(),
+            opens_held: false,
             watch: None,
             opened: Arc::default(),
             dirs: Arc::default(),
@@ -407,6 +410,27 @@ impl HostFs {
             actor::may_switch()?;
         }
         Ok(HostFs { actor, ..self })
+    }
+
+    /// Opens a file only once a descriptor (`O_PATH`) holds it, and it is known to be a regular file.
+    ///
+    /// Otherwise a file is opened by its name, and looked at afterwards. If it has been replaced by a
+    /// device since it was found, that is not read, but opened, which has an effect with some
+    /// (watchdogs, tapes). This is for trees in which somebody who is not trusted may make or move
+    /// device nodes: a guest's root, for one. It costs two more calls for each open, and needs `/proc`.
+    ///
+    /// ```
+    /// use rcuwalk_hostfs::HostFs;
+    ///
+    /// let fs = HostFs::new(".")?.opening_held_files();
+    /// # Ok::<(), rcuwalk_hostfs::RootError>(())
+    /// ```
+    #[must_use]
+    pub fn opening_held_files(self) -> HostFs {
+        HostFs {
+            opens_held: true,
+            ..self
+        }
     }
 
     /// Statistics of directory descriptors. They can be read at any time later.

@@ -64,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) tree: TreeLimits,
     /// Whose credentials change a directory of the host.
     pub(crate) actor: Actor,
+    /// Open no device of a directory of the host, even if one takes a file's place.
+    pub(crate) opens_held: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -232,6 +232,8 @@ impl Args {
         Ok(Settings {
             daemon: self.daemonized,
             sandbox: self.sandbox != Sandbox::None,
+            // A guest's root makes device nodes, and moves them.
+            opens_held: true,
             log_file: log_file.transpose().map_err(Failure::error)?,
             log_level: self.log_level.clone(),
             ..Settings::default()

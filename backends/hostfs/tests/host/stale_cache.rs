@@ -9,6 +9,7 @@ use rcuwalk::{
     Context, Credentials, Error, FileType, Freshness, LookupFlags, MountFlags, OpenFlags,
     RenameFlags, SetAttr, Vfs, XattrFlags,
 };
+use rcuwalk_hostfs::HostFs;
 use rcuwalk_testkit::acl;
 
 /// `file` and `dir` are there, `missing` is not; and all of it is cached.
@@ -339,5 +340,38 @@ fn a_default_acl_counts_once_it_is_known() {
             .remove_xattr(&ctx, "/dir", name, LookupFlags::empty());
         removed.unwrap();
         assert_eq!(mode_of_new("/dir/fourth"), 0o600, "EDGE-1");
+    }
+}
+
+/// A pipe or a device that has taken a file's place is not even opened, if files are held first.
+#[test]
+fn what_takes_a_files_place_is_not_opened() {
+    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+    for holds in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, pipe) = (dir.path().join("file"), dir.path().join("pipe"));
+        fs::write(&file, b"old").unwrap();
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let host = HostFs::new(dir.path()).unwrap();
+        let host = host.with_freshness(Freshness::Always);
+        let vfs = Vfs::new(match holds {
+            true => host.opening_held_files(),
+            false => host,
+        });
+        let vfs = vfs.unwrap();
+        let ctx = vfs.context(Credentials::root());
+        for flags in [OpenFlags::READ, OpenFlags::READ | OpenFlags::WRITE] {
+            drop(vfs.open(&ctx, "/file", flags).unwrap());
+        }
+        fs::rename(&pipe, &file).unwrap();
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&events, &file, WatchFlags::OPEN).unwrap();
+        let opened = vfs.open(&ctx, "/file", OpenFlags::READ);
+        assert!(opened.is_err(), "{opened:?}");
+        let mut buf = [std::mem::MaybeUninit::uninit(); 512];
+        let mut reader = inotify::Reader::new(&events, &mut buf);
+        let was_opened = reader.next().is_ok();
+        assert_eq!(was_opened, !holds);
     }
 }
