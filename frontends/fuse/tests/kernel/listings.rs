@@ -16,7 +16,7 @@ use rcuwalk::{
 };
 use rcuwalk_fuse::Options;
 use rcuwalk_hostfs::HostFs;
-use rcuwalk_testkit::Unmount;
+use rcuwalk_testkit::{Unmount, wait_until};
 use rustix::fs::Dir;
 use rustix::mount::mount_bind;
 
@@ -135,6 +135,8 @@ struct State {
     has_new: bool,
     mtime: Timestamp,
     delay: Duration,
+    /// The first listing has come to `slow`.
+    has_listed: bool,
 }
 
 fn now() -> Timestamp {
@@ -185,7 +187,11 @@ impl FileSystem for Late {
                 3
             }
             b"slow" => {
-                let delay = self.0.lock().unwrap().delay;
+                let delay = {
+                    let mut state = self.0.lock().unwrap();
+                    state.has_listed = true;
+                    state.delay
+                };
                 thread::sleep(delay);
                 4
             }
@@ -233,6 +239,7 @@ fn two_who_list_at_once() {
             nsec: 5,
         },
         delay: Duration::from_millis(900),
+        has_listed: false,
     }));
     let options = Options::default()
         .entry_timeout(Duration::ZERO)
@@ -245,7 +252,7 @@ fn two_who_list_at_once() {
         let at = at.clone();
         move || names(&at)
     });
-    thread::sleep(Duration::from_millis(100));
+    wait_until("the first listing", || state.lock().unwrap().has_listed);
     {
         let mut state = state.lock().unwrap();
         state.has_new = true;
