@@ -16,6 +16,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) fn run(shared: &Arc<Shared>, listener: &TcpListener) {
     let mut next_tick = Instant::now() + TICK;
     let mut was_busy = false;
+    let mut refusals = Refusals::default();
     while !shared.is_over() {
         let now = Instant::now();
         if now >= next_tick {
@@ -34,7 +35,7 @@ pub(super) fn run(shared: &Arc<Shared>, listener: &TcpListener) {
         ];
         // An error is an interruption: it looks again.
         if poll(&mut ready, wait.as_ref()).is_ok() && !ready[0].revents().is_empty() {
-            accept(shared, listener);
+            accept(shared, listener, &mut refusals);
         }
     }
 }
@@ -47,12 +48,12 @@ fn tick(shared: &Shared, now: Instant) {
 }
 
 /// Accepts all connections that wait, but looks at the clock in between.
-fn accept(shared: &Shared, listener: &TcpListener) {
+fn accept(shared: &Shared, listener: &TcpListener, refusals: &mut Refusals) {
     for _ in 0..64 {
         match listener.accept() {
             Ok((stream, peer)) => {
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                take_in(shared, stream, peer);
+                take_in(shared, stream, peer, refusals);
             }
             Err(err) if is_out_of_resources(&err) => {
                 // Descriptors, most likely: not for ever. Open files give theirs back.
@@ -73,7 +74,25 @@ fn is_out_of_resources(err: &std::io::Error) -> bool {
         .any(|errno| Some(errno.raw_os_error()) == err.raw_os_error())
 }
 
-fn take_in(shared: &Shared, stream: TcpStream, peer: SocketAddr) {
+/// The clients that are not let in. One a second is logged: anyone who reaches the port is among them,
+/// and could fill the log.
+#[derive(Default)]
+struct Refusals {
+    logged: Option<Instant>,
+}
+
+impl Refusals {
+    fn log(&mut self, client: SocketAddr) {
+        let now = Instant::now();
+        let is_new = |logged| now.saturating_duration_since(logged) >= TICK;
+        if self.logged.is_none_or(is_new) {
+            self.logged = Some(now);
+            tracing::info!(%client, "not let in");
+        }
+    }
+}
+
+fn take_in(shared: &Shared, stream: TcpStream, peer: SocketAddr, refusals: &mut Refusals) {
     let options = &shared.dispatcher.export.options;
     let is_allowed = options
         .allow
@@ -85,7 +104,7 @@ fn take_in(shared: &Shared, stream: TcpStream, peer: SocketAddr) {
     let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
     if !is_allowed || stream.set_nonblocking(true).is_err() {
         shared.dispatcher.metrics.cut.fetch_add(1, Relaxed);
-        tracing::info!(client = %peer, "not let in");
+        refusals.log(peer);
         return;
     }
     while let Some(other) = shared.connections.to_close_for(peer.ip()) {

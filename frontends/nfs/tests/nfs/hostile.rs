@@ -1,10 +1,11 @@
 //! Clients that no honest program would be.
 
+use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use nfs3_types::nfs3::*;
 use rcuwalk::{At, Caller, FileHandle, FileSystem, HandleKey, OpenFlags, Vfs};
@@ -14,6 +15,9 @@ use rcuwalk_nfs::rehearse::Rehearsal;
 use rcuwalk_testkit::wait::setting;
 use rcuwalk_testkit::{Rng, StopOnDrop, Wrapped, Wrapper, lacks_root, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::client::Client;
 use crate::clients::{raw_call, raw_name, reply};
@@ -470,6 +474,51 @@ fn clients_that_are_not_allowed_are_not_heard() {
     wait_until("it is counted", || {
         served.server.observer().statistics().unwrap().cut == 1
     });
+}
+
+/// Counts lines of the log that say of a client that it was not let in.
+struct Lines(Arc<AtomicUsize>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, about: &Metadata<'_>) -> bool {
+        about.is_event() && about.target().ends_with("::accept") && *about.level() == Level::INFO
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut count = |_: &Field, value: &dyn Debug| {
+            let is_one = format!("{value:?}") == "not let in";
+            self.0.fetch_add(usize::from(is_one), Relaxed);
+        };
+        event.record(&mut count);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// NFS-4: whoever reaches the port does not fill the log.
+#[test]
+fn clients_that_are_not_allowed_are_few_lines() {
+    let lines = Arc::new(AtomicUsize::new(0));
+    tracing::subscriber::set_global_default(Lines(lines.clone())).unwrap();
+    let served = with(options().allow(["192.0.2.0/24".parse().unwrap()]));
+    let begin = Instant::now();
+    for _ in 0..200 {
+        drop(TcpStream::connect(served.address()).unwrap());
+    }
+    wait_until("all are counted", || {
+        served.server.observer().statistics().unwrap().cut == 200
+    });
+    // Other tests' clients are among them.
+    let lines = lines.load(Relaxed) as u64;
+    let most = begin.elapsed().as_secs() + 50;
+    assert!((1..=most).contains(&lines), "NFS-4: {lines} lines");
 }
 
 #[test]
