@@ -33,7 +33,8 @@ pub(crate) struct Args {
     /// End its connection first, so that all who wait for its process get an error
     ///
     /// For a process that was killed or hangs, and root. What was written and is not stored yet is
-    /// lost.
+    /// lost. Those who wait for a stopped process by io_uring get their error when that goes on or
+    /// is killed.
     #[arg(short, long)]
     force: bool,
 }
