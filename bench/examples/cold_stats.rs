@@ -20,7 +20,7 @@ type Named = (u64, CString);
 #[derive(Clone, Copy)]
 enum By {
     Threads(usize),
-    /// With so many requests under way.
+    /// With this number of requests in flight.
     Uring(usize),
 }
 

@@ -178,7 +178,7 @@ pub enum DirstormError {
     Differ(String),
     /// A call failed.
     Failed {
-        /// What it was to do.
+        /// The call, in words.
         what: String,
         /// What the system or the back end said.
         source: io::Error,

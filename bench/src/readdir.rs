@@ -204,7 +204,7 @@ pub enum ReaddirError {
     Differ(String),
     /// A call failed.
     Failed {
-        /// What it was to do.
+        /// The call, in words.
         what: String,
         /// What the system or the back end said.
         why: String,

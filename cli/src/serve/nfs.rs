@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// Let root be root
     #[arg(long)]
     no_root_squash: bool,
-    /// Have every user act as nobody
+    /// Map every user to nobody
     #[arg(long, conflicts_with = "no_root_squash")]
     all_squash: bool,
     /// Let nothing be changed

@@ -63,7 +63,7 @@ struct State {
     copies: usize,
 }
 
-/// What there was in a ring.
+/// The result of a look at a ring.
 pub(crate) enum Taken {
     Nothing,
     /// A request, and whether there is another one, for which there will be no kick.

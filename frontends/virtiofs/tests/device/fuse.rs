@@ -18,7 +18,7 @@ pub(crate) mod op {
 
 pub(crate) const ROOT: u64 = 1;
 
-/// Who asks.
+/// The user and the process that send a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Who {
     pub(crate) uid: u32,

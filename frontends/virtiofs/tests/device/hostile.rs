@@ -22,7 +22,7 @@ fn malformed_chains_come_back() {
         // A loop of one, and of two.
         &[(0, request, NEXT, 0)],
         &[(0, request, NEXT, 1), (1, answer, WRITE | NEXT, 0)],
-        // A loop of what is to be written: without its end, the rest is a good request.
+        // A loop among the writable descriptors, after a good request.
         &[(0, request, NEXT, 1), (1, answer, WRITE | NEXT, 1)],
         &[(0, request, NEXT, 1), (1, answer, WRITE | NEXT, SIZE)],
         // The next one is out of range.
