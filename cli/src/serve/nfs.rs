@@ -176,6 +176,8 @@ impl Args {
         Ok(Settings {
             daemon: self.daemonized,
             stats: self.stats,
+            // With --no-root-squash a client's root makes device nodes, and moves them.
+            opens_held: true,
             log_file: self.log_file.as_ref().map(absolute).transpose()?,
             log_level: self.log_level.clone().or(verbose),
             metrics: self.metrics.clone(),
